@@ -28,7 +28,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import ChatRequest
-from shared.wire.topics import TopicNames, bucket_of_length, session_key, surely_short
+from shared.wire.topics import TopicNames, bucket_of_length, surely_short
 
 _READ_MS = 500
 _MAX_RECORDS = 200
@@ -155,7 +155,7 @@ class Router:
     async def _forward(self, request: ChatRequest, record: Record) -> None:
         """Forward a record to its bucket. Raises `BrokerUnavailable`, `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
-        key = session_key(order.tenant, order.request.session_id)
+        key = order.session.record_key
         async with self._locks.hold(key):
             bucket = bucket_of_length(await self._count(order.request.input))
             topic, headers = self.topics.requests(bucket), request_headers(order, source=self.source)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from shared.conversation.session_key import SessionKey
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.wire.messages import HandoffReason
@@ -33,6 +34,10 @@ class Caller:
     session_id: str
     subject: str = ""
     address: str = ""
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)

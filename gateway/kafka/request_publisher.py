@@ -15,7 +15,7 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
-from shared.wire.topics import BROADCAST_PARTITION, TopicNames, session_key
+from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 
 log = get_logger()
 
@@ -35,7 +35,7 @@ class RequestPublisher:
         """Return the partition of its bucket's topic that it goes to; None where Kafka has not said yet how many there
         are."""
         topic = self.topics.requests(entry.bucket)
-        return self.producer.partition_of(topic, session_key(entry.tenant, entry.session_id))
+        return self.producer.partition_of(topic, entry.session.record_key)
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
@@ -69,7 +69,7 @@ class RequestPublisher:
             Outgoing(
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
-                key=session_key(entry.tenant, entry.session_id),
+                key=entry.session.record_key,
                 partition=entry.partition,
                 headers=request_headers(order, source=self.source),
             )
@@ -101,7 +101,7 @@ class RequestPublisher:
         await self._notify(entry, adopt)
 
     async def _notify(self, entry: Entry, notice: Notice) -> None:
-        topic, key = self.topics.cancels, session_key(entry.tenant, entry.session_id)
+        topic, key = self.topics.cancels, entry.session.record_key
         place = self.producer.partition_of(topic, key)
         try:
             self._check_there()

@@ -9,13 +9,13 @@ from typing import Final
 from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
-from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers, transcript_key
+from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers
+from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import HandoffReason, Language
-from shared.wire.topics import session_key
 
 log = get_logger()
 
@@ -40,16 +40,16 @@ class Handoffs:
     open_s: float
     source: str
     quotas: Quotas
-    _own: OrderedDict[tuple[str, str], tuple[Handoff, bool]] = field(default_factory=OrderedDict)
+    _own: OrderedDict[SessionKey, tuple[Handoff, bool]] = field(default_factory=OrderedDict)
     """What this gateway has opened, and whether Redis has it."""
-    _opening: dict[tuple[str, str], asyncio.Task[Outcome]] = field(default_factory=dict)
+    _opening: dict[SessionKey, asyncio.Task[Outcome]] = field(default_factory=dict)
 
     async def open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
         """Open a hand-off, or return the one that is open or on its way to Kafka. Raises `ProtocolError` where
         the caller or the tenant has had too many."""
-        key = (caller.tenant, caller.session_id)
+        key = caller.session
         task = self._opening.get(key)
         if task is None:
             task = asyncio.create_task(self._open(caller, reason, language, response_ids))
@@ -59,37 +59,37 @@ class Handoffs:
         outcome = await asyncio.shield(task)
         return Outcome(outcome.handoff, was_open=outcome.handoff is not None)
 
-    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+    async def find(self, session: SessionKey) -> Handoff | None:
         """Return the hand-off that is open. One that Redis had and has no more is resolved."""
-        own, stored = self._own.get((tenant, session_id), (None, False))
+        own, stored = self._own.get(session, (None, False))
         if own is not None and wire_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
             own = None
         try:
-            return await self.store.find(tenant, session_id) or (None if stored else own)
+            return await self.store.find(session) or (None if stored else own)
         except StoreUnavailable:
             return own
 
-    def forget(self, tenant: str, session_id: str) -> None:
+    def forget(self, session: SessionKey) -> None:
         """Forget a conversation that is erased. What Kafka has stays until its time has passed."""
-        self._own.pop((tenant, session_id), None)
+        self._own.pop(session, None)
 
     async def _open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
-        tenant, session_id = caller.tenant, caller.session_id
-        found = await self.find(tenant, session_id)
+        session = caller.session
+        found = await self.find(session)
         if found is not None:
             return Outcome(found, was_open=True)
-        generation = await self._generation(tenant, session_id)
+        generation = await self._generation(session)
         await self.quotas.take_handoff(reason, caller)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
-            tenant=tenant,
-            session_id=session_id,
+            tenant=session.tenant,
+            session_id=session.session_id,
             reason=reason,
             language=language,
             created_unix_ms=int(wire_unix_ms()),
-            transcript=transcript_key(tenant, session_id),
+            transcript=session.of("turns"),
             response_ids=response_ids,
         )
         try:
@@ -97,7 +97,7 @@ class Handoffs:
                 Outgoing(
                     self.topic,
                     encode_handoff(handoff),
-                    key=session_key(tenant, session_id),
+                    key=session.record_key,
                     headers=handoff_headers(handoff, source=self.source),
                 )
             )
@@ -108,10 +108,10 @@ class Handoffs:
         await self._remember(handoff, generation)
         return Outcome(handoff)
 
-    async def _generation(self, tenant: str, session_id: str) -> int:
+    async def _generation(self, session: SessionKey) -> int:
         """In which it is asked for. While Redis is away nobody can tell what was erased before."""
         try:
-            return await self.store.generation(tenant, session_id)
+            return await self.store.generation(session)
         except StoreUnavailable:
             return int(wire_unix_ms())
 
@@ -122,8 +122,7 @@ class Handoffs:
             stored = True
         except StoreUnavailable:
             stored = False
-        key = (handoff.tenant, handoff.session_id)
-        self._own[key] = (handoff, stored)
-        self._own.move_to_end(key)
+        self._own[handoff.session] = (handoff, stored)
+        self._own.move_to_end(handoff.session)
         if len(self._own) > _MAX_REMEMBERED:
             self._own.popitem(last=False)

@@ -12,6 +12,7 @@ from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, refuse
 from shared.conversation.handoffs import Handoff
+from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.faq import detect_language
 from shared.faq.fallback import Fallback
@@ -78,7 +79,7 @@ class People:
             self._beside.start(self._tell_open(connection))
 
     async def _tell_open(self, connection: Connection) -> None:
-        found = await self.handoffs.find(connection.session.tenant, connection.session.conversation_id)
+        found = await self.handoffs.find(connection.session.key)
         if found is not None:
             _tell(connection, found)
 
@@ -125,7 +126,7 @@ class People:
 
     def ended(self, entry: Entry, response: Response, connection: Connection | None) -> None:
         """Note that an answer has ended; after so many that did not help somebody takes over."""
-        known = self.answers.answered(entry.tenant, entry.session_id, response, stood_in=entry.stood_in)
+        known = self.answers.answered(entry.session, response, stood_in=entry.stood_in)
         if known.first:
             metrics.conversations.inc()
         after = self.settings.after_fallbacks
@@ -142,7 +143,7 @@ class People:
 
     async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Outcome:
         """Open a hand-off. Raises `ProtocolError` where there have been too many of the caller or the tenant."""
-        response_ids = self.answers.response_ids(caller.tenant, caller.session_id)
+        response_ids = self.answers.response_ids(caller.session)
         outcome = Outcome(None)
         try:
             outcome = await self.handoffs.open(caller, reason, language, response_ids)
@@ -154,15 +155,14 @@ class People:
         said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
         metrics.handoffs.labels(reason, said).inc()
         if outcome.handoff is not None:
-            self.answers.handed_over(caller.tenant, caller.session_id)
+            self.answers.handed_over(caller.session)
         return outcome
 
     # --- what is thought of an answer
 
     def _rated(self, connection: Connection, feedback: Feedback) -> None:
         """Count a rating, once an answer, as it was rated last. Raises `ProtocolError`."""
-        session = connection.session
-        rated = self.answers.rate(session.tenant, session.conversation_id, feedback)
+        rated = self.answers.rate(connection.session.key, feedback)
         if rated.verdict != rated.before:
             if rated.before is not None:
                 metrics.feedback.labels(rated.source, rated.before, "taken_back").inc()
@@ -180,10 +180,10 @@ class People:
             )
         )
 
-    def forget(self, tenant: str, session_id: str) -> None:
+    def forget(self, session: SessionKey) -> None:
         """Forget a conversation that is erased."""
-        self.answers.forget(tenant, session_id)
-        self.handoffs.forget(tenant, session_id)
+        self.answers.forget(session)
+        self.handoffs.forget(session)
 
 
 def _nobody_reached() -> ProtocolError:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.messages import Feedback, RatingReason, Response, Source
 
@@ -65,17 +66,16 @@ class SessionAnswers:
     def __init__(self, max_answers: int = MAX_ANSWERS, max_of_a_session: int = MAX_OF_A_SESSION) -> None:
         self._max_answers = max_answers
         self._max_of_a_session = max_of_a_session
-        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, _Session] = OrderedDict()
         self._num_answers = 0
 
     def __len__(self) -> int:
         """Answers that are remembered."""
         return self._num_answers
 
-    def answered(self, tenant: str, session_id: str, response: Response, *, stood_in: bool = False) -> Known:
+    def answered(self, key: SessionKey, response: Response, *, stood_in: bool = False) -> Known:
         """Note that an answer has ended; `stood_in`: it was given since no worker gave one in time. One that its
         customer stopped, that failed, that returns a greeting or says what may help tells nothing."""
-        key = (tenant, session_id)
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
@@ -89,24 +89,24 @@ class SessionAnswers:
         self._forget_oldest(session)
         return Known(session.fallbacks, first)
 
-    def handed_over(self, tenant: str, session_id: str) -> None:
+    def handed_over(self, key: SessionKey) -> None:
         """Note that a person was asked: the fallbacks until now have had their consequence."""
-        session = self._sessions.get((tenant, session_id))
+        session = self._sessions.get(key)
         if session is not None:
             session.fallbacks = 0
 
-    def response_ids(self, tenant: str, session_id: str) -> tuple[str, ...]:
+    def response_ids(self, key: SessionKey) -> tuple[str, ...]:
         """Return the ids of the last answers, oldest first."""
-        session = self._sessions.get((tenant, session_id))
+        session = self._sessions.get(key)
         return () if session is None else tuple(session.answers)
 
-    def rate(self, tenant: str, session_id: str, feedback: Feedback) -> Rated:
+    def rate(self, key: SessionKey, feedback: Feedback) -> Rated:
         """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is none of the session's,
         or that is not remembered here, and for feedback that says nothing."""
         verdict = verdict_of(feedback)
         if verdict is None:
             raise ProtocolError("invalid_field", "feedback has a rating (up, down), or resolved", param="rating")
-        session = self._sessions.get((tenant, session_id))
+        session = self._sessions.get(key)
         answer = session.answers.get(feedback.response_id) if session is not None else None
         if answer is None:
             raise ProtocolError(
@@ -115,15 +115,15 @@ class SessionAnswers:
                 f"{self._max_of_a_session}; rate one of those",
                 param="response_id",
             )
-        self._sessions.move_to_end((tenant, session_id))
+        self._sessions.move_to_end(key)
         reason = feedback.reason if feedback.reason != answer.reason else None
         rated = Rated(answer.source, verdict, answer.verdict, reason)
         answer.verdict, answer.reason = verdict, feedback.reason
         return rated
 
-    def forget(self, tenant: str, session_id: str) -> None:
+    def forget(self, key: SessionKey) -> None:
         """Forget a conversation that is erased."""
-        session = self._sessions.pop((tenant, session_id), None)
+        session = self._sessions.pop(key, None)
         if session is not None:
             self._num_answers -= len(session.answers)
 

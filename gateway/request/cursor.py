@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta, Struct
 
+from shared.conversation.session_key import SessionKey
 from shared.tracing.context import PACKED_BYTES
 from shared.wire.fields import Count
 from shared.wire.messages import Bucket
@@ -125,22 +126,22 @@ class CursorKey:
     def __init__(self, secret: bytes) -> None:
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"replyline-key").digest()
 
-    def seal(self, tenant: str, session_id: str) -> Seal:
+    def seal(self, session: SessionKey) -> Seal:
         mac = hashlib.blake2b(key=self._key, digest_size=_MAC_BYTES, person=b"replyline-cursor")
-        mac.update(f"{tenant}\0{session_id}\0".encode())  # neither holds a NUL
+        mac.update(f"{session.tenant}\0{session.session_id}\0".encode())  # neither holds a NUL
         return Seal(mac)
 
 
-def response_digest(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> bytes:
+def response_digest(session: SessionKey, event_id: str, text: str, generation: int = 0) -> bytes:
     """Return the digest of a request's id: the same at every gateway, and another for another question under the same
     event's name, or in another generation of the conversation."""
-    named = f"{tenant}\0{session_id}\0{event_id}\0{text}".encode()
+    named = f"{session.tenant}\0{session.session_id}\0{event_id}\0{text}".encode()
     salt = generation.to_bytes(8)
     return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()
 
 
-def response_id(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> str:
-    return _ID_PREFIX + response_digest(tenant, session_id, event_id, text, generation).hex()
+def response_id(session: SessionKey, event_id: str, text: str, generation: int = 0) -> str:
+    return _ID_PREFIX + response_digest(session, event_id, text, generation).hex()
 
 
 def digest_of(name: str) -> bytes:

@@ -42,7 +42,7 @@ class InflightTable:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._by_event: dict[tuple[str, str], Entry] = {}
+        self._by_event: dict[tuple[SessionKey, str], Entry] = {}
         self._done: OrderedDict[str, Entry] = OrderedDict()
         self._erased: OrderedDict[str, None] = OrderedDict()
         self._due: list[tuple[int, str]] = []
@@ -57,17 +57,17 @@ class InflightTable:
         """Unanswered, or answered a short while ago."""
         return self._entries.get(response_id) or self._done.get(response_id)
 
-    def find(self, tenant: str, session_id: str, event_id: str) -> Entry | None:
+    def find(self, session: SessionKey, event_id: str) -> Entry | None:
         """Return the request that this event asked for: unanswered, or answered a short while ago."""
-        return self._by_event.get((f"{tenant}/{session_id}", event_id))
+        return self._by_event.get((session, event_id))
 
-    def named(self, tenant: str, session_id: str, response_id: str | None, event_id: str | None) -> Entry | None:
+    def named(self, session: SessionKey, response_id: str | None, event_id: str | None) -> Entry | None:
         """Return the session's request of that id, else that of the event: unanswered, or answered a short while
         ago."""
         entry = self.get_any(response_id) if response_id else None
         if entry is None and event_id:
-            entry = self.find(tenant, session_id, event_id)
-        return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None
+            entry = self.find(session, event_id)
+        return entry if entry is not None and entry.session == session else None
 
     def erased(self, session: SessionKey, generation: int) -> list[Entry]:
         """Return the open answers that an erasure has reached: the conversation is in this generation now."""
@@ -328,8 +328,8 @@ def _opened_at_last(entry: Entry) -> list[Item]:
     return [entry.opened()]
 
 
-def _event_key(entry: Entry) -> tuple[str, str]:
-    return (f"{entry.tenant}/{entry.session_id}", entry.event_id)
+def _event_key(entry: Entry) -> tuple[SessionKey, str]:
+    return (entry.session, entry.event_id)
 
 
 def _told_whole(entry: Entry) -> list[Item]:

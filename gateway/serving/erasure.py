@@ -36,7 +36,7 @@ class Generations:
     async def of(self, session: Session) -> tuple[int, bool]:
         """Return the conversation's generation, and whether it is sure. While Redis is away, it is that of the last
         erasure that was heard of here."""
-        told = await self.history.generation(session.tenant, session.conversation_id)
+        told = await self.history.generation(session.key)
         self._learn(session.key, told or 0)
         return self._known.generation(session.key, now_unix_ms()), told is not None
 
@@ -49,7 +49,7 @@ class Generations:
         of what is asked from now on. Raises `StoreUnavailable`: whatever was erased, it is to be done again."""
         key = session.key
         least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
-        generation = await self.history.delete(key.tenant, key.session_id, generation=least)
+        generation = await self.history.delete(key, generation=least)
         self._learn(key, generation)
         return generation
 
@@ -79,7 +79,7 @@ class Generations:
         contain_each(
             "record",
             lambda: self.inflight.forget_session(session, generation),
-            lambda: self.people.forget(session.tenant, session.session_id),
+            lambda: self.people.forget(session),
         )
 
 

@@ -199,7 +199,7 @@ class Gateway:
         """Take a question. Raises `ProtocolError` where it is not taken."""
         session, now = connection.session, now_unix_ms()
         generation, sure = await self._generations.of(session)
-        known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
+        known = self.inflight.find(session.key, asked.event_id)
         if known is not None:
             if self.connections.waits_elsewhere(connection, known):
                 check_connection(self.limits, connection.num_inflight)
@@ -212,7 +212,7 @@ class Gateway:
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
         entry = Entry(
-            response_id=response_id(session.tenant, session.conversation_id, asked.event_id, asked.input, generation),
+            response_id=response_id(session.key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
             tenant=session.tenant,
             session_id=session.conversation_id,
@@ -238,7 +238,7 @@ class Gateway:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
         stands behind."""
         try:
-            async with self._locks.hold((entry.tenant, entry.session_id)):
+            async with self._locks.hold(entry.session):
                 delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
@@ -390,12 +390,12 @@ class Gateway:
         self._answering.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             if answer.source != "busy":
-                self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
+                self.history.remember(entry.session, entry.turn(answer))
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """One that has ended meanwhile stays as it is; where there is no such answer, the client is told."""
         session = connection.session
-        entry = self.inflight.named(session.tenant, session.conversation_id, cancel.response_id, cancel.event_id)
+        entry = self.inflight.named(session.key, cancel.response_id, cancel.event_id)
         if entry is None:
             name = cancel.response_id or cancel.event_id
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")

@@ -35,7 +35,7 @@ class Resumption:
     word_s: float = 0.25
 
     def seal(self, session: Session) -> Seal:
-        return self.key.seal(session.tenant, session.conversation_id)
+        return self.key.seal(session.key)
 
     def log_place(self) -> Place | None:
         """Return the place in the log that replies to a request published from now on stand behind."""

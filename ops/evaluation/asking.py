@@ -15,6 +15,7 @@ from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
 from ops.model.embeddings import embeddings_env
 from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -108,7 +109,7 @@ async def own_system(settings: Settings, options: EvaluationOptions, entries: Se
 
         async def remember(session_id: str, question: Question) -> None:
             for turn in turns_of(question, entries, name=session_id, asked_unix_ms=now_unix_ms()):
-                await history.append(settings.tenant, session_id, turn)
+                await history.append(SessionKey(settings.tenant, session_id), turn)
 
         try:
             yield Gateway(url=url, remember=remember, deadline_ms=_DEADLINE_MS).ask

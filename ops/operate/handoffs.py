@@ -132,7 +132,7 @@ async def _store(settings: Settings) -> AsyncIterator[Callable[[Handoff], Awaita
 
     async def is_open(handoff: Handoff) -> str:
         try:
-            kept = await store.find(handoff.tenant, handoff.session_id)
+            kept = await store.find(handoff.session)
         except StoreUnavailable:
             return "unknown"
         return "yes" if kept is not None and kept.id == handoff.id else "no"

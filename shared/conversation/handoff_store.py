@@ -36,35 +36,35 @@ class HandoffStore:
         self._put = self._redis.script(_PUT)
         self._remove = self._redis.script(_REMOVE)
 
-    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+    async def find(self, session: SessionKey) -> Handoff | None:
         """Return the hand-off that is open; None also for what another version wrote."""
-        value = await self._value(tenant, session_id)
+        value = await self._value(session)
         return None if value is None else _read(value)
 
-    async def generation(self, tenant: str, session_id: str) -> int:
+    async def generation(self, session: SessionKey) -> int:
         """Return the conversation's generation, 0 where it was not erased lately."""
-        key = _key(tenant, session_id, "erased")
+        key = session.of("erased")
         return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         """Keep one that was asked for in that generation; False where that was erased."""
-        keys = (_key(handoff.tenant, handoff.session_id), _key(handoff.tenant, handoff.session_id, "erased"))
+        keys = (handoff.session.of("handoff"), handoff.session.of("erased"))
         values = (encode_handoff(handoff), generation, int(open_s * 1_000))
         return bool(await self._calls.bounded(self._put(keys, values)))
 
     async def remove(self, handoff: Handoff) -> bool:
         """Remove a hand-off that is resolved; return whether it was open: another of its conversation stays."""
-        value = await self._value(handoff.tenant, handoff.session_id)
+        value = await self._value(handoff.session)
         if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
             return False
-        key = _key(handoff.tenant, handoff.session_id)
+        key = handoff.session.of("handoff")
         return bool(await self._calls.bounded(self._remove((key,), (value,))))
 
     async def close(self) -> None:
         await self._redis.close()
 
-    async def _value(self, tenant: str, session_id: str) -> bytes | None:
-        key = _key(tenant, session_id)
+    async def _value(self, session: SessionKey) -> bytes | None:
+        key = session.of("handoff")
         value = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         return cast("bytes | None", value)  # redis-py says str
 
@@ -74,7 +74,3 @@ def _read(value: bytes) -> Handoff | None:
         return decode_handoff(value)
     except ProtocolError:
         return None
-
-
-def _key(tenant: str, session_id: str, what: str = "handoff") -> str:
-    return SessionKey(tenant, session_id).of(what)

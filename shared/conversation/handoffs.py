@@ -28,13 +28,13 @@ class Handoff(Message, frozen=True, tag=_TYPE):
     transcript: str
     response_ids: tuple[Identifier, ...] = ()
 
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.session_id)
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Handoff).decode
-
-
-def transcript_key(tenant: str, session_id: str) -> str:
-    return SessionKey(tenant, session_id).of("turns")
 
 
 def encode_handoff(handoff: Handoff) -> bytes:

@@ -86,8 +86,7 @@ class History:
 
     async def turns(
         self,
-        tenant: str,
-        session_id: str,
+        session: SessionKey,
         *,
         limit: int,
         before_unix_ms: float,
@@ -102,10 +101,10 @@ class History:
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
         if num_looked_at <= 0:
             return []
-        on_their_way = list(self._writing.get(_key(tenant, session_id), {}).values())  # as before Redis was asked
+        on_their_way = list(self._writing.get(session.of("turns"), {}).values())  # as before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
-            key = _key(tenant, session_id)
+            key = session.of("turns")
             values = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num_looked_at, -1)))
         except StoreUnavailable:
             metrics.history_unavailable.labels("read").inc()
@@ -122,23 +121,23 @@ class History:
         too_many = others[: max(0, len(others) - limit)]
         return [turn for turn in turns.values() if turn not in too_many]
 
-    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn) -> None:
         """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
         come to one worker while the group is stable, so its next question finds it."""
-        key = _key(tenant, session_id)
+        key = session.of("turns")
         before = list(self._writing.get(key, ()))
-        task = asyncio.create_task(self._write(tenant, session_id, turn, before), name=f"remember {turn.request_id}")
+        task = asyncio.create_task(self._write(session, turn, before), name=f"remember {turn.request_id}")
         self._writing.setdefault(key, {})[task] = turn
         task.add_done_callback(partial(self._written, key))
 
-    async def _write(self, tenant: str, session_id: str, turn: Turn, before: "list[asyncio.Task[None]]") -> None:
+    async def _write(self, session: SessionKey, turn: Turn, before: "list[asyncio.Task[None]]") -> None:
         """In the conversation's order."""
         with contained("history", request_id=turn.request_id):
             if before:
                 await asyncio.wait(before)
-            if not self._shares.allows(tenant, len(_encode(turn)), monotonic_s()):
+            if not self._shares.allows(session.tenant, len(_encode(turn)), monotonic_s()):
                 metrics.history_unavailable.labels("share").inc()
-            elif not await self._append_at_last(tenant, session_id, turn):
+            elif not await self._append_at_last(session, turn):
                 metrics.history_unavailable.labels("lost").inc()
             await self._look()
 
@@ -150,10 +149,10 @@ class History:
             with suppress(StoreUnavailable):
                 self._shares.used = await self._calls.bounded(self._redis.memory_used())
 
-    async def _append_at_last(self, tenant: str, session_id: str, turn: Turn) -> bool:
+    async def _append_at_last(self, session: SessionKey, turn: Turn) -> bool:
         """Append a turn; return whether Redis has decided about it in time. Those that it did not take are tried again
         one by one: all at once would be too many for it."""
-        if await self.append(tenant, session_id, turn) is not None:
+        if await self.append(session, turn) is not None:
             return True
         if self._num_waiting >= _MOST_WAITING:
             return False
@@ -161,7 +160,7 @@ class History:
         until_s = monotonic_s() + _TRIED_FOR_S
         try:
             async with self._trying_again:
-                while await self.append(tenant, session_id, turn) is None:
+                while await self.append(session, turn) is None:
                     if self._closing.is_set() or monotonic_s() >= until_s:
                         return False
                     with suppress(TimeoutError):
@@ -185,9 +184,9 @@ class History:
             task.cancel()
             del turns[task]
 
-    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool | None:
+    async def append(self, session: SessionKey, turn: Turn) -> bool | None:
         """Remember a turn; False where its generation was erased, None where Redis is away."""
-        keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
+        keys = (session.of("turns"), session.of("erased"))
         values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
             kept = await self._calls.bounded(self._append(keys, values))
@@ -195,25 +194,25 @@ class History:
             return None
         return bool(kept)
 
-    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
+    async def delete(self, session: SessionKey, *, generation: int) -> int:
         """Forget a conversation, what the model has computed of it, what was being answered in it, and that its
         customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
         `StoreUnavailable`."""
-        keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
+        keys = [session.of(what) for what in ("erased", "turns", "handoff")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest
         begun = int(await self._calls.bounded(self._erase(keys, (generation, ERASED_FOR_S))))
-        self.forget(SessionKey(tenant, session_id), begun)
+        self.forget(session, begun)
         if self._kv is not None:
-            kv = _key(tenant, session_id, "kv")
+            kv = session.of("kv")
             await self._kv_calls.bounded(self._kv.call(lambda redis: redis.delete(kv)))
         return begun
 
-    async def generation(self, tenant: str, session_id: str) -> int | None:
+    async def generation(self, session: SessionKey) -> int | None:
         """Return the conversation's generation, 0 where it was not erased lately; None where Redis is away."""
         try:
-            key = _key(tenant, session_id, "erased")
+            key = session.of("erased")
             generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         except StoreUnavailable:
             return None
@@ -252,7 +251,3 @@ def _decoded(values: list[bytes]) -> list[Turn]:
         except msgspec.DecodeError:
             continue  # written by another version: this turn is forgotten
     return turns
-
-
-def _key(tenant: str, session_id: str, what: str = "turns") -> str:
-    return SessionKey(tenant, session_id).of(what)

@@ -18,6 +18,11 @@ class SessionKey:
     tenant: str
     session_id: str
 
+    @property
+    def record_key(self) -> bytes:
+        """The key of its records: their order stays, and one worker gets them while the group is stable."""
+        return f"{self.tenant}/{self.session_id}".encode()
+
     def of(self, what: str) -> str:
         """Return the name of the session's `turns`, `erased`, `kv` or `handoff`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"

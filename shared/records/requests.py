@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from shared.wire.codec import MSGPACK, decode_request
@@ -77,6 +78,10 @@ class Order:
     reply_topic: str
     reply_partition: int | None
     clock_ms: int = 0
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.request.session_id)
 
     def by_a_clock_behind(self, clock_ms: int) -> "Order":
         """Return the request with its deadline by a process's own time, which the wire's is so far ahead of; its

@@ -139,11 +139,6 @@ def surely_short(text: str) -> bool:
     return len(text) * 4 <= SHORT_MAX_TOKENS or len(text.encode()) <= SHORT_MAX_TOKENS
 
 
-def session_key(tenant: str, session_id: str) -> bytes:
-    """Return the record key: one conversation's requests stay in order, and on one worker while the group is stable."""
-    return f"{tenant}/{session_id}".encode()
-
-
 def reply_topic_allowed(topic: str, patterns: Sequence[str]) -> bool:
     """Return whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What
     Kafka takes as no topic's name is never allowed."""

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.conversation.session_key import SessionKey
 from shared.kafka import Outgoing, Producer
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
-from shared.wire.topics import TopicNames, session_key
+from shared.wire.topics import TopicNames
 from tests.world.loop import VirtualLoop
 from tests.world.machine import POISON
 from tests.world.plan import Ask
@@ -49,7 +50,7 @@ class Services:
             deadline_unix_ms=now + record.hard_ms,
             reply_topic=_TOPICS.external_replies,
         )
-        topic, value, key = _TOPICS.inbox, msgpack_encode(request), session_key(tenant, request.session_id)
+        topic, value, key = _TOPICS.inbox, msgpack_encode(request), SessionKey(tenant, request.session_id).record_key
         if record.what == "garbage":
             topic, value = (_TOPICS.requests("short") if record.tokens % 2 else topic), b"garbage"
         self._loop.create_task(self._published(Outgoing(topic, value, key=key)))

@@ -51,12 +51,10 @@ class Preparer:
         """Return the answer itself where the history has it. Raises `ProtocolError` for a request that cannot be
         served."""
         request = order.request
-        session = SessionKey(order.tenant, request.session_id)
         # Before the turns are read: they may be erased until they are encoded.
-        encode_turn = self.prompts.encoded_turns.of(session)
+        encode_turn = self.prompts.encoded_turns.of(order.session)
         turns = await self.history.turns(
-            order.tenant,
-            request.session_id,
+            order.session,
             limit=self.settings.history_turns,
             before_unix_ms=order.created_unix_ms,
             request_id=request.id,
@@ -95,7 +93,7 @@ class Preparer:
         kv_unix_ms: tuple[float, float] | None = None
         if self.kv is not None and not decided:
             begun = clock.now_unix_ms()
-            standing = common_length(prompt.ids, self.standing(session))
+            standing = common_length(prompt.ids, self.standing(order.session))
             await self.kv.restore(sequence, first=not turns, standing=standing)
             kv_unix_ms = begun, clock.now_unix_ms()
         return Job(

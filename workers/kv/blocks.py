@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from shared.conversation.session_key import SessionKey
+
 NAME_BYTES: Final = 16
 BLOCK_TOKENS: Final = 32  # named, kept and dropped together
 _TOKEN_BYTES: Final = 4
@@ -56,18 +58,18 @@ class BlockNamer:
         self._block_tokens = block_tokens
         self._prefix = b"".join(_measured(part) for part in (salt, layout_id.encode(), b"%d" % block_tokens))
 
-    def chain(self, tenant: str, session_id: str, token_ids: Sequence[int], shared_tokens: int) -> "BlockChain":
+    def chain(self, session: SessionKey, token_ids: Sequence[int], shared_tokens: int) -> "BlockChain":
         """Name the blocks of `token_ids` (each 0 to 2^31-1), of which the first `shared_tokens` hold only the shop's
         words. 2,000 tokens in blocks of 32 take about 0.2 ms."""
-        root = blake2b(self._prefix + tenant.encode(), digest_size=NAME_BYTES, person=_ROOT).digest()
+        root = blake2b(self._prefix + session.tenant.encode(), digest_size=NAME_BYTES, person=_ROOT).digest()
         size = self._block_tokens
         data = _packed(token_ids)
         num_shared = min(max(shared_tokens, 0), len(token_ids)) // size
         names = _named(root, data[: num_shared * size * _TOKEN_BYTES], size)
         blocks = [Block(name, at * size, (at + 1) * size, shared=True) for at, name in enumerate(names)]
         last = names[-1] if names else root
-        session = blake2b(last + session_id.encode(), digest_size=NAME_BYTES, person=_SESSION).digest()
-        return BlockChain(blocks, data, session=session, block_tokens=size).extended(())
+        own = blake2b(last + session.session_id.encode(), digest_size=NAME_BYTES, person=_SESSION).digest()
+        return BlockChain(blocks, data, session=own, block_tokens=size).extended(())
 
 
 class BlockChain:

@@ -188,7 +188,7 @@ class KvCache:
 
     def _fetch(self, tokens: _Tokens) -> _Found:
         ids = tokens.ids
-        chain = self._namer.chain(tokens.session.tenant, tokens.session.session_id, ids, tokens.shared)
+        chain = self._namer.chain(tokens.session, ids, tokens.shared)
         with self._lock:
             now = now_unix_ms()
             run = chain.longest_run(self._host).blocks
@@ -322,7 +322,7 @@ class KvCache:
 
     def _save(self, tokens: _Tokens, start: int, values: NDArray[Any], coming: "Future[None]") -> None:
         session, ids = tokens.session, tokens.ids
-        chain = self._namer.chain(session.tenant, session.session_id, ids, tokens.shared)
+        chain = self._namer.chain(session, ids, tokens.shared)
         encoded: dict[bytes, bytes] = {}
         for block in chain.blocks:
             if block.start >= start and not self._have(block.name):

@@ -50,7 +50,7 @@ class Job:
 
     @property
     def session(self) -> SessionKey:
-        return SessionKey(self.order.tenant, self.order.request.session_id)
+        return self.order.session
 
     @property
     def grounding(self) -> tuple[Grounding, ...]:
@@ -60,11 +60,7 @@ class Job:
     def answers(self, order: Order) -> bool:
         """Return whether that is the same request, and not another one under its id."""
         mine = self.order
-        return (mine.tenant, mine.request.session_id, mine.request.input) == (
-            order.tenant,
-            order.request.session_id,
-            order.request.input,
-        )
+        return (mine.session, mine.request.input) == (order.session, order.request.input)
 
     @property
     def leaving(self) -> bool:

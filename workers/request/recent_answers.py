@@ -39,7 +39,7 @@ class RecentAnswers:
         if not worth_telling(done.status, done.output_text):
             return
         self._answered.pop(done.request_id, None)
-        answered = _Answered(_session(order), _digest(order), done, now_unix_ms)
+        answered = _Answered(order.session, _digest(order), done, now_unix_ms)
         self._answered[done.request_id] = answered
         while len(self._answered) > self._capacity or self._oldest().unix_ms < now_unix_ms - _KEPT_MS:
             self._answered.popitem(last=False)
@@ -50,7 +50,7 @@ class RecentAnswers:
         if done is None:
             return None
         found = self._answered[order.request.id]
-        same = (found.session, found.input_digest) == (_session(order), _digest(order))
+        same = (found.session, found.input_digest) == (order.session, _digest(order))
         return done if same else None
 
     def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
@@ -98,10 +98,6 @@ def worth_telling(status: Status, text: str) -> bool:
     """Return whether an answer is worth telling again: one that failed, was cancelled or has no text is worth another
     try."""
     return status in ("completed", "incomplete") and bool(text)
-
-
-def _session(order: Order) -> SessionKey:
-    return SessionKey(order.tenant, order.request.session_id)
 
 
 def _digest(order: Order) -> bytes:

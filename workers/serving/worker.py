@@ -330,7 +330,7 @@ class Worker:
             reason=done.reason,
             generation=order.generation,
         )
-        self._history.remember(order.tenant, order.request.session_id, turn)
+        self._history.remember(order.session, turn)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
         fallback = self._in_the_models_stead(job, finished)

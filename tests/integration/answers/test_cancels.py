@@ -10,10 +10,11 @@ import msgpack
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
+from shared.conversation.session_key import SessionKey
 from shared.wire.codec import decode_report
 from shared.wire.messages import WorkerReport
 from shared.wire.partitioner import partition_of
-from shared.wire.topics import BUCKETS, session_key
+from shared.wire.topics import BUCKETS
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import Client
 
@@ -56,7 +57,7 @@ async def share_out(system: System, *workers: Service) -> dict[str, WorkerReport
 def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
     """A session whose requests go there."""
     names = (unique(f"session{number}") for number in count())
-    return next(name for name in names if partition_of(session_key("demo", name), PARTITIONS) == wanted)
+    return next(name for name in names if partition_of(SessionKey("demo", name).record_key, PARTITIONS) == wanted)
 
 
 async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(

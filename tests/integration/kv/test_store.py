@@ -104,9 +104,9 @@ def test_erasing_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> Non
 async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench) -> None:
     """Whoever saves however late; what is asked after the erasure is kept again."""
     store, session, history = bench.store(), bench.session, History(bench.settings, kv=bench.settings)
-    await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", 1))
+    await history.append(SessionKey(TENANT, session.session_id), Turn("r1", "q", "a", "model", 1))
     store.save(session, {A: b"a"}, generation=0)
-    generation = await history.delete(TENANT, session.session_id, generation=7)
+    generation = await history.delete(SessionKey(TENANT, session.session_id), generation=7)
     await history.close()
     assert bench.admin.keys(session.of("*")) == [session.of("erased").encode()]
 

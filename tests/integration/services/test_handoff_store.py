@@ -9,8 +9,9 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from shared.conversation.handoff_store import HandoffStore
-from shared.conversation.handoffs import Handoff, transcript_key
+from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
 from shared.settings.redis import RedisSettings
 
 OPEN_S = 60.0
@@ -33,7 +34,7 @@ async def two(redis_server: Any, unique: Any) -> AsyncIterator[TwoOfOneConversat
         reason="requested",
         language="en",
         created_unix_ms=1,
-        transcript=transcript_key("demo", session_id),
+        transcript=SessionKey("demo", session_id).of("turns"),
     )
     store = HandoffStore(RedisSettings(url=redis_server.url, timeout_ms=10_000))
     yield TwoOfOneConversation(store, first, replace(first, id=unique("handoff"), created_unix_ms=2))
@@ -60,7 +61,7 @@ async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, mon
     monkeypatch.setattr(two.store, "_value", read_shortly_before)
     assert not await two.store.remove(two.first)
     monkeypatch.undo()
-    assert await two.store.find("demo", two.first.session_id) == two.second
+    assert await two.store.find(SessionKey("demo", two.first.session_id)) == two.second
 
 
 async def test_one_of_an_erased_generation_is_not_kept_and_one_of_the_next_is(
@@ -69,12 +70,12 @@ async def test_one_of_an_erased_generation_is_not_kept_and_one_of_the_next_is(
     """Whatever the clocks say: the erasure's gateway was an hour ahead."""
     ahead = two.second.created_unix_ms + 3_600_000
     history = History(RedisSettings(url=redis_server.url, timeout_ms=10_000))
-    assert await two.store.generation("demo", two.first.session_id) == 0
-    assert await history.delete("demo", two.first.session_id, generation=ahead) == ahead
+    assert await two.store.generation(SessionKey("demo", two.first.session_id)) == 0
+    assert await history.delete(SessionKey("demo", two.first.session_id), generation=ahead) == ahead
     await history.close()
     assert not await two.store.put(two.first, generation=ahead - 1, open_s=OPEN_S)
-    assert await two.store.find("demo", two.first.session_id) is None
+    assert await two.store.find(SessionKey("demo", two.first.session_id)) is None
     assert await two.store.put(
-        two.second, generation=await two.store.generation("demo", two.first.session_id), open_s=1
+        two.second, generation=await two.store.generation(SessionKey("demo", two.first.session_id)), open_s=1
     )
-    assert await two.store.find("demo", two.first.session_id) == two.second
+    assert await two.store.find(SessionKey("demo", two.first.session_id)) == two.second

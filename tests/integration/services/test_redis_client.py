@@ -29,24 +29,26 @@ def settings(redis_server: Any) -> RedisSettings:
 
 async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSettings) -> None:
     history = History(settings)
-    assert await history.delete("demo", "burst", generation=2_000) == 2_000
-    assert set(await asyncio.gather(*(history.generation("demo", "burst") for _ in range(AT_ONCE)))) == {2_000}
+    assert await history.delete(SessionKey("demo", "burst"), generation=2_000) == 2_000
+    assert set(await asyncio.gather(*(history.generation(SessionKey("demo", "burst")) for _ in range(AT_ONCE)))) == {
+        2_000
+    }
     await history.close()
 
 
 async def test_an_erasures_generation_is_later_than_every_one_before(settings: RedisSettings, unique: Any) -> None:
     """Of two gateways the one whose clock is behind erases after the other; then Redis loses what it knew."""
     history, name = History(settings), unique("erased")
-    assert await history.generation("demo", name) == 0
-    assert [await history.delete("demo", name, generation=told) for told in (2_000, 1_000, 2_001, 5_000)] == [
-        *(2_000, 2_001, 2_002, 5_000)
-    ]
+    assert await history.generation(SessionKey("demo", name)) == 0
+    assert [
+        await history.delete(SessionKey("demo", name), generation=told) for told in (2_000, 1_000, 2_001, 5_000)
+    ] == [*(2_000, 2_001, 2_002, 5_000)]
     turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
-    assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
+    assert [await history.append(SessionKey("demo", name), turn) for turn in turns] == [False, False, True, True]
     async with async_redis(settings, timeout_ms=1_000) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
-    assert await history.append("demo", name, turns[0])
-    assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
+    assert await history.append(SessionKey("demo", name), turns[0])
+    assert await history.turns(SessionKey("demo", name), limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
     await history.close()
 
 
@@ -89,8 +91,8 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
     history, session = History(settings), SessionKey("demo", unique("long"))
     turns = [Turn(f"r{at}", "q", "a", "model", at) for at in range(52)]
     for turn in turns:
-        assert await history.append(session.tenant, session.session_id, turn)
-    assert await history.turns(session.tenant, session.session_id, limit=60, before_unix_ms=60) == turns[2:]
+        assert await history.append(session, turn)
+    assert await history.turns(session, limit=60, before_unix_ms=60) == turns[2:]
     async with async_redis(settings, timeout_ms=1_000) as redis:
         assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
     await history.close()
@@ -105,7 +107,7 @@ async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique:
                 await redis.set(session.of("erased"), known)
             await redis.rpush(session.of("turns"), "a turn")
             await redis.set(session.of("handoff"), "a hand-off")
-            assert await history.delete(session.tenant, session.session_id, generation=1) == 1
+            assert await history.delete(session, generation=1) == 1
             assert await redis.exists(session.of("turns"), session.of("handoff")) == 0
             assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
     await history.close()
@@ -129,14 +131,14 @@ async def fill(server: EmbeddedRedis) -> None:
 async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRedis) -> None:
     """Redis 6 and the newer ones say differently that a script found no room."""
     history, turn = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), Turn("r1", "q", "a", "model", 1)
-    assert await history.append("demo", "s", turn)
+    assert await history.append(SessionKey("demo", "s"), turn)
     await fill(full_redis)
-    assert await history.append("demo", "other", turn) is None
-    assert await history.turns("demo", "s", limit=1, before_unix_ms=2) == [turn], "it is not left alone"
+    assert await history.append(SessionKey("demo", "other"), turn) is None
+    assert await history.turns(SessionKey("demo", "s"), limit=1, before_unix_ms=2) == [turn], "it is not left alone"
     for name, generation in (("s", 7), ("never said a word", 8)):
-        assert await history.delete("demo", name, generation=generation) == generation
-        assert await history.generation("demo", name) == generation
-    assert await history.turns("demo", "s", limit=1, before_unix_ms=2) == []
+        assert await history.delete(SessionKey("demo", name), generation=generation) == generation
+        assert await history.generation(SessionKey("demo", name)) == generation
+    assert await history.turns(SessionKey("demo", "s"), limit=1, before_unix_ms=2) == []
     await history.close()
 
 
@@ -147,14 +149,17 @@ async def test_one_tenant_leaves_the_others_room_in_redis(full_redis: EmbeddedRe
     for number in range(400):
         if number % 5 == 0:
             history._shares.used = await history._redis.memory_used()
-        history.remember("flood", f"f{number}", Turn(f"f{number}", flood, flood, "model", 1))
+        history.remember(SessionKey("flood", f"f{number}"), Turn(f"f{number}", flood, flood, "model", 1))
         if number % 10 == 0:
-            history.remember("small", f"s{number}", Turn(f"s{number}", "q", "a", "model", 1))
+            history.remember(SessionKey("small", f"s{number}"), Turn(f"s{number}", "q", "a", "model", 1))
         async with asyncio.timeout(10):
             while history._writing:  # noqa: ASYNC110 - until all is written
                 await asyncio.sleep(0)
     assert 0.5 < await history._redis.memory_used() < 1
-    kept = [await history.turns("small", f"s{number}", limit=1, before_unix_ms=2) for number in range(0, 400, 10)]
+    kept = [
+        await history.turns(SessionKey("small", f"s{number}"), limit=1, before_unix_ms=2)
+        for number in range(0, 400, 10)
+    ]
     assert all(kept)
-    assert not await history.turns("flood", "f399", limit=1, before_unix_ms=2)
+    assert not await history.turns(SessionKey("flood", "f399"), limit=1, before_unix_ms=2)
     await history.close()

@@ -80,7 +80,7 @@ async def test_a_client_that_follows_no_redirection_is_refused(
     """The control: two conversations of three are at another node than the one that is asked."""
     sessions = sessions_of_each_master(cluster, unique)
     async with history_in(cluster, cluster=False) as history:
-        kept = [await history.append(session.tenant, session.session_id, turn()) for session in sessions]
+        kept = [await history.append(session, turn()) for session in sessions]
     assert kept == [True, None, None]
     async with AsyncRedis.from_url(cluster.url) as admin:
         with pytest.raises(ResponseError, match="same slot"):
@@ -107,18 +107,18 @@ async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_s
                 transcript=session.of("turns"),
             )
             assert store.save(session, {A: b"a"}, generation=0) > 0
-            assert await history.append(TENANT, name, said)
-            assert await history.turns(TENANT, name, limit=5, before_unix_ms=2) == [said]
+            assert await history.append(SessionKey(TENANT, name), said)
+            assert await history.turns(SessionKey(TENANT, name), limit=5, before_unix_ms=2) == [said]
             await handoffs.put(handoff, generation=0, open_s=60)
-            assert await handoffs.find(TENANT, name) == handoff
+            assert await handoffs.find(SessionKey(TENANT, name)) == handoff
             assert await handoffs.remove(handoff)
             await quotas.take("ask", Caller(name, "s", "alice"))
             with pytest.raises(ProtocolError, match="this subject may have a minute"):
                 await quotas.take("ask", Caller(name, "s", "alice"))
-            await history.delete(TENANT, name, generation=1)
-            assert await history.generation(TENANT, name) == 1
+            await history.delete(SessionKey(TENANT, name), generation=1)
+            assert await history.generation(SessionKey(TENANT, name)) == 1
             assert cluster.keys(session.of("*")) == {session.of("erased")}
-            assert not await history.append(TENANT, name, said), "it was asked before"
+            assert not await history.append(SessionKey(TENANT, name), said), "it was asked before"
             assert store.save(session, {A: b"a"}, generation=0) == 0
             assert store.save(session, {A: b"a"}, generation=1) == 1
     assert len(quotas._local) == 0, "they were counted in Redis"
@@ -152,9 +152,9 @@ async def write_and_read(history: History, session: SessionKey, stop: asyncio.Ev
     number = 0
     while not stop.is_set():
         number += 1
-        if await history.append(session.tenant, session.session_id, turn(number)):
+        if await history.append(session, turn(number)):
             kept.append(number)
-            turns = await history.turns(session.tenant, session.session_id, limit=1, before_unix_ms=number + 1)
+            turns = await history.turns(session, limit=1, before_unix_ms=number + 1)
             if turns:
                 assert turns[-1] == turn(number)
         else:
@@ -163,7 +163,7 @@ async def write_and_read(history: History, session: SessionKey, stop: asyncio.Ev
 
 
 async def kept_of(history: History, session: SessionKey, last: int) -> list[int]:
-    turns = await history.turns(session.tenant, session.session_id, limit=50, before_unix_ms=last + 1)
+    turns = await history.turns(session, limit=50, before_unix_ms=last + 1)
     return [each.asked_unix_ms for each in turns]
 
 
@@ -193,9 +193,9 @@ async def test_an_erasure_waits_for_a_slot_that_is_being_moved(
     session = sessions_of_each_master(cluster, unique)[0]
     slot, name = key_slot(session.of("turns").encode()), session.session_id
     async with history_in(cluster, timeout_ms=10_000) as history:
-        assert await history.append(TENANT, name, turn())
+        assert await history.append(SessionKey(TENANT, name), turn())
         await asyncio.to_thread(cluster.begin_to_move, slot, 0, 1)
-        erasing = asyncio.create_task(history.delete(TENANT, name, generation=1))
+        erasing = asyncio.create_task(history.delete(SessionKey(TENANT, name), generation=1))
         await asyncio.sleep(0.2)
         assert not erasing.done()
         await asyncio.to_thread(cluster.end_the_move, slot, 0, 1)
@@ -234,7 +234,7 @@ async def test_a_master_is_killed_while_turns_are_written_and_read(
         writing = [asyncio.create_task(write_and_read(history, session, stop)) for session in sessions]
         await asyncio.sleep(0.3)
         another = sessions_of_each_master(replicated, unique)[0].session_id
-        assert await history.append(TENANT, another, turn(1))
+        assert await history.append(SessionKey(TENANT, another), turn(1))
         assert store.save(sessions[0], {A: b"a"}, generation=0) == 1
         await asyncio.to_thread(replicated.tell, 0, "WAIT", 1, 5_000)
         await asyncio.to_thread(replicated.kill_and_wait, 0)
@@ -244,7 +244,7 @@ async def test_a_master_is_killed_while_turns_are_written_and_read(
             after = await kept_of(history, session, 10**7)
             assert kept[-1] in after
             assert session is sessions[0] or [each for each in after if each <= kept[-1]][-10:] == kept[-10:]
-        assert await history.turns(TENANT, another, limit=2, before_unix_ms=9) == [turn(1), turn(2)]
+        assert await history.turns(SessionKey(TENANT, another), limit=2, before_unix_ms=9) == [turn(1), turn(2)]
         with pytest.raises(StoreUnavailable):
             await asyncio.to_thread(store.load, sessions[0], [A])
         await asyncio.to_thread(until_back, store)
@@ -253,5 +253,5 @@ async def test_a_master_is_killed_while_turns_are_written_and_read(
 
 async def until_kept(history: History, session_id: str, said: Turn) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not await history.append(TENANT, session_id, said):  # noqa: ASYNC110 - Redis is away
+        while not await history.append(SessionKey(TENANT, session_id), said):  # noqa: ASYNC110 - Redis is away
             await asyncio.sleep(0.05)

@@ -55,13 +55,13 @@ async def test_turns_and_erasures_go_to_the_new_master(
     servers: tuple[EmbeddedRedis, EmbeddedRedis], address: Proxy, settings: RedisSettings
 ) -> None:
     history = History(settings)
-    assert all(await asyncio.gather(*(history.append(TENANT, f"s{number}", TURN) for number in range(4))))
+    assert all(await asyncio.gather(*(history.append(SessionKey(TENANT, f"s{number}"), TURN) for number in range(4))))
     await asyncio.to_thread(fail_over, servers, address)
-    assert await history.append(TENANT, "s0", TURN) is None
+    assert await history.append(SessionKey(TENANT, "s0"), TURN) is None
     async with asyncio.timeout(30):
-        while await history.append(TENANT, "s0", TURN) is None:  # noqa: ASYNC110 - until it has connected anew
+        while await history.append(SessionKey(TENANT, "s0"), TURN) is None:  # noqa: ASYNC110 - until it has connected anew
             await asyncio.sleep(0.02)
-    assert await history.delete(TENANT, "s1", generation=7) == 7
+    assert await history.delete(SessionKey(TENANT, "s1"), generation=7) == 7
     await history.close()
 
 

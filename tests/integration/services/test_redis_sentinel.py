@@ -54,14 +54,14 @@ async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_re
     store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
     assert store.probe()
     assert store.save(session, {A: b"a"}, generation=0) == 1
-    first = await asyncio.gather(*(history.append(TENANT, name, turn(number)) for number in range(1, 5)))
+    first = await asyncio.gather(*(history.append(SessionKey(TENANT, name), turn(number)) for number in range(1, 5)))
     assert all(first)
     await asyncio.to_thread(watched.tell, watched.master, "WAIT", 1, 5_000)
     await asyncio.to_thread(fail_over, watched)
     async with asyncio.timeout(PATIENCE_S):
-        while not await history.append(TENANT, name, turn(5)):  # noqa: ASYNC110 - Redis is away
+        while not await history.append(SessionKey(TENANT, name), turn(5)):  # noqa: ASYNC110 - Redis is away
             await asyncio.sleep(0.05)
-    told = await history.turns(TENANT, name, limit=9, before_unix_ms=9)
+    told = await history.turns(SessionKey(TENANT, name), limit=9, before_unix_ms=9)
     assert sorted(each.asked_unix_ms for each in told) == [1, 2, 3, 4, 5]
     await history.close()
 

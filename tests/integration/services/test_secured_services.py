@@ -161,15 +161,15 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
         Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
     )
     await history.ping()
-    assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
-    assert await history.delete(session.tenant, session.session_id, generation=ERASED) == ERASED
-    assert await history.generation(session.tenant, session.session_id) == ERASED
+    assert await history.append(session, Turn("r1", "q", "a", "model", 1))
+    assert await history.delete(session, generation=ERASED) == ERASED
+    assert await history.generation(session) == ERASED
     alice = Caller(session.tenant, session.session_id, "alice")
     await quotas.take_shared("ask", alice)
     with pytest.raises(ProtocolError, match="more than this subject may have"):
         await quotas.take_shared("ask", alice)
     await quotas.close()
-    history.remember(session.tenant, session.session_id, Turn("r2", "q", "a", "model", 2))
+    history.remember(session, Turn("r2", "q", "a", "model", 2))
     await history.close()
 
 
@@ -178,9 +178,9 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     history = History(settings)
     await history.ping()
     turn = Turn("r2", "q", "a", "model", asked_unix_ms=1, generation=ERASED)
-    assert await history.append(session.tenant, session.session_id, turn)
-    assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=2)
-    history.remember(session.tenant, session.session_id, Turn("r2", "q", "a", "model", 2))
+    assert await history.append(session, turn)
+    assert await history.turns(session, limit=5, before_unix_ms=2)
+    history.remember(session, Turn("r2", "q", "a", "model", 2))
     await history.close()
     store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
     assert store.probe()

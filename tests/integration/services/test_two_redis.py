@@ -95,8 +95,8 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
     both = RedisSettings(url=kv_redis.url, timeout_ms=2_000)
     for history_at, lost in ((marks, False), (both, True)):
         history = History(history_at, kv=both)
-        await history.delete(TENANT, "erased", generation=7)
-        assert await history.append(TENANT, "said", Turn("r", "q", "a", "model", 1))
+        await history.delete(SessionKey(TENANT, "erased"), generation=7)
+        assert await history.append(SessionKey(TENANT, "said"), Turn("r", "q", "a", "model", 1))
         bench = make_bench(kv_redis.url)
         store = KvStore(
             both, KvSettings(timeout_ms=2_000), marks=marks, max_value_bytes=1 << 20, count_dropped=bench.dropped.update
@@ -105,8 +105,8 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
         for number in range(40):
             store.save(SessionKey(TENANT, f"s{number}"), {A: b"x" * 500_000}, generation=0)
         store.close()
-        generation = await history.generation(TENANT, "erased")
-        turns = await history.turns(TENANT, "said", limit=1, before_unix_ms=2)
+        generation = await history.generation(SessionKey(TENANT, "erased"))
+        turns = await history.turns(SessionKey(TENANT, "said"), limit=1, before_unix_ms=2)
         assert (generation, bool(turns)) == ((0, False) if lost else (7, True))
         await history.close()
 

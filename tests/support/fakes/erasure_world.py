@@ -93,15 +93,15 @@ class Turns(FakeHistory):
 
     turns: list[Turn] = field(default_factory=list)
 
-    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn) -> None:
         if not self.away and self.generations.get(SESSION, 0) <= turn.generation:
             self.turns.append(turn)
 
     def forget(self, session: SessionKey, generation: int) -> None:
         """Nothing is on its way for long."""
 
-    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
-        begun = await super().delete(tenant, session_id, generation=generation)
+    async def delete(self, session: SessionKey, *, generation: int) -> int:
+        begun = await super().delete(session, generation=generation)
         self.turns.clear()
         return begun
 

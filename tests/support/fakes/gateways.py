@@ -124,19 +124,18 @@ class FakeHistory:
     remembered: list[Turn] = field(default_factory=list)
     away: bool = False
 
-    async def generation(self, tenant: str, session_id: str) -> int | None:
+    async def generation(self, session: SessionKey) -> int | None:
         await asyncio.sleep(0)
-        return None if self.away else self.generations.get(SessionKey(tenant, session_id), 0)
+        return None if self.away else self.generations.get(session, 0)
 
-    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
+    async def delete(self, session: SessionKey, *, generation: int) -> int:
         await asyncio.sleep(0)
         if self.away:
             raise StoreUnavailable("away")
-        key = SessionKey(tenant, session_id)
-        self.generations[key] = max(self.generations.get(key, 0) + 1, generation)
-        return self.generations[key]
+        self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
+        return self.generations[session]
 
-    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn) -> None:
         self.remembered.append(turn)
 
 
@@ -179,7 +178,7 @@ class FakeHandoffs:
         await asyncio.sleep(0)
         return Outcome(None)
 
-    def forget(self, tenant: str, session_id: str) -> None:
+    def forget(self, session: SessionKey) -> None:
         """Nobody was asked."""
 
 

@@ -22,46 +22,42 @@ class Redis:
     said: dict[str, list[Turn]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
 
-    async def turns(self, tenant: str, session_id: str, *, before_unix_ms: float, **_: object) -> list[Turn]:
-        del tenant
+    async def turns(self, session: SessionKey, *, before_unix_ms: float, **_: object) -> list[Turn]:
         await asyncio.sleep(0)
-        return [turn for turn in self.said.get(session_id, ()) if turn.asked_unix_ms < before_unix_ms]
+        return [turn for turn in self.said.get(session.session_id, ()) if turn.asked_unix_ms < before_unix_ms]
 
-    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
-        del tenant
-        self.said.setdefault(session_id, []).append(turn)
+    def remember(self, session: SessionKey, turn: Turn) -> None:
+        self.said.setdefault(session.session_id, []).append(turn)
 
-    async def generation(self, tenant: str, session_id: str) -> int | None:
-        del tenant
+    async def generation(self, session: SessionKey) -> int | None:
         await asyncio.sleep(0)
-        return self.generations.get(session_id, 0)
+        return self.generations.get(session.session_id, 0)
 
-    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
-        del tenant
+    async def delete(self, session: SessionKey, *, generation: int) -> int:
         await asyncio.sleep(0)
-        self.generations[session_id] = max(self.generations.get(session_id, 0) + 1, generation)
-        self.said.pop(session_id, None)
-        return self.generations[session_id]
+        self.generations[session.session_id] = max(self.generations.get(session.session_id, 0) + 1, generation)
+        self.said.pop(session.session_id, None)
+        return self.generations[session.session_id]
 
     def forget(self, session: SessionKey, generation: int) -> None: ...
 
 
 @dataclass(repr=False)
 class HandoffRedis:
-    kept: dict[tuple[str, str], Handoff] = field(default_factory=dict)
+    kept: dict[SessionKey, Handoff] = field(default_factory=dict)
 
-    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+    async def find(self, session: SessionKey) -> Handoff | None:
         await asyncio.sleep(0)
-        return self.kept.get((tenant, session_id))
+        return self.kept.get(session)
 
-    async def generation(self, *_: str) -> int:
+    async def generation(self, _: SessionKey) -> int:
         await asyncio.sleep(0)
         return 0
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         del generation, open_s
         await asyncio.sleep(0)
-        self.kept[handoff.tenant, handoff.session_id] = handoff
+        self.kept[handoff.session] = handoff
         return True
 
 

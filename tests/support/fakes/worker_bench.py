@@ -65,7 +65,7 @@ class FakeHistory:
 
     forgotten: list[tuple[SessionKey, int]] = field(default_factory=list)
 
-    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn) -> None:
         self.turns.append(turn)
 
     def forget(self, session: SessionKey, generation: int) -> None:

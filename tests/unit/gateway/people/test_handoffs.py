@@ -9,10 +9,13 @@ from hypothesis import given
 from gateway.access.charges import Caller
 from gateway.people.handoffs import Handoffs, Outcome
 from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff, handoff_headers
+from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
 from tests.support.fakes.gateways import FakeQuotas
 from tests.support.hostile.message_strategies import any_of
+
+SESSION = SessionKey("t", "s")
 
 
 @dataclass
@@ -35,26 +38,26 @@ class Store:
     """Redis, there or not."""
 
     away: bool = False
-    kept: dict[tuple[str, str], Handoff] = field(default_factory=dict)
-    erased: dict[tuple[str, str], int] = field(default_factory=dict)
+    kept: dict[SessionKey, Handoff] = field(default_factory=dict)
+    erased: dict[SessionKey, int] = field(default_factory=dict)
 
     def _there(self) -> None:
         if self.away:
             raise StoreUnavailable("away")
 
-    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+    async def find(self, session: SessionKey) -> Handoff | None:
         self._there()
-        return self.kept.get((tenant, session_id))
+        return self.kept.get(session)
 
-    async def generation(self, tenant: str, session_id: str) -> int:
+    async def generation(self, session: SessionKey) -> int:
         self._there()
-        return self.erased.get((tenant, session_id), 0)
+        return self.erased.get(session, 0)
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         self._there()
-        if self.erased.get((handoff.tenant, handoff.session_id), 0) > generation:
+        if self.erased.get(handoff.session, 0) > generation:
             return False
-        self.kept[handoff.tenant, handoff.session_id] = handoff
+        self.kept[handoff.session] = handoff
         return True
 
 
@@ -102,7 +105,7 @@ async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again
     broker = Broker(fails=True)
     handoffs = made(broker, Store())
     assert await asyncio.gather(opened(handoffs), opened(handoffs)) == [Outcome(None), Outcome(None)]
-    assert await handoffs.find("t", "s") is None
+    assert await handoffs.find(SESSION) is None
     broker.fails = False
     assert not (await opened(handoffs)).was_open
     assert len(broker.records) == 1
@@ -115,10 +118,10 @@ async def test_a_gateway_knows_what_it_opened_whether_redis_is_there_or_not(*, a
     handoffs = made(Broker(), store)
     first = await opened(handoffs)
     store.away = away_now
-    assert await handoffs.find("t", "s") == first.handoff
-    handoffs.forget("t", "s")
+    assert await handoffs.find(SESSION) == first.handoff
+    handoffs.forget(SESSION)
     store.kept.clear()
-    assert await handoffs.find("t", "s") is None
+    assert await handoffs.find(SESSION) is None
     assert (await opened(handoffs)).handoff != first.handoff, "what Redis had and has no more is resolved"
 
 
@@ -128,23 +131,23 @@ async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypat
     publish = broker.publish
 
     async def erase_meanwhile(record: Outgoing) -> tuple[int, int]:
-        store.erased["t", "s"] = 7
+        store.erased[SESSION] = 7
         return await publish(record)
 
     monkeypatch.setattr(broker, "publish", erase_meanwhile)
     await opened(handoffs)
     for store.away in (False, True):
-        assert await handoffs.find("t", "s") is None
+        assert await handoffs.find(SESSION) is None
     store.away = False
     monkeypatch.undo()
     again = await opened(handoffs)
-    assert (await handoffs.find("t", "s"), again.was_open) == (again.handoff, False)
+    assert (await handoffs.find(SESSION), again.was_open) == (again.handoff, False)
 
 
 async def test_its_time_passes_without_redis_too() -> None:
     handoffs = made(Broker(), Store(away=True), open_s=0.0)
     await opened(handoffs)
-    assert await handoffs.find("t", "s") is None
+    assert await handoffs.find(SESSION) is None
 
 
 @given(any_of(Handoff))

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.people.session_answers import Rated, SessionAnswers, verdict_of
+from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.messages import Feedback, Grounding, Source, Status
 from tests.support.builders.gateway import answer
+
+SESSION = SessionKey("t", "s")
 
 
 @pytest.mark.parametrize(
@@ -30,23 +33,23 @@ def test_what_the_customer_says_of_the_matter_counts_before_the_rating(feedback:
 
 def test_the_last_rating_of_an_answer_counts() -> None:
     answers = SessionAnswers()
-    answers.answered("t", "s", answer("r", source="faq"))
+    answers.answered(SESSION, answer("r", source="faq"))
     up, down = Feedback(response_id="r", rating="up"), Feedback(response_id="r", rating="down", reason="wrong")
-    assert answers.rate("t", "s", up) == Rated("faq", "resolved", None, None)
-    assert answers.rate("t", "s", up) == Rated("faq", "resolved", "resolved", None)
-    assert answers.rate("t", "s", down) == Rated("faq", "unresolved", "resolved", "wrong")
-    assert answers.rate("t", "s", down) == Rated("faq", "unresolved", "unresolved", None)
+    assert answers.rate(SESSION, up) == Rated("faq", "resolved", None, None)
+    assert answers.rate(SESSION, up) == Rated("faq", "resolved", "resolved", None)
+    assert answers.rate(SESSION, down) == Rated("faq", "unresolved", "resolved", "wrong")
+    assert answers.rate(SESSION, down) == Rated("faq", "unresolved", "unresolved", None)
 
 
 @pytest.mark.parametrize(("tenant", "session", "name"), [("t", "s", "x"), ("t", "other", "r"), ("other", "s", "r")])
 def test_nobody_rates_what_was_not_answered_to_him(tenant: str, session: str, name: str) -> None:
     answers = SessionAnswers()
-    answers.answered("t", "s", answer("r"))
+    answers.answered(SESSION, answer("r"))
     with pytest.raises(ProtocolError) as caught:
-        answers.rate(tenant, session, Feedback(response_id=name, rating="up"))
+        answers.rate(SessionKey(tenant, session), Feedback(response_id=name, rating="up"))
     assert (caught.value.code, caught.value.param) == ("unknown_response", "response_id")
     with pytest.raises(ProtocolError, match="has a rating"):
-        answers.rate("t", "s", Feedback(response_id="r", reason="other"))
+        answers.rate(SESSION, Feedback(response_id="r", reason="other"))
 
 
 STOOD_IN = True
@@ -73,7 +76,7 @@ def test_what_does_not_help_is_counted_in_a_row_and_what_does_ends_the_row() -> 
         ("handoff", "completed", False),
     ]
     row = [
-        answers.answered("t", "s", answer(str(n), source=source, status=status), stood_in=stood_in).fallbacks
+        answers.answered(SESSION, answer(str(n), source=source, status=status), stood_in=stood_in).fallbacks
         for n, (source, status, stood_in) in enumerate(ends)
     ]
     assert row == [1, 0, 1, 1, 1, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0]
@@ -83,7 +86,7 @@ def test_what_may_help_neither_counts_nor_ends_the_row() -> None:
     answers = SessionAnswers()
     entry = (Grounding(id="g", question="q", answer="a"),)
     row = [
-        answers.answered("t", "s", answer(str(n), source="unsure", grounding=grounding)).fallbacks
+        answers.answered(SESSION, answer(str(n), source="unsure", grounding=grounding)).fallbacks
         for n, grounding in enumerate([(), entry, ()])
     ]
     assert row == [1, 1, 2]
@@ -91,22 +94,22 @@ def test_what_may_help_neither_counts_nor_ends_the_row() -> None:
 
 def test_an_answer_that_ends_again_is_no_second_fallback_and_an_asked_person_ends_the_row() -> None:
     answers = SessionAnswers()
-    row = [answers.answered("t", "s", answer(name, source="unsure")).fallbacks for name in "aab"]
+    row = [answers.answered(SESSION, answer(name, source="unsure")).fallbacks for name in "aab"]
     assert row == [1, 1, 2]
-    answers.handed_over("t", "s")
-    assert answers.answered("t", "s", answer("c", source="unsure")).fallbacks == 1
+    answers.handed_over(SESSION)
+    assert answers.answered(SESSION, answer("c", source="unsure")).fallbacks == 1
 
 
 def test_an_erased_conversation_is_unknown() -> None:
     answers = SessionAnswers()
-    assert answers.answered("t", "s", answer("a")).first
-    assert not answers.answered("t", "s", answer("b")).first
-    assert answers.response_ids("t", "s") == ("a", "b")
+    assert answers.answered(SESSION, answer("a")).first
+    assert not answers.answered(SESSION, answer("b")).first
+    assert answers.response_ids(SESSION) == ("a", "b")
     for _ in range(2):  # not only once, if it is known here at all
-        answers.forget("t", "s")
-    assert answers.response_ids("t", "s") == ()
+        answers.forget(SESSION)
+    assert answers.response_ids(SESSION) == ()
     assert len(answers) == 0
-    assert answers.answered("t", "s", answer("c")).first
+    assert answers.answered(SESSION, answer("c")).first
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 30))), st.integers(4, 12), st.integers(1, 4))
@@ -117,7 +120,7 @@ def test_it_holds_no_more_than_its_bounds_and_what_was_last(
     answers = SessionAnswers(max_answers=most, max_of_a_session=of_a_session)
     model: OrderedDict[str, list[str]] = OrderedDict()
     for session, number in ends:
-        answers.answered("t", session, answer(str(number)))
+        answers.answered(SessionKey("t", session), answer(str(number)))
         held = model.setdefault(session, [])
         model.move_to_end(session)
         if str(number) not in held:
@@ -126,7 +129,9 @@ def test_it_holds_no_more_than_its_bounds_and_what_was_last(
         while sum(map(len, model.values())) > most:
             model.popitem(last=False)
         assert len(answers) == sum(map(len, model.values())) <= most
-        assert Counter({name: len(answers.response_ids("t", name)) for name in "abcdef"}) == Counter(
+        assert Counter({name: len(answers.response_ids(SessionKey("t", name))) for name in "abcdef"}) == Counter(
             {name: len(model.get(name, [])) for name in "abcdef"}
         )
-    assert {name: answers.response_ids("t", name) for name in model} == {k: tuple(v) for k, v in model.items()}
+    assert {name: answers.response_ids(SessionKey("t", name)) for name in model} == {
+        k: tuple(v) for k, v in model.items()
+    }

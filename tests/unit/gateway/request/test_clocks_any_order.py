@@ -21,7 +21,7 @@ from tests.support.reliability import Reliability
 from tests.unit.gateway.request.test_inflight import FAQ, delta, done
 
 SESSION = SessionKey("t", "s")
-SEAL = CursorKey(b"secret").seal("t", "s")
+SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 LIMITS = AdmissionLimits.of(Settings())
 DEFAULTS = Defaults.of(Settings())
 START_MS = 1_800_000_000_000.0
@@ -87,7 +87,7 @@ class Clocks(RuleBasedStateMachine):
         now, event = machine.now(self.true_ms), f"e{number}"
         asked = ResponseCreate(event_id=event, input="hi", deadline_ms=whole_ms, first_token_ms=soft_ms)
         entry = Entry(
-            response_id=response_id("t", "s", event, "hi"),
+            response_id=response_id(SessionKey("t", "s"), event, "hi"),
             event_id=event,
             tenant="t",
             session_id="s",

@@ -19,11 +19,12 @@ from gateway.request.cursor import (
     response_digest,
     response_id,
 )
+from shared.conversation.session_key import SessionKey
 from shared.settings.gateway import GatewaySettings
 from tests.support.builders.gateway import told
 
 KEY = CursorKey(b"secret")
-SEAL = KEY.seal("t", "s")
+SEAL = KEY.seal(SessionKey("t", "s"))
 
 COUNTS = st.integers(0, 2**53 - 1)
 PLACES = st.none() | st.builds(Place, partition=COUNTS, offset=COUNTS)
@@ -46,6 +47,7 @@ TOLD = st.builds(
 )
 OPEN = st.lists(TOLD, max_size=4)
 NAMES = st.text("ab/:.-", max_size=3)
+SESSIONS = st.builds(SessionKey, NAMES, NAMES)
 
 
 @given(OPEN)
@@ -87,17 +89,17 @@ def test_a_changed_cursor_is_refused(open_: list[Told], data: st.DataObject) -> 
     assert SEAL.read(cursor[:at] + other + cursor[at:]) is None
 
 
-@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
-@example(("a", "bc"), ("ab", "c"))
-def test_a_cursor_is_its_own_sessions(mine: tuple[str, str], other: tuple[str, str]) -> None:
-    cursor = KEY.seal(*mine).write([told()])
-    assert (KEY.seal(*other).read(cursor) is not None) == (mine == other)
+@given(SESSIONS, SESSIONS)
+@example(SessionKey("a", "bc"), SessionKey("ab", "c"))
+def test_a_cursor_is_its_own_sessions(mine: SessionKey, other: SessionKey) -> None:
+    cursor = KEY.seal(mine).write([told()])
+    assert (KEY.seal(other).read(cursor) is not None) == (mine == other)
 
 
 @pytest.mark.parametrize(
     "cursor",
     [
-        CursorKey(b"other").seal("t", "s").write([told()]),
+        CursorKey(b"other").seal(SessionKey("t", "s")).write([told()]),
         *("", "resp_1@12", "====", "a", "é", "\x00", "A" * 24, "A" * 1_000_000, "kA=="),
     ],
 )
@@ -144,24 +146,25 @@ def test_what_was_told_adds_up(pieces: list[str]) -> None:
 
 
 def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
-    names = ("t", "s", "e", "Where is it?")
+    names = (SessionKey("t", "s"), "e", "Where is it?")
     assert response_id(*names) == response_id(*names)
     assert response_id(*names) == f"resp_{response_digest(*names).hex()}"
     assert digest_of(response_id(*names)) == response_digest(*names)
-    others = [tuple(f"{name}x" if at == place else name for at, name in enumerate(names)) for place in range(4)]
-    assert len({response_id(*names), *(response_id(*other) for other in others)}) == 5  # type: ignore[arg-type]
+    others = [("x", "s", "e", ""), ("t", "x", "e", ""), ("t", "s", "x", ""), ("t", "s", "e", "x")]
+    named = [response_id(SessionKey(t, s), e, f"Where is it?{more}") for t, s, e, more in others]
+    assert len({response_id(*names), *named}) == 5
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
 def test_a_response_has_another_name_in_each_generation(one: int, other: int) -> None:
-    names = ("t", "s", "e", "Where is it?")
+    names = (SessionKey("t", "s"), "e", "Where is it?")
     assert (response_id(*names, one) == response_id(*names, other)) == (one == other)
 
 
 def test_a_response_keeps_its_name_from_version_to_version() -> None:
     """A client repeats its event while the gateways are being replaced."""
-    assert response_id("demo", "sess_1", "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"
-    assert response_id("demo", "sess_1", "ev_1", "Hi", 7) == "resp_bccf334097424501972c5e99"
+    assert response_id(SessionKey("demo", "sess_1"), "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"
+    assert response_id(SessionKey("demo", "sess_1"), "ev_1", "Hi", 7) == "resp_bccf334097424501972c5e99"
 
 
 def test_a_cursor_is_read_from_version_to_version() -> None:

@@ -97,10 +97,10 @@ def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
     table.refuse(entry)
-    assert (len(table), table.find("t", "s", "e1"), table.get(R1)) == (0, None, None)
+    assert (len(table), table.find(SessionKey("t", "s"), "e1"), table.get(R1)) == (0, None, None)
     assert table.next_due_unix_ms() is None
     table.refuse(make_entry(2))  # nor is it known where a fault came before it was accepted
-    assert table.find("t", "s", "e2") is None
+    assert table.find(SessionKey("t", "s"), "e2") is None
 
 
 # --- replies and Kafka's acknowledgement cross
@@ -329,33 +329,33 @@ def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown
 
 def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: InflightTable) -> None:
     entry = publishing(table)
-    assert table.find("t", "s", "e1") is entry
+    assert table.find(SessionKey("t", "s"), "e1") is entry
     assert table.reattach(entry, "c2") == []
     assert texts(table.acknowledge(entry)) == [created()]
     table.delta(delta("He"), 1)
     assert texts(table.reattach(entry, "c3")) == [created(), (0, "He")]
     assert entry.connection_id == "c3"
     table.finish(entry, done("Hey"), 2)
-    assert table.find("t", "s", "e1") is entry
+    assert table.find(SessionKey("t", "s"), "e1") is entry
     assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
 
 
 def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: InflightTable) -> None:
     entry, other = publishing(table), publishing(table, 2)
-    assert table.named("t", "s", R1, None) is entry
-    assert table.named("t", "s", R1, "e2") is entry, "the answer's name counts first"
-    assert table.named("t", "s", None, "e2") is other
-    assert table.named("t", "s", "resp_never", "e2") is other
+    assert table.named(SessionKey("t", "s"), R1, None) is entry
+    assert table.named(SessionKey("t", "s"), R1, "e2") is entry, "the answer's name counts first"
+    assert table.named(SessionKey("t", "s"), None, "e2") is other
+    assert table.named(SessionKey("t", "s"), "resp_never", "e2") is other
     table.cancel(entry, 1)
-    assert table.named("t", "s", R1, None) is entry, "it ended a short while ago"
+    assert table.named(SessionKey("t", "s"), R1, None) is entry, "it ended a short while ago"
     for tenant, session, response, event in (
         ("other", "s", R1, "e1"),
         ("t", "other", R1, "e1"),
         ("t", "s", "resp_never", "e3"),
         ("t", "s", None, None),
     ):
-        assert table.named(tenant, session, response, event) is None
-        assert event is None or table.find(tenant, session, event) is None
+        assert table.named(SessionKey(tenant, session), response, event) is None
+        assert event is None or table.find(SessionKey(tenant, session), event) is None
 
 
 def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
@@ -375,7 +375,7 @@ def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Infligh
     table.accept(newer)
     table.forget(entry)
     assert table.get_any(entry.response_id) is None
-    assert table.find("t", "s", entry.event_id) is newer
+    assert table.find(SessionKey("t", "s"), entry.event_id) is newer
     table.forget(newer)
     assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
 
@@ -387,11 +387,11 @@ def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other
     table.finish(ended, done("Hi"), 1)
     assert table.erased(SESSION, 7) == [open_]
     table.forget_session(SESSION, 7)
-    assert table.find("t", "s", "e1") is None
+    assert table.find(SessionKey("t", "s"), "e1") is None
     assert table.get_any(ended.response_id) is None
     table.finish(later, done("Hi", request_id=later.response_id), 1)
     table.forget_session(SESSION, 7)
-    assert table.find("t", "s", "e3") is later
+    assert table.find(SessionKey("t", "s"), "e3") is later
     assert table.erased(SessionKey("t", "s2"), 7) == [other]
 
 
@@ -409,9 +409,9 @@ def test_an_event_is_that_of_its_newest_generation(table: InflightTable) -> None
     newer.generation, older.event_id = 7, newer.event_id
     table.accept(newer)
     table.accept(older)
-    assert table.find("t", "s", newer.event_id) is newer
+    assert table.find(SessionKey("t", "s"), newer.event_id) is newer
     table.refuse(older)
-    assert table.find("t", "s", newer.event_id) is newer
+    assert table.find(SessionKey("t", "s"), newer.event_id) is newer
 
 
 # --- memory
@@ -420,8 +420,8 @@ def test_an_event_is_that_of_its_newest_generation(table: InflightTable) -> None
 def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
     for number in range(1, 2_502):
         table.cancel(publishing(table, number), now_unix_ms=1.0)
-    assert table.find("t", "s", "e501") is None
-    assert table.find("t", "s", "e502") is not None
+    assert table.find(SessionKey("t", "s"), "e501") is None
+    assert table.find(SessionKey("t", "s"), "e502") is not None
     assert len(table._done) == len(table._by_event) == 2_000
 
 
@@ -436,7 +436,7 @@ def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> Non
 def test_answers_are_remembered_for_two_minutes(table: InflightTable) -> None:
     table.cancel(publishing(table, 1), now_unix_ms=0.0)
     table.cancel(publishing(table, 2), now_unix_ms=120_000.0)
-    assert table.find("t", "s", "e1") is not None
+    assert table.find(SessionKey("t", "s"), "e1") is not None
     table.cancel(publishing(table, 3), now_unix_ms=120_000.1)
-    assert table.find("t", "s", "e1") is None
-    assert table.find("t", "s", "e2") is not None
+    assert table.find(SessionKey("t", "s"), "e1") is None
+    assert table.find(SessionKey("t", "s"), "e2") is not None

@@ -21,7 +21,7 @@ from tests.support.reliability import Reliability
 
 CONNECTIONS = ("c", "d")
 AnyReply = TypeVar("AnyReply", ReplyDelta, ReplyDone)
-SEAL = CursorKey(b"secret").seal("t", "s")
+SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Inflight(RuleBasedStateMachine):
         if entry := self.pick(data, State.COUNTING):
             self.table.refuse(entry)
             del self.entries[entry.response_id]
-            assert self.table.find("t", "s", entry.event_id) is None
+            assert self.table.find(SessionKey("t", "s"), entry.event_id) is None
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
@@ -201,7 +201,7 @@ class Inflight(RuleBasedStateMachine):
     @rule(data=st.data(), connection=st.sampled_from(CONNECTIONS))
     def ask_again(self, data: st.DataObject, connection: str) -> None:
         entry = self.pick(data)
-        if entry is None or (found := self.table.find("t", "s", entry.event_id)) is None:
+        if entry is None or (found := self.table.find(SessionKey("t", "s"), entry.event_id)) is None:
             return
         assert found is entry
         self.unheard.discard(entry.response_id)

@@ -19,7 +19,7 @@ from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, 
 from tests.unit.examples import examples
 from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry, texts
 
-SEAL = CursorKey(b"secret").seal("t", "s")
+SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 SESSION = SessionKey("t", "s")
 
 

@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from gateway.request.cursor import CursorKey, Told, checksum, digest_of
 from gateway.request.outbox import Opened, Outbox, Shown
+from shared.conversation.session_key import SessionKey
 from shared.wire.messages import Ping, Response, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
 from tests.support.builders import gateway as builders
 
-SEAL = CursorKey(b"secret").seal("t", "s")
+SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 NAMES = {letter: f"resp_{number:024x}" for number, letter in enumerate("rabc")}
 
 

@@ -7,6 +7,7 @@ import pytest
 from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.session.connection import put_all
+from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
     Adopt,
@@ -21,7 +22,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.partitioner import partition_of
-from shared.wire.topics import BROADCAST_PARTITION, session_key
+from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.gateway import report, told
 from tests.support.fakes.gateways import (
     LONG,
@@ -51,13 +52,13 @@ def asks(event_id: str) -> ResponseCreate:
 
 
 def entry_of(edge: Edge, event_id: str) -> Entry:
-    found = edge.gateway.inflight.find("demo", "s", event_id)
+    found = edge.gateway.inflight.find(SessionKey("demo", "s"), event_id)
     assert found is not None
     return found
 
 
 def name_of(event_id: str) -> str:
-    return response_id("demo", "s", event_id, QUESTION)
+    return response_id(SessionKey("demo", "s"), event_id, QUESTION)
 
 
 # --- which worker gets it
@@ -76,7 +77,9 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
     await quiet()
     sent = edge.producer.of(TOPICS.requests("short"))
     assert all(record.partition == partition_of(record.key or b"", 2) for record in sent)
-    at_the_idle = [key for key in (session_key("demo", session) for session in sessions) if partition_of(key, 2)]
+    at_the_idle = [
+        key for key in (SessionKey("demo", session).record_key for session in sessions) if partition_of(key, 2)
+    ]
     assert 0 < len(at_the_idle) < len(sessions)
     assert [record.key for record in sent if record.partition == 1] == at_the_idle
     assert len(sent) == len(at_the_idle) + 1
@@ -98,7 +101,7 @@ async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago
         chars=len(text),
         crc=checksum(text),
     )
-    cursor = CursorKey(b"secret").seal("demo", "s").write([answer])
+    cursor = CursorKey(b"secret").seal(SessionKey("demo", "s")).write([answer])
     client = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=cursor)))
     await quiet()
     return client
@@ -269,7 +272,7 @@ async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge
         edge.gateway.replied([delta(name_of("last"), "In ")])
         back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
         assert [message.recovered for message in back.heard if isinstance(message, SessionCreated)] == [True]
-        assert len(CursorKey(b"secret").seal("demo", "s").read(client.cursor) or ()) <= 4
+        assert len(CursorKey(b"secret").seal(SessionKey("demo", "s")).read(client.cursor) or ()) <= 4
 
 
 async def test_no_socket_takes_more_answers_over_than_it_may_ask_for(edge: Edge) -> None:

@@ -38,11 +38,11 @@ def asks(event_id: str) -> ResponseCreate:
 
 
 def name_of(event_id: str, generation: int = 0) -> str:
-    return response_id("demo", "s", event_id, QUESTION, generation)
+    return response_id(SessionKey("demo", "s"), event_id, QUESTION, generation)
 
 
 def entry_of(edge: Edge, event_id: str) -> Entry:
-    found = edge.gateway.inflight.find("demo", "s", event_id)
+    found = edge.gateway.inflight.find(SessionKey("demo", "s"), event_id)
     assert found is not None
     return found
 

@@ -13,6 +13,7 @@ from gateway.kafka.fleet_reader import read_reports
 from gateway.request.cursor import CursorKey, Place, Told, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.session.protocol import CloseCode
+from shared.conversation.session_key import SessionKey
 from shared.kafka import Record
 from shared.wire.messages import (
     Response,
@@ -68,7 +69,7 @@ class Day:
 
     def entry(self, name: str) -> Entry | None:
         table = self.edge.gateway.inflight._thing  # type: ignore[attr-defined] # looking makes no call
-        found: Entry | None = table.find("demo", name, name)
+        found: Entry | None = table.find(SessionKey("demo", name), name)
         return found
 
     async def begin(self) -> None:
@@ -243,7 +244,7 @@ async def test_a_question_that_cannot_be_read_fails_its_answer_alone(
     today = day(None)
     gateway, now = today.edge.gateway, int(today.now_unix_ms)
     told = Told(
-        digest=digest_of(response_id("demo", "adopted", "adopted", QUESTION)),
+        digest=digest_of(response_id(SessionKey("demo", "adopted"), "adopted", QUESTION)),
         event_id="adopted",
         bucket="short",
         received_unix_ms=now,
@@ -259,7 +260,7 @@ async def test_a_question_that_cannot_be_read_fails_its_answer_alone(
         raise Thrown("question")
 
     monkeypatch.setattr(today.edge.questions, "ask", unreadable)
-    cursor = CursorKey(b"secret").seal("demo", "adopted").write([told])
+    cursor = CursorKey(b"secret").seal(SessionKey("demo", "adopted")).write([told])
     client = await today.edge.connect().say(SessionStart(session_id="adopted", resume=Resume(cursor=cursor)))
     with capture_logs():
         await until(lambda: client.ends)

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.request.cursor import CursorKey
 from gateway.session.protocol import Begin, Refuse, Send, Session, State, error_event
+from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, Message, ResponseCreate
@@ -21,7 +22,7 @@ from tests.support.tokens import NOW_UNIX_MS, gate
 WHOLE = 50_000  # of each codec
 # What is said of a message is bounded, however long that was.
 MOST_SAID_BYTES = 1_000
-SEAL = CursorKey(b"secret").seal("demo", "s1")
+SEAL = CursorKey(b"secret").seal(SessionKey("demo", "s1"))
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from gateway.request.cursor import CursorKey
 from gateway.request.entry import State
 from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
+from shared.conversation.session_key import SessionKey
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
 from shared.wire.messages import ReplyDone, Timings
@@ -164,8 +165,8 @@ def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> No
     """The same trace; under the other gateway's root, linked with what the workers were told."""
     first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
     begun = first.tracer.begin(TRACEPARENT)
-    cursor = KEY.seal("t", "s").write([entry_of(begun, response_id="resp_" + "01" * 12).opened().told])
-    (told_of,) = KEY.seal("t", "s").read(cursor) or []
+    cursor = KEY.seal(SessionKey("t", "s")).write([entry_of(begun, response_id="resp_" + "01" * 12).opened().told])
+    (told_of,) = KEY.seal(SessionKey("t", "s")).read(cursor) or []
     entry = adopted(second, told_of.trace, told(status="completed", reason="stop"))
     second.exporter.send_all()
     (trace,) = second.store.taken

@@ -7,7 +7,8 @@ import pytest
 import typer
 
 from ops.operate import handoffs
-from shared.conversation.handoffs import Handoff, encode_handoff, transcript_key
+from shared.conversation.handoffs import Handoff, encode_handoff
+from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
 from shared.kafka import Kept, Record
 from shared.settings import Settings, load_settings
@@ -21,7 +22,7 @@ def waits(name: str) -> Handoff:
         reason="requested",
         language="en",
         created_unix_ms=1,
-        transcript=transcript_key("demo", name),
+        transcript=SessionKey("demo", name).of("turns"),
     )
 
 

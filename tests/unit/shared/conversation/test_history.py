@@ -14,6 +14,8 @@ from shared.conversation.turn import Turn
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
 
+SESSION = SessionKey("t", "s")
+
 TURN = Turn(request_id="r", user="Where is it?", assistant="On its way.", source="model", asked_unix_ms=1)
 
 
@@ -32,9 +34,9 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
 
     monkeypatch.setattr(history, "_append", append)
     monkeypatch.setattr(history._redis, "call", read)
-    history.remember("t", "s", TURN)
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [TURN]
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [], "it is no longer on its way"
+    history.remember(SESSION, TURN)
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [TURN]
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [], "it is no longer on its way"
     await history.close()
 
 
@@ -53,11 +55,11 @@ async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monke
     monkeypatch.setattr(history, "_append", append)
     monkeypatch.setattr(history._redis, "call", read)
     later = msgspec.structs.replace(TURN, request_id="later", generation=7)
-    history.remember("t", "s", TURN)
-    history.remember("t", "s", later)
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == [later], "before it is heard of"
-    history.forget(SessionKey("t", "s"), 7)
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [later]
+    history.remember(SESSION, TURN)
+    history.remember(SESSION, later)
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2, generation=7) == [later], "before it is heard of"
+    history.forget(SESSION, 7)
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [later]
     may_write.set()
     await history.close()
     assert [msgspec.msgpack.decode(value, type=Turn) for value in written] == [later]
@@ -71,8 +73,8 @@ async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypa
         return [msgspec.msgpack.encode(turn) for turn in turns]
 
     monkeypatch.setattr(history._redis, "call", read)
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == turns[2:]
-    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == turns, "another service names none"
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2, generation=7) == turns[2:]
+    assert await history.turns(SESSION, limit=4, before_unix_ms=2) == turns, "another service names none"
     await history.close()
 
 
@@ -93,7 +95,7 @@ async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
     before = count.get()
     with capture_logs():
         for session in ("bad", "good"):
-            history.remember("t", session, TURN)
+            history.remember(SessionKey("t", session), TURN)
         await history.close()
     assert (len(written), count.get() - before, history._writing) == (1, 1, {})
 
@@ -130,7 +132,7 @@ async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_orde
 ) -> None:
     redis, before = Failing(monkeypatch, times=3), lost()
     for number in range(5):
-        redis.history.remember("t", "s", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+        redis.history.remember(SESSION, msgspec.structs.replace(TURN, request_id=f"r{number}"))
     async with asyncio.timeout(10):
         await asyncio.gather(*redis.history._writing["replyline:{t/s}:turns"])
     assert (redis.written, lost() - before) == (["r0", "r1", "r2", "r3", "r4"], 0)
@@ -144,7 +146,7 @@ async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_i
     monkeypatch.setattr("shared.conversation.history._TRIED_FOR_S", 3_600.0)
     redis, before = Failing(monkeypatch, times=times, alone_s=60.0), lost()
     for number in range(2):
-        redis.history.remember("t", f"s{number}", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+        redis.history.remember(SessionKey("t", f"s{number}"), msgspec.structs.replace(TURN, request_id=f"r{number}"))
     for _ in range(50):
         await asyncio.sleep(0)
     async with asyncio.timeout(10):
@@ -156,7 +158,7 @@ async def test_no_more_than_so_many_wait_to_be_written(monkeypatch: pytest.Monke
     monkeypatch.setattr("shared.conversation.history._MOST_WAITING", 3)
     redis, before = Failing(monkeypatch, times=5), lost()
     for number in range(5):
-        redis.history.remember("t", f"s{number}", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+        redis.history.remember(SessionKey("t", f"s{number}"), msgspec.structs.replace(TURN, request_id=f"r{number}"))
     for _ in range(50):
         await asyncio.sleep(0)
     assert lost() - before == 2

@@ -5,8 +5,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.conversation.session_key import SessionKey
 from shared.wire.partitioner import murmur2, partition_of
-from shared.wire.topics import session_key
 
 # From Kafka's own UtilsTest.testMurmur2; Java's integers have a sign.
 JAVA = {
@@ -33,5 +33,5 @@ def test_it_is_the_partition_that_the_producer_would_choose(key: bytes, num: int
 @given(st.text(max_size=40), st.integers(1, 40), st.integers(1, 40))
 def test_of_a_topic_with_a_divisor_of_the_partitions_it_is_the_remainder(session: str, few: int, times: int) -> None:
     """What `chat.cancels` rests on."""
-    key = session_key("demo", session)
+    key = SessionKey("demo", session).record_key
     assert partition_of(key, few) == partition_of(key, few * times) % few

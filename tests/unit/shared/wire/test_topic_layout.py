@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.conversation.session_key import SessionKey
 from shared.wire.partitioner import partition_of
 from shared.wire.topic_layout import (
     TopicCopies,
@@ -13,7 +14,7 @@ from shared.wire.topic_layout import (
     wanted_replicas,
     weakness,
 )
-from shared.wire.topics import TopicNames, session_key
+from shared.wire.topics import TopicNames
 
 TOPICS = TopicNames()
 
@@ -52,7 +53,7 @@ def test_where_they_do_not_it_is_said_which_and_what_to_type() -> None:
 @given(st.text(max_size=40), st.sampled_from([(4, 4), (4, 2), (12, 4), (1_000, 100), (7, 1)]), st.data())
 def test_whoever_reads_a_request_reads_its_cancel(session: str, nums: tuple[int, int], data: st.DataObject) -> None:
     requests, cancels = nums
-    key = session_key("demo", session)
+    key = SessionKey("demo", session).record_key
     held = {partition_of(key, requests), *data.draw(st.sets(st.integers(0, requests - 1)))}
     assert partition_of(key, cancels) in cancel_partitions(held, cancels)
 

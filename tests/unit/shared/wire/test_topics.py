@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.conversation.session_key import SessionKey
 from shared.model.tokenizer import Tokenizer, bpe_definition
 from shared.wire.topics import (
     BUCKETS,
@@ -13,7 +14,6 @@ from shared.wire.topics import (
     bucket_of_length,
     bucket_of_text,
     reply_topic_allowed,
-    session_key,
     surely_short,
 )
 
@@ -107,7 +107,7 @@ def test_answers_go_only_to_topics_on_the_allow_list(topic: str, patterns: tuple
 
 
 def test_a_conversation_has_one_key() -> None:
-    assert session_key("demo", "sess_1") == b"demo/sess_1"
+    assert SessionKey("demo", "sess_1").record_key == b"demo/sess_1"
 
 
 @pytest.mark.parametrize("prefix", ["", "test."])

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.conversation.session_key import SessionKey
 from workers.kv.blocks import Block, BlockChain, BlockNamer, Run
 
 SIZE = 4
@@ -13,7 +14,7 @@ NAMER = BlockNamer(salt=b"salt", layout_id="model/30x2", block_tokens=SIZE)
 
 
 def chain(ids: list[int], shared: int = 0, *, tenant: str = "shop", session: str = "s") -> BlockChain:
-    return NAMER.chain(tenant, session, ids, shared)
+    return NAMER.chain(SessionKey(tenant, session), ids, shared)
 
 
 @given(ids=IDS, shared=SHARED)
@@ -59,7 +60,7 @@ def test_in_common_are_shared_blocks_with_another_session_and_none_with_another_
         BlockNamer(salt=b"salt", layout_id="model/30x2", block_tokens=SIZE * 8),
         BlockNamer(salt=b"saltm", layout_id="odel/30x2", block_tokens=SIZE),
     ):
-        assert not names & set(other.chain("shop", "s", ids, shared).names)
+        assert not names & set(other.chain(SessionKey("shop", "s"), ids, shared).names)
 
 
 @given(ids=IDS, more=st.lists(IDS, max_size=4), shared=SHARED)
