@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from ops.simulate.gate import Gate
 from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
 from ops.traces.trace import Request, Trace
+from shared.conversation.session_key import SessionKey
 from shared.wire.deadline import Deadline
 from workers.engine import Sampling
 from workers.schedule.scheduler import Scheduler, Step
@@ -143,7 +144,7 @@ class Simulator:
             deadline=deadline if self.deadlines else _NEVER,
             arrived_unix_ms=request.arrival_ms,
             bucket=request.bucket,
-            tenant=request.tenant,
+            session=SessionKey(request.tenant, ""),
             weight=request.weight,
             output_hint=request.num_decodes + 1 if self.hints else None,
             held=_shown_tokens(request) > 1,

@@ -122,7 +122,7 @@ class KvCache:
             sequence.kept = _ALL
             return
         prompt = _Tokens(
-            session=SessionKey(sequence.tenant, sequence.session_id),
+            session=sequence.session,
             ids=sequence.prompt_ids,
             shared=sequence.shared_tokens,
             generation=sequence.generation,
@@ -144,7 +144,7 @@ class KvCache:
         waiting; what there is no room for until it is written is not kept."""
         ids = [*sequence.prompt_ids, *sequence.output_ids][: start + values.shape[3]]
         tokens = _Tokens(
-            session=SessionKey(sequence.tenant, sequence.session_id),
+            session=sequence.session,
             ids=ids,
             shared=min(sequence.shared_tokens, len(ids)),
             generation=sequence.generation,

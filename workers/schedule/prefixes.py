@@ -25,10 +25,6 @@ class _Left:
     sequence: Sequence
     token_ids: list[int]
 
-    @property
-    def session(self) -> SessionKey:
-        return SessionKey(self.sequence.tenant, self.sequence.session_id)
-
 
 class SlotPrefixes:
     """Told of every slot that is overwritten, and of every sequence that leaves one untouched."""
@@ -51,12 +47,12 @@ class SlotPrefixes:
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased."""
         for slot, left in list(self._left.items()):
-            if left.session == session:
+            if left.sequence.session == session:
                 del self._left[slot]
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
         """Return the tokens of the conversations that nobody has overwritten."""
-        return {left.session: left.token_ids for left in self._left.values()}
+        return {left.sequence.session: left.token_ids for left in self._left.values()}
 
     def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Prefix | None:
         """Return the longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to
@@ -73,7 +69,7 @@ class SlotPrefixes:
         if least < sequence.shared_tokens:
             for place, row in enumerate(running):
                 computed = min(row.computed, len(row.prompt_ids))
-                if row is not sequence and computed > least and row.tenant == sequence.tenant:
+                if row is not sequence and computed > least and row.session.tenant == sequence.session.tenant:
                     length = _usable(sequence, row, row.prompt_ids[:computed])
                     if length > least:
                         best, least = Prefix(place, length), length
@@ -86,10 +82,10 @@ class SlotPrefixes:
 
 
 def _usable(sequence: Sequence, other: Sequence, token_ids: Tokens[int]) -> int:
-    if other.tenant != sequence.tenant:
+    if other.session.tenant != sequence.session.tenant:
         return 0
     length = common_length(sequence.prompt_ids, token_ids)
-    if sequence.session_id and other.session_id == sequence.session_id:
+    if sequence.session.session_id and other.session == sequence.session:
         return length
     return min(length, sequence.shared_tokens, other.shared_tokens)
 

@@ -213,9 +213,9 @@ class Scheduler:
         """Forget a conversation that was erased: no prompt begins with what was computed of it, here or elsewhere."""
         self._prefixes.forget(session)
         for row in self._running.values():
-            row.erased = row.erased or SessionKey(row.tenant, row.session_id) == session
+            row.erased = row.erased or row.session == session
         for sequence in self._waiting.values():
-            if SessionKey(sequence.tenant, sequence.session_id) == session:
+            if sequence.session == session:
                 sequence.erase()
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 import msgspec
 
+from shared.conversation.session_key import SessionKey
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, Reason, Status
 from workers.engine import Sampling
@@ -25,6 +27,8 @@ _NEXT = {
     Phase.DECODE: {Phase.FINISHED},
     Phase.FINISHED: set[Phase](),
 }
+
+_NONE: Final = SessionKey("", "")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,8 +54,7 @@ class Sequence:
     deadline: Deadline
     arrived_unix_ms: float
     bucket: Bucket = "short"
-    tenant: str = ""
-    session_id: str = ""
+    session: SessionKey = _NONE
     shared_tokens: int = 0
     generation: int = 0
     weight: float = 1.0

@@ -4,6 +4,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Any
 
+from shared.conversation.session_key import SessionKey
 from shared.records.requests import Defaults, Order, settle
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
@@ -32,8 +33,7 @@ def sequence(
         max_output_tokens=output,
         sampling=Sampling(),
         deadline=deadline,
-        tenant=tenant,
-        session_id=session,
+        session=SessionKey(tenant, session),
     )
 
 

@@ -370,8 +370,7 @@ class World:
                 sampling=Sampling(),
                 deadline=order.deadline,
                 arrived_unix_ms=now,
-                tenant=order.tenant,
-                session_id=request.session_id,
+                session=order.session,
                 generation=order.generation,
             ),
             answer=Answer(

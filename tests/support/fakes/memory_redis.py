@@ -69,7 +69,7 @@ class KvMemory:
 
     async def restore(self, sequence: TokenSequence, **_: object) -> None:
         await asyncio.sleep(0)
-        ids, values = self.kept.get(SessionKey(sequence.tenant, sequence.session_id), ([], np.empty(0)))
+        ids, values = self.kept.get(sequence.session, ([], np.empty(0)))
         num_tokens = min(common_length(sequence.prompt_ids, ids), len(sequence.prompt_ids) - 1)
         if num_tokens > 0:
             sequence.kv, sequence.computed = KvPieces((values[:, :, :, :num_tokens],)), num_tokens
@@ -77,7 +77,7 @@ class KvMemory:
     def keep(self, sequence: TokenSequence, start: int, values: NDArray[Any]) -> None:
         assert start == 0
         ids = [*sequence.prompt_ids, *sequence.output_ids][: values.shape[3]]
-        self.kept[SessionKey(sequence.tenant, sequence.session_id)] = ids, values
+        self.kept[sequence.session] = ids, values
 
     def erase(self, session: SessionKey, generation: int) -> None:
         del generation

@@ -117,6 +117,7 @@ def make_sequence(
     arrived: float = 0.0,
     bucket: Bucket = "short",
     tenant: str = "t",
+    session: str = "",
 ) -> Sequence:
     start = 1_000 * int(name[1:])
     return sequence(
@@ -127,7 +128,7 @@ def make_sequence(
         arrived_unix_ms=arrived,
         bucket=bucket,
         tenant=tenant,
-        session="",
+        session=session,
     )
 
 

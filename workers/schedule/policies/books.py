@@ -23,16 +23,16 @@ class Books:
 
     def offered(self, item: Item, now_unix_ms: float) -> None:
         self._classes.offer(item.sequence.bucket, item.cost_ms, now_unix_ms)
-        self._tenants.offer(item.sequence.tenant, item.cost_ms, now_unix_ms)
+        self._tenants.offer(item.sequence.session.tenant, item.cost_ms, now_unix_ms)
 
     def dropped(self, item: Item) -> None:
         self._classes.release(item.sequence.bucket, item.cost_ms)
-        self._tenants.release(item.sequence.tenant, item.cost_ms)
+        self._tenants.release(item.sequence.session.tenant, item.cost_ms)
 
     def served(self, item: Item) -> None:
         self.dropped(item)
         self._classes.serve(item.sequence.bucket, item.cost_ms)
-        self._tenants.serve(item.sequence.tenant, item.cost_ms)
+        self._tenants.serve(item.sequence.session.tenant, item.cost_ms)
 
     def mean_cost_ms(self, bucket: str) -> float | None:
         """Return the mean cost of a request of the class, lately."""

@@ -25,7 +25,7 @@ class Candidates:
     def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
         """Take out the dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in
         order."""
-        most = prices.of(item.sequence.bucket, item.sequence.tenant, item.dearness)
+        most = prices.of(item.sequence.bucket, item.sequence.session.tenant, item.dearness)
         dearest: _Heap | None = None
         for (bucket, tenant), heap in self._heaps.items():
             if not heap:
@@ -36,4 +36,4 @@ class Candidates:
         return heappop(dearest)[1] if dearest is not None else None
 
     def _heap_of(self, item: Item) -> _Heap:
-        return self._heaps.setdefault((item.sequence.bucket, item.sequence.tenant), [])
+        return self._heaps.setdefault((item.sequence.bucket, item.sequence.session.tenant), [])

@@ -97,10 +97,10 @@ def test_no_more_is_claimed_than_is_there_and_may_be_told(
     both, between tenants nothing."""
 
     def usable(other: Sequence) -> int:
-        if other.tenant != asked.tenant:
+        if other.session.tenant != asked.session.tenant:
             return 0
         there = list(other.prompt_ids)[: other.computed]
-        same = bool(asked.session_id) and asked.session_id == other.session_id
+        same = bool(asked.session.session_id) and asked.session == other.session
         most = len(there) if same else min(asked.shared_tokens, other.shared_tokens)
         return min(common_length(list(asked.prompt_ids), there), most)
 
@@ -130,8 +130,8 @@ class Turns:
 
     def ask(self, ids: list[int], *, output: int = 2, soft: int = 1_000, **of: str) -> Sequence:
         self._asked += 1
-        row = make_sequence(f"s{self._asked}", output=output, soft=soft)
-        row.prompt_ids, row.session_id, row.shared_tokens = ids, of.get("session", "a"), len(SHARED)
+        row = make_sequence(f"s{self._asked}", output=output, soft=soft, session=of.get("session", "a"))
+        row.prompt_ids, row.shared_tokens = ids, len(SHARED)
         self.scheduler.add(row, 0)
         return row
 

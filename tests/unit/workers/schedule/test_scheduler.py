@@ -250,9 +250,9 @@ def test_nothing_is_kept_of_what_has_ended_and_is_due() -> None:
 def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothing() -> None:
     scheduler = make_scheduler(num_slots=1, reuse_kv=True)
     scheduler.add(make_sequence("s1", output=1), 0)
-    erased, other = make_sequence("s2", output=1), make_sequence("s3", output=1)
-    for sequence, name in ((erased, "a"), (other, "b")):
-        sequence.session_id, sequence.computed = name, 3
+    erased, other = (make_sequence(name, output=1, session=of) for name, of in (("s2", "a"), ("s3", "b")))
+    for sequence in (erased, other):
+        sequence.computed = 3
         sequence.kv = pieces_of(sequence.prompt_ids[:3])
         scheduler.add(sequence, 0)
     scheduler.forget(SessionKey("t", "a"))
@@ -269,10 +269,9 @@ def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothin
 def test_an_erased_conversation_that_runs_leaves_nothing() -> None:
     scheduler, erased, other = (
         make_scheduler(reuse_kv=True),
-        make_sequence("s1", output=1),
-        make_sequence("s2", output=1),
+        make_sequence("s1", output=1, session="a"),
+        make_sequence("s2", output=1, session="b"),
     )
-    erased.session_id, other.session_id = "a", "b"
     for sequence in (erased, other):
         scheduler.add(sequence, 0)
     step = scheduler.next_step(0)
@@ -290,15 +289,14 @@ def test_an_erased_conversation_that_runs_leaves_nothing() -> None:
 def test_what_stands_in_another_slot_is_moved_rather_than_imported() -> None:
     """Of equal beginnings the one that is in memory already."""
     scheduler = make_scheduler(num_slots=3, chunk=16, reuse_kv=True)
-    staying, gone, asked = (make_sequence(f"s{number}", output=9) for number in (1, 2, 3))
-    for sequence, name in ((staying, "a"), (gone, "b"), (asked, "c")):
-        sequence.session_id = name
+    staying, gone, asked = (make_sequence(f"s{number}", output=9, session="-abc"[number]) for number in (1, 2, 3))
+    for sequence in (staying, gone, asked):
         scheduler.add(sequence, 0)
     advance(scheduler)
     for sequence in (asked, gone):
         scheduler.finish(sequence)
-    again = make_sequence("s3", prompt=6)
-    again.session_id, again.kv = "c", pieces_of(again.prompt_ids[:4])
+    again = make_sequence("s3", prompt=6, session="c")
+    again.kv = pieces_of(again.prompt_ids[:4])
     scheduler.add(again, 0)
     step, _ = advance(scheduler)
     assert [item for item in step.transfers if not isinstance(item, Export)] == [Move(2, 1, 4)]

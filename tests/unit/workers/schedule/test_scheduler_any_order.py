@@ -36,7 +36,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.num_slots, self.chunk, self.tokens = num_slots, chunk, tokens
         self.scheduler = make_scheduler(num_slots, chunk, rows, max_running_tokens=tokens, reuse_kv=reuse_kv)
         self.reuse_kv = reuse_kv
-        self.said: dict[str, list[int]] = {}
+        self.said: dict[SessionKey, list[int]] = {}
         self.engine = ModelEngine(engine_info(num_slots, rows))
         self.now = 0.0
         self.added = 0
@@ -53,7 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert sequence.phase is Phase.FINISHED
         assert sequence.request_id not in self.scheduler
         assert sequence.kv is None
-        self.said[sequence.session_id] = [*sequence.prompt_ids, *sequence.output_ids]
+        self.said[sequence.session] = [*sequence.prompt_ids, *sequence.output_ids]
 
     # --- what happens at any time
 
@@ -104,10 +104,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def go_on(self, session: str, tenant: str, new: int, cached: int, kept: int) -> None:
         """A conversation's next prompt extends what was said, some of whose KV may come with it."""
         self.added += 1
-        sequence = make_sequence(f"s{self.added}", prompt=new, soft=10**6, hard=10**6, tenant=tenant)
-        sequence.session_id = tenant + session
+        sequence = make_sequence(f"s{self.added}", prompt=new, soft=10**6, hard=10**6, tenant=tenant, session=session)
         sequence.shared_tokens = len(SHARED)
-        before = self.said.get(sequence.session_id, SHARED)[:30]
+        before = self.said.get(sequence.session, SHARED)[:30]
         sequence.prompt_ids = [*before, *sequence.prompt_ids]
         sequence.computed = min(cached, len(before))
         sequence.kv = pieces_of(sequence.prompt_ids[: sequence.computed])
@@ -118,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.reuse_kv)
     @rule(session=st.sampled_from("abc"))
     def forget(self, session: str) -> None:
-        self.scheduler.forget(SessionKey("t", "t" + session))
+        self.scheduler.forget(SessionKey("t", session))
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

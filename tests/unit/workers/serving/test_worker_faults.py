@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
+from shared.conversation.session_key import SessionKey
 from shared.wire.messages import Cancel, Reply, ReplyDelta, ReplyDone
 from tests.support.fakes.worker_bench import TOPIC, Bench, decided
 from tests.support.hostile.saboteur import Saboteur, Thrown, each_call
@@ -138,7 +139,7 @@ def continued(engine: StubbornEngine, *, kept: bool) -> tuple[dict[str, str], li
         job = bench.accept(number, output=5)
         sequence = job.sequence
         sequence.prompt_ids = [*begins, 20 + number, 30 + number]
-        sequence.tenant, sequence.session_id = "t", f"s{number}"
+        sequence.session = SessionKey("t", f"s{number}")
         sequence.shared_tokens = 10 if kept else 0
         if kept and number < 2:
             sequence.kv, sequence.computed = kv_of(sequence.prompt_ids[:11]), 11

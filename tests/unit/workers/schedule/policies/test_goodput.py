@@ -123,7 +123,7 @@ def test_a_flooding_tenant_is_the_first_to_lose() -> None:
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="flood") for n in range(1, 40)])
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="quiet") for n in range(40, 43)])
     lost = policy.give_up(0, Load(1))
-    assert {sequence.tenant for sequence in lost} == {"flood"}
+    assert {sequence.session.tenant for sequence in lost} == {"flood"}
 
 
 def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
@@ -225,7 +225,7 @@ def test_the_dearest_is_the_one_that_a_look_at_all_finds(
         candidates.add(item)
     while True:
         every = [
-            (prices.of(item.sequence.bucket, item.sequence.tenant, item.cost_ms / item.sequence.weight), item)
+            (prices.of(item.sequence.bucket, item.sequence.session.tenant, item.cost_ms / item.sequence.weight), item)
             for item in [*left, last]
         ]
         dearest = max(every, key=lambda priced: priced[0])[1]
