@@ -67,7 +67,7 @@ class Server:
                 f"r{self._number}", ids, output=output, tenant=self.tenant, session=session, shared_tokens=shared
             )
             if cache is not None:
-                await cache.restore(row, first=False)
+                row.begin_with(await cache.find(row, first=False))
             scheduler.add(row, 0)
             rows[session] = row
         while (step := scheduler.next_step(0)) is not None:
@@ -75,8 +75,8 @@ class Server:
             scheduler.complete(step, result.prefill_tokens, result.decode_tokens, 0)
         assert {row.phase for row in rows.values()} == {Phase.FINISHED}
         self.asked += sum(len(row.prompt_ids) for row in rows.values())
-        self.restored += sum(row.restored for row in rows.values())
-        self.loaded += sum(min(row.loaded, row.imported) for row in rows.values())
+        self.restored += sum(row.prefix.restored for row in rows.values())
+        self.loaded += sum(min(row.prefix.loaded, row.prefix.imported) for row in rows.values())
         self._forget()
         return {session: row.output_ids for session, row in rows.items()}
 

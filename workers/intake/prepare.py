@@ -93,7 +93,7 @@ class Preparer:
         if self.kv is not None and not decided:
             begun = clock.now_unix_ms()
             standing = common_length(prompt.ids, self.standing(order.session))
-            await self.kv.restore(sequence, first=not turns, standing=standing)
+            sequence.begin_with(await self.kv.find(sequence, first=not turns, standing=standing))
             kv_unix_ms = begun, clock.now_unix_ms()
         return Job(
             order=order,

@@ -1,6 +1,6 @@
 """Keep what was computed of a conversation for its next turn: found before it waits, kept after it has ended.
 
-    prompt → names → host memory → ask Redis → is it worth loading? → load → check → the sequence's `kv`
+    prompt → names → host memory → ask Redis → is it worth loading? → load → check → the sequence's `prefix`
     the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
 
 Redis, encoding and decoding are two threads' work, one a direction: a prompt waits for no write. The engine's thread
@@ -36,6 +36,7 @@ from workers.kv.lane import Lane
 from workers.kv.store import KvStore
 from workers.kv.values import BadBlock, Codec, decode, encode, value_bytes
 from workers.schedule.policy import Costs
+from workers.schedule.sequence import Prefix
 from workers.schedule.sequence import Sequence as TokenSequence
 
 _ALL: Final = sys.maxsize
@@ -59,16 +60,6 @@ class _Tokens:
     generation: int
     first: bool = False
     standing: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The KV of the first `num_tokens` tokens, the last `loaded` from Redis; the first `kept` are in full blocks."""
-
-    num_tokens: int = 0
-    loaded: int = 0
-    kept: int = 0
-    values: KvPieces | None = None
 
 
 class KvCache:
@@ -112,15 +103,14 @@ class KvCache:
         self._fetches.start()
         self._saves.start()
 
-    async def restore(self, sequence: TokenSequence, *, first: bool, standing: int = 0) -> None:
-        """Before a sequence waits: give it what there is of its prompt's KV, all tokens but the last at most.
+    async def find(self, sequence: TokenSequence, *, first: bool, standing: int = 0) -> Prefix:
+        """Return what there is of a prompt's KV, before it waits: all tokens but the last at most.
 
         `first`: nothing was said in the conversation before. `standing`: so many of the first tokens stand in a slot;
         what is no more than that is not fetched; nor is anything while as much waits as the host memory may hold.
         """
         if not self._worthwhile(sequence):
-            sequence.kept = _ALL
-            return
+            return Prefix(kept=_ALL)
         prompt = _Tokens(
             session=sequence.session,
             ids=sequence.prompt_ids,
@@ -131,13 +121,11 @@ class KvCache:
         )
         try:
             await self._last_turn_is_here(prompt.session)
-            found = await asyncio.wrap_future(self._fetches.submit(lambda: self._fetch(prompt)))
+            return await asyncio.wrap_future(self._fetches.submit(lambda: self._fetch(prompt)))
         except Exception as error:  # noqa: BLE001 - counted and logged; the tokens are computed
             caught("kv", error, request_id=sequence.request_id)
             metrics.kv_dropped.labels("internal").inc()
-            return
-        sequence.kv, sequence.computed = found.values, found.num_tokens
-        sequence.loaded, sequence.kept = found.loaded, found.kept
+            return Prefix()
 
     def keep(self, sequence: TokenSequence, start: int, values: NDArray[Any]) -> None:
         """Keep the KV of a sequence that has ended, from token `start`, a block's first. From any thread, without
@@ -186,7 +174,7 @@ class KvCache:
 
     # --- on the fetching thread
 
-    def _fetch(self, tokens: _Tokens) -> _Found:
+    def _fetch(self, tokens: _Tokens) -> Prefix:
         ids = tokens.ids
         chain = self._namer.chain(tokens.session, ids, tokens.shared)
         with self._lock:
@@ -197,23 +185,23 @@ class KvCache:
         blocks = unbroken(block for block in run if block.name in values)
         here = frozenset(values)
         if tokens.standing and tokens.standing >= (blocks[-1].stop if blocks else 0):
-            return _Found(min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
+            return Prefix(num_tokens=min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
         if self._handed_out.num_bytes() >= max(self._host.max_bytes, _LEAST_WAITING_BYTES):
             metrics.kv_dropped.labels("waiting").inc()
-            return _Found(kept=self._in_full_blocks(blocks))
+            return Prefix(kept=self._in_full_blocks(blocks))
         blocks, loaded = self._load(tokens, chain, blocks, values)
         pieces = self._decoded(tokens, blocks, values, here)
         blocks = blocks[: len(pieces.arrays)]
         num_tokens = min(pieces.num_tokens, len(ids) - 1)
         if num_tokens <= 0:
-            return _Found()
+            return Prefix()
         self._handed_out.add(pieces)
         first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
-        return _Found(
-            num_tokens,
-            max(num_tokens - first_loaded, 0),
-            self._in_full_blocks(blocks),
-            pieces,
+        return Prefix(
+            num_tokens=num_tokens,
+            loaded=max(num_tokens - first_loaded, 0),
+            kept=self._in_full_blocks(blocks),
+            values=pieces,
         )
 
     def _load(

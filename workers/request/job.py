@@ -88,7 +88,7 @@ class Job:
         sequence = self.sequence
         return Usage(
             input_tokens=len(sequence.prompt_ids),
-            cached_tokens=sequence.restored,
+            cached_tokens=sequence.prefix.restored,
             output_tokens=len(sequence.output_ids),
         )
 

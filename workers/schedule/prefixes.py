@@ -13,7 +13,7 @@ from workers.schedule.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class Standing:
     """The first `length` tokens of a prompt stand in `slot`."""
 
     slot: int
@@ -54,17 +54,17 @@ class SlotPrefixes:
         """Return the tokens of the conversations that nobody has overwritten."""
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
-    def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Prefix | None:
+    def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Standing | None:
         """Return the longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to
         be.
 
         `running` are the rows of slots 0, 1, … in order.
         """
-        best: Prefix | None = None
+        best: Standing | None = None
         for place, left in self._left.items():
             length = _usable(sequence, left.sequence, left.token_ids)
             if best is None or (length, place == slot) > (best.length, best.slot == slot):
-                best = Prefix(place, length)
+                best = Standing(place, length)
         least = best.length if best is not None else 0
         if least < sequence.shared_tokens:
             for place, row in enumerate(running):
@@ -72,7 +72,7 @@ class SlotPrefixes:
                 if row is not sequence and computed > least and row.session.tenant == sequence.session.tenant:
                     length = _usable(sequence, row, row.prompt_ids[:computed])
                     if length > least:
-                        best, least = Prefix(place, length), length
+                        best, least = Standing(place, length), length
         return best if best is not None and best.length else None
 
     def in_place(self, sequence: Sequence, slot: int) -> int:

@@ -260,7 +260,7 @@ class Scheduler:
     ) -> None:
         self._cancelled.pop(sequence.request_id, None)
         sequence.enter(Phase.FINISHED)
-        sequence.kv = None
+        sequence.prefix.values = None
         if self._waiting.pop(sequence.request_id, None) is not None:
             if sequence is self._next:
                 self._next = None
@@ -281,8 +281,8 @@ class Scheduler:
         """Free a slot; before another's KV comes there, what was computed is exported."""
         slot = self._slots.slot_of(sequence)
         keep = keep and self._limits.reuse_kv and not sequence.erased and sequence.first_token_unix_ms is not None
-        if keep and sequence.computed > sequence.kept:
-            self._transfers.append(Export(sequence, slot, start=sequence.kept, stop=sequence.computed))
+        if keep and sequence.computed > sequence.prefix.kept:
+            self._transfers.append(Export(sequence, slot, start=sequence.prefix.kept, stop=sequence.computed))
         if keep:
             self._prefixes.leave(slot, sequence)
         self._move(self._slots.release(sequence))
@@ -320,21 +320,21 @@ class Scheduler:
         prompt whose every token is there the last is computed once more: its logits are wanted."""
         if not self._limits.reuse_kv:
             return
-        most, kv = len(sequence.prompt_ids) - 1, sequence.kv
-        brought = kv.num_tokens if kv is not None else 0
-        prefix = self._prefixes.longest(sequence, slot, self._slots.rows)
-        if prefix is not None and prefix.length >= brought:
-            sequence.computed = min(prefix.length, most)
-            if prefix.slot != slot:
-                self._transfers.append(Move(prefix.slot, slot, sequence.computed))
+        most, prefix = len(sequence.prompt_ids) - 1, sequence.prefix
+        values = prefix.values
+        brought = values.num_tokens if values is not None else 0
+        standing = self._prefixes.longest(sequence, slot, self._slots.rows)
+        if standing is not None and standing.length >= brought:
+            sequence.computed = min(standing.length, most)
+            if standing.slot != slot:
+                self._transfers.append(Move(standing.slot, slot, sequence.computed))
         else:
             start = self._prefixes.in_place(sequence, slot)
             sequence.computed = min(brought, most)
-            if kv is not None and start < sequence.computed:
-                self._transfers += [Import(slot, at, values) for at, values in kv.between(start, sequence.computed)]
-                sequence.imported = sequence.computed - start
-        sequence.kv = None
-        sequence.restored = sequence.computed
+            if values is not None and start < sequence.computed:
+                self._transfers += [Import(slot, at, part) for at, part in values.between(start, sequence.computed)]
+                prefix.imported = sequence.computed - start
+        prefix.values, prefix.restored = None, sequence.computed
         self._prefixes.overwrite(slot)
 
     # --- what is computed of the prompts

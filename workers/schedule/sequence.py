@@ -31,20 +31,34 @@ _NEXT = {
 _NONE: Final = SessionKey("", "")
 
 
+@dataclass(slots=True, kw_only=True)
+class Prefix:
+    """The KV of a prompt's first `num_tokens` tokens: `values` until it is in the slot, the last `loaded` of them from
+    Redis; none where a slot holds them. The first `kept` are in the cache, or not worth it, and are not exported.
+
+    When the sequence got its slot, `restored` tokens stood there, `imported` of them from `values`.
+    """
+
+    num_tokens: int = 0
+    loaded: int = 0
+    kept: int = 0
+    values: KvPieces | None = None
+    restored: int = 0
+    imported: int = 0
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
     """The tokens of one request and how far they are computed.
 
     `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
     far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
-    still to be added. `restored` of them were there when it got its slot. `output_hint` is an output length known
-    beforehand; without it the scheduler predicts one. `held`: its first text is shown later than its first token is
-    written, and the scheduler is told.
+    still to be added. `prefix` is what was found of its KV. The first `shared_tokens` hold no customer's words.
 
-    `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
-    `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it, and are not exported; the first
-    `shared_tokens` hold no customer's words. `generation` is its conversation's. `erased`: that was, before it ended;
-    nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
+    `output_hint` is an output length known beforehand; without it the scheduler predicts one. `held`: its first text is
+    shown later than its first token is written, and the scheduler is told. `generation` is its conversation's.
+    `erased`: that was, before it ended; nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt
+    was computed.
     """
 
     request_id: str
@@ -63,11 +77,7 @@ class Sequence:
     held: bool = False
     phase: Phase = Phase.WAITING
     computed: int = 0
-    restored: int = 0
-    imported: int = 0
-    kv: KvPieces | None = None
-    loaded: int = 0
-    kept: int = 0
+    prefix: Prefix = field(default_factory=Prefix)
     erased: bool = False
     output_ids: list[int] = field(default_factory=list)
     first_step_unix_ms: float | None = None
@@ -78,7 +88,7 @@ class Sequence:
     @property
     def begun(self) -> bool:
         """Return whether anything of the prompt was computed for it."""
-        return self.computed > self.restored
+        return self.computed > self.prefix.restored
 
     def enter(self, phase: Phase) -> None:
         """Change phase; an illegal transition is our own bug."""
@@ -88,11 +98,12 @@ class Sequence:
 
     def erase(self) -> None:
         """Note that its conversation was erased before it got a slot: it begins with nothing."""
-        self.erased, self.kv, self.computed = True, None, 0
+        self.erased = True
+        self.begin_with(Prefix())
 
-    def begin_anew(self) -> None:
-        """Begin anew: what was to stand in its slot does not, so all of its prompt is computed."""
-        self.computed = self.restored = self.imported = self.loaded = self.kept = 0
+    def begin_with(self, prefix: Prefix) -> None:
+        """Begin with what stands of its KV; all else of its prompt is computed."""
+        self.prefix, self.computed = prefix, prefix.num_tokens
 
     @property
     def due_unix_ms(self) -> int:

@@ -26,7 +26,7 @@ from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
 from workers.schedule.scheduler import Scheduler, Step
-from workers.schedule.sequence import Finished, Token
+from workers.schedule.sequence import Finished, Prefix, Token
 from workers.serving.engine_step import Keep, StepResult, run_step
 
 _MAX_FAILURES = 3
@@ -228,7 +228,7 @@ class EngineLoop:
         spoiled = self.scheduler.rows_in(result.spoiled)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
         for sequence in spoiled:
-            sequence.begin_anew()
+            sequence.begin_with(Prefix())
         for event in events:
             try:
                 self._take(event)

@@ -8,7 +8,7 @@ from shared.telemetry.logs import get_logger
 from shared.tracing.context import trace_id
 from shared.wire.messages import ReplyDone
 from workers.request.job import Job
-from workers.schedule.sequence import Finished, Sequence
+from workers.schedule.sequence import Finished, Prefix
 from workers.telemetry.outcome import Outcome, outcome_of
 
 log = get_logger()
@@ -25,8 +25,8 @@ def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None
     if sequence.first_step_unix_ms is not None:
         metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
         metrics.odd_requests.labels("late").inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
-    if sequence.restored:
-        _count_restored(sequence)
+    if sequence.prefix.restored:
+        _count_restored(sequence.prefix)
     log.info(
         "answered",
         request_id=job.id,
@@ -40,8 +40,8 @@ def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None
     )
 
 
-def _count_restored(sequence: Sequence) -> None:
-    from_redis = min(sequence.loaded, sequence.imported)
-    metrics.tokens.labels("slot").inc(sequence.restored - sequence.imported)
-    metrics.tokens.labels("host").inc(sequence.imported - from_redis)
+def _count_restored(prefix: Prefix) -> None:
+    from_redis = min(prefix.loaded, prefix.imported)
+    metrics.tokens.labels("slot").inc(prefix.restored - prefix.imported)
+    metrics.tokens.labels("host").inc(prefix.imported - from_redis)
     metrics.tokens.labels("redis").inc(from_redis)

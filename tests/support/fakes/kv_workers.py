@@ -141,15 +141,15 @@ class Worker:
         self, ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), **how: Any
     ) -> Sequence:
         row = talk(ids, session=session, tenant=tenant, shared=shared)
-        await self.cache.restore(row, first=how.get("first", False), standing=how.get("standing", 0))
-        if row.kv is not None:
-            assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed]), "byte for byte"
+        row.begin_with(await self.cache.find(row, first=how.get("first", False), standing=how.get("standing", 0)))
+        if (values := row.prefix.values) is not None:
+            assert np.array_equal(brought(values, row.computed), truth(ids)[:, :, :, : row.computed]), "byte for byte"
         return row
 
     def keep(self, row: Sequence, values: NDArray[Any] | None = None) -> None:
         """The sequence ends, and all of it is computed."""
-        ids = [*row.prompt_ids, *row.output_ids]
-        self.cache.keep(row, row.kept, (truth(ids) if values is None else values)[:, :, :, row.kept :])
+        ids, kept = [*row.prompt_ids, *row.output_ids], row.prefix.kept
+        self.cache.keep(row, kept, (truth(ids) if values is None else values)[:, :, :, kept:])
         self.saved()
 
     def saved(self) -> None:

@@ -12,6 +12,7 @@ from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from workers.engine.kv_pieces import KvPieces
 from workers.schedule.prefixes import common_length
+from workers.schedule.sequence import Prefix
 from workers.schedule.sequence import Sequence as TokenSequence
 
 
@@ -67,12 +68,13 @@ class KvMemory:
 
     kept: dict[SessionKey, tuple[list[int], NDArray[Any]]] = field(default_factory=dict)
 
-    async def restore(self, sequence: TokenSequence, **_: object) -> None:
+    async def find(self, sequence: TokenSequence, **_: object) -> Prefix:
         await asyncio.sleep(0)
         ids, values = self.kept.get(sequence.session, ([], np.empty(0)))
         num_tokens = min(common_length(sequence.prompt_ids, ids), len(sequence.prompt_ids) - 1)
-        if num_tokens > 0:
-            sequence.kv, sequence.computed = KvPieces((values[:, :, :, :num_tokens],)), num_tokens
+        if num_tokens <= 0:
+            return Prefix()
+        return Prefix(num_tokens=num_tokens, values=KvPieces((values[:, :, :, :num_tokens],)))
 
     def keep(self, sequence: TokenSequence, start: int, values: NDArray[Any]) -> None:
         assert start == 0

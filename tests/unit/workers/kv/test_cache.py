@@ -27,8 +27,8 @@ async def test_the_next_turn_gets_all_that_was_computed_the_tail_included(worker
     await worker.turn(TALK)
     other = worker if level == "host" else workers.start()
     row = await other.restored([*TALK, 30, 31, 32])
-    assert (row.computed, row.kept) == (18, 16), "a tail is exported again, with what fills its block"
-    assert row.loaded == (18 if level == "redis" else 0)
+    assert (row.computed, row.prefix.kept) == (18, 16), "a tail is exported again, with what fills its block"
+    assert row.prefix.loaded == (18 if level == "redis" else 0)
     assert len(other.loading.loaded) == (5 if level == "redis" else 0)
     assert len(workers.redis.of()) == 3
     other.keep(row)
@@ -49,7 +49,7 @@ async def test_what_this_process_has_is_not_loaded_and_what_follows_it_is(worker
     longer = [*TALK, *range(40, 50)]
     await there.turn(longer)
     row = await here.restored([*longer, 1])
-    assert (row.computed, row.loaded) == (28, 12), "from the tail's block on"
+    assert (row.computed, row.prefix.loaded) == (28, 12), "from the tail's block on"
 
 
 async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:
@@ -57,7 +57,7 @@ async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:
     await workers.start().turn(TALK)
     worker = workers.start()
     row = await worker.restored([*TALK, 30], standing=18)
-    assert (row.computed, row.kv, row.kept, worker.loading.calls.total()) == (18, None, 0, 0)
+    assert (row.computed, row.prefix.values, row.prefix.kept, worker.loading.calls.total()) == (18, None, 0, 0)
     await worker.turn(TALK)
     assert (await worker.restored([*TALK, 30], standing=7)).computed == 18
 
@@ -65,7 +65,7 @@ async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:
 async def test_what_is_sooner_computed_than_looked_for_is_neither_fetched_nor_kept(workers: Workers) -> None:
     worker = workers.start(ms_per_token=0.01)
     row = await worker.restored(TALK)
-    assert (row.computed, row.kept, worker.loading.calls.total()) == (0, sys.maxsize, 0)
+    assert (row.computed, row.prefix.kept, worker.loading.calls.total()) == (0, sys.maxsize, 0)
 
 
 # --- who may know of it
@@ -79,8 +79,8 @@ async def test_sessions_of_a_tenant_share_the_shops_words_and_nothing_else(worke
     other = worker if level == "host" else workers.start()
     row = await other.restored(TALK, session="b", first=True)
     assert row.computed == 8, "full blocks: the words' last token stands in a block with the customer's"
-    assert (await other.restored(TALK, tenant="u")).kv is None
-    assert (await other.restored(TALK, tenant="u", session="b", first=True)).kv is None
+    assert (await other.restored(TALK, tenant="u")).prefix.values is None
+    assert (await other.restored(TALK, tenant="u", session="b", first=True)).prefix.values is None
 
 
 async def test_a_conversations_first_question_asks_for_shared_words_and_only_where_they_are_not_here(
@@ -112,7 +112,7 @@ async def test_a_value_that_is_not_what_its_name_says_is_dropped_and_what_stands
     first = next(iter(workers.redis.shared))
     worker, before = workers.start(), dropped(reason)
     row = await worker.restored([*TALK, 30])
-    assert (row.computed, row.kept, row.loaded) == (8, 8, 8)
+    assert (row.computed, row.prefix.kept, row.prefix.loaded) == (8, 8, 8)
     assert dropped(reason) == before + 1
     assert third not in own
     worker.keep(row)
@@ -152,7 +152,7 @@ async def test_where_loading_is_slower_than_computing_nothing_is_loaded(
     worker = workers.start()
     for num_bytes, ms in loads:
         worker.gate.observe(num_bytes, ms, now_unix_ms())
-    assert (await worker.restored([*TALK, 30])).kv is None
+    assert (await worker.restored([*TALK, 30])).prefix.values is None
     assert (worker.loading.calls["ask"], worker.loading.loaded) == (asks, [])
 
 
@@ -161,10 +161,10 @@ async def test_what_has_expired_here_is_loaded_or_computed(workers: Workers, mon
     monkeypatch.setattr(cache_module, "now_unix_ms", lambda: now)
     await worker.turn(TALK)
     now += 20_000
-    assert (await worker.restored([*TALK, 30])).loaded == 18
+    assert (await worker.restored([*TALK, 30])).prefix.loaded == 18
     now += 20_000
     worker.loading.available = False
-    assert (await worker.restored([*TALK, 30])).kv is None
+    assert (await worker.restored([*TALK, 30])).prefix.values is None
     assert dropped("internal") == before
 
 
@@ -200,7 +200,7 @@ async def test_a_fault_of_our_own_is_counted_and_the_next_prompt_is_fetched(work
     worker.loading.fault = worker.saving.fault = KeyError("ours")
     with capture_logs():
         row = await worker.restored([*TALK, 30])
-        assert (row.computed, row.kv) == (0, None)
+        assert (row.computed, row.prefix.values) == (0, None)
         worker.keep(row)
     assert dropped("internal") == before + 2
     worker.loading.fault = worker.saving.fault = None
@@ -230,8 +230,8 @@ async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: py
         await workers.start().turn(TALK, session=session)
     worker, before = workers.start(host_bytes=0), dropped("waiting")
     rows = [await worker.restored([*TALK, 1], session=session) for session in "abc"]
-    assert [(row.computed, row.kv is None) for row in rows] == [(18, False), (18, False), (0, True)]
-    rows[0].kv = None
+    assert [(row.computed, row.prefix.values is None) for row in rows] == [(18, False), (18, False), (0, True)]
+    rows[0].prefix.values = None
     assert (await worker.restored([*TALK, 1], session="c")).computed == 18
     assert dropped("waiting") == before + 1
 
@@ -259,7 +259,7 @@ async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
     worker.cache.erase(A, generation)
     worker.keep(early)
     assert (await worker.restored([*TALK, 30])).computed == 8
-    assert (await other.restored([*TALK, 30])).kv is None
+    assert (await other.restored([*TALK, 30])).prefix.values is None
     again = talk([*SHARED, 70, 71, 72, 73], generation=generation)
     worker.keep(again)
     worker.keep(early)
@@ -272,7 +272,7 @@ async def test_a_load_under_way_does_not_bring_it_back(workers: Workers) -> None
     worker = workers.start()
     erased = talk([*TALK, 30])
     worker.cache.erase(A, 1)
-    await worker.cache.restore(erased, first=False)
+    erased.begin_with(await worker.cache.find(erased, first=False))
     worker.loading.available = False
     assert (await worker.restored([*TALK, 30])).computed == 8
 
@@ -321,9 +321,9 @@ class Talk:
         before = self.computed.get(key, [])
         ids = [*(before[-1] if before else SHARED)[: len(SHARED) + remembered], *words]
         row = talk(ids, session=key.session_id, tenant=key.tenant, generation=self.redis.erased.get(key, 0))
-        await worker.cache.restore(row, first=not before)
-        if row.kv is not None:
-            assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed])
+        row.begin_with(await worker.cache.find(row, first=not before))
+        if row.prefix.values is not None:
+            assert np.array_equal(brought(row.prefix.values, row.computed), truth(ids)[:, :, :, : row.computed])
         own = max((common_length(ids, other) for other in before), default=0)
         shops = len(SHARED) // BLOCK * BLOCK if key.tenant in self.tenants else 0
         assert row.computed <= max(own, shops)

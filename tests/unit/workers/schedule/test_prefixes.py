@@ -13,7 +13,7 @@ from tests.support.fakes.scheduler_model import (
     make_sequence,
     pieces_of,
 )
-from workers.schedule.prefixes import Prefix, SlotPrefixes, common_length
+from workers.schedule.prefixes import SlotPrefixes, Standing, common_length
 from workers.schedule.scheduler import Scheduler
 from workers.schedule.sequence import Phase, Sequence
 
@@ -36,7 +36,7 @@ def left(*rows: Sequence) -> SlotPrefixes:
 
 def longest(
     prefixes: SlotPrefixes, ids: list[int], *, slot: int = 9, running: tuple[Sequence, ...] = (), **of: object
-) -> Prefix | None:
+) -> Standing | None:
     return prefixes.longest(row_of(ids, **of), slot, running)  # type: ignore[arg-type]
 
 
@@ -45,9 +45,9 @@ def longest(
 
 def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None:
     prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]), row_of([*SHARED, 4, 5]))
-    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Prefix(2, 5)
-    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Prefix(1, 5), Prefix(2, 5))
-    assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Prefix(0, 4)
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Standing(2, 5)
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Standing(1, 5), Standing(2, 5))
+    assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Standing(0, 4)
 
 
 # --- what is gone
@@ -69,9 +69,9 @@ def test_what_is_overwritten_erased_or_not_to_be_trusted_is_gone() -> None:
 def test_erasing_one_conversation_leaves_the_others() -> None:
     prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4], session="b"), row_of([*SHARED, 4], tenant="u"))
     prefixes.forget(SESSION)
-    assert longest(prefixes, [*SHARED, 4]) == Prefix(1, 3), "the shop's words, from another conversation"
-    assert longest(prefixes, [*SHARED, 4], session="b") == Prefix(1, 4)
-    assert longest(prefixes, [*SHARED, 4], tenant="u") == Prefix(2, 4)
+    assert longest(prefixes, [*SHARED, 4]) == Standing(1, 3), "the shop's words, from another conversation"
+    assert longest(prefixes, [*SHARED, 4], session="b") == Standing(1, 4)
+    assert longest(prefixes, [*SHARED, 4], tenant="u") == Standing(2, 4)
 
 
 # --- always
@@ -164,13 +164,13 @@ def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> N
         turns.step()
     urgent = turns.ask([7, 8, 9, 10, 11], session="c", soft=100)
     intruder = turns.ask(OTHER, session="d", soft=900)
-    intruder.kv = pieces_of(OTHER[:20])
+    intruder.prefix.values = pieces_of(OTHER[:20])
     intruder.computed = 20
     turns.step()
-    assert (urgent.begun, intruder.imported, intruder.begun) == (True, 20 - len(SHARED), False)
+    assert (urgent.begun, intruder.prefix.imported, intruder.begun) == (True, 20 - len(SHARED), False)
     turns.scheduler.cancel(intruder.request_id)
     turns.step()
-    assert turns.answered([*LONG, 31]).restored == 0
+    assert turns.answered([*LONG, 31]).prefix.restored == 0
 
 
 def test_a_slot_given_on_to_one_that_is_not_begun_holds_nothing_of_the_one_before() -> None:
@@ -186,7 +186,7 @@ def test_a_slot_given_on_to_one_that_is_not_begun_holds_nothing_of_the_one_befor
     turns.scheduler.cancel(urgent.request_id)
     turns.step()
     assert late.begun
-    assert turns.answered([*LONG[:6], *ending.output_ids, 31]).restored == 0
+    assert turns.answered([*LONG[:6], *ending.output_ids, 31]).prefix.restored == 0
 
 
 def test_a_prompt_that_counted_on_a_slot_which_is_taken_is_computed() -> None:
@@ -196,11 +196,11 @@ def test_a_prompt_that_counted_on_a_slot_which_is_taken_is_computed() -> None:
     row.computed = 12
     while row.phase is not Phase.FINISHED:
         turns.step()
-    assert row.restored == 0
+    assert row.prefix.restored == 0
 
 
 def test_after_a_failure_of_the_engine_no_slot_is_believed() -> None:
     turns = Turns(1)
     turns.answered(LONG)
     turns.scheduler.finish_running()
-    assert turns.answered([*LONG, 31]).restored == 0
+    assert turns.answered([*LONG, 31]).prefix.restored == 0

@@ -253,10 +253,10 @@ def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothin
     erased, other = (make_sequence(name, output=1, session=of) for name, of in (("s2", "a"), ("s3", "b")))
     for sequence in (erased, other):
         sequence.computed = 3
-        sequence.kv = pieces_of(sequence.prompt_ids[:3])
+        sequence.prefix.values = pieces_of(sequence.prompt_ids[:3])
         scheduler.add(sequence, 0)
     scheduler.forget(SessionKey("t", "a"))
-    assert (erased.kv, erased.computed, other.kv is None) == (None, 0, False)
+    assert (erased.prefix.values, erased.computed, other.prefix.values is None) == (None, 0, False)
     steps = [advance(scheduler)[0] for _ in range(3)]
     assert [step.prefill[0].past for step in steps] == [0, 0, 3]
     last = scheduler.next_step(0)
@@ -296,11 +296,11 @@ def test_what_stands_in_another_slot_is_moved_rather_than_imported() -> None:
     for sequence in (asked, gone):
         scheduler.finish(sequence)
     again = make_sequence("s3", prompt=6, session="c")
-    again.kv = pieces_of(again.prompt_ids[:4])
+    again.prefix.values = pieces_of(again.prompt_ids[:4])
     scheduler.add(again, 0)
     step, _ = advance(scheduler)
     assert [item for item in step.transfers if not isinstance(item, Export)] == [Move(2, 1, 4)]
-    assert (step.prefill[0].past, again.restored, again.imported) == (4, 4, 0)
+    assert (step.prefill[0].past, again.prefix.restored, again.prefix.imported) == (4, 4, 0)
 
 
 def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.support.fakes.scheduler_model import (
 )
 from tests.unit.examples import examples
 from workers.schedule.scheduler import Step
-from workers.schedule.sequence import Phase, Sequence, Token
+from workers.schedule.sequence import Phase, Prefix, Sequence, Token
 
 SHARED = [1, 2, 3, 4, 5]
 
@@ -52,7 +52,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.cancelled.discard(sequence.request_id)
         assert sequence.phase is Phase.FINISHED
         assert sequence.request_id not in self.scheduler
-        assert sequence.kv is None
+        assert sequence.prefix.values is None
         self.said[sequence.session] = [*sequence.prompt_ids, *sequence.output_ids]
 
     # --- what happens at any time
@@ -108,9 +108,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         sequence.shared_tokens = len(SHARED)
         before = self.said.get(sequence.session, SHARED)[:30]
         sequence.prompt_ids = [*before, *sequence.prompt_ids]
-        sequence.computed = min(cached, len(before))
-        sequence.kv = pieces_of(sequence.prompt_ids[: sequence.computed])
-        sequence.kept = min(kept, len(before))
+        there = min(cached, len(before))
+        values = pieces_of(sequence.prompt_ids[:there])
+        sequence.begin_with(Prefix(num_tokens=there, kept=min(kept, len(before)), values=values))
         self.scheduler.add(sequence, self.now)
         self.here[sequence.request_id] = sequence
 

@@ -13,6 +13,7 @@ from workers.answer.stream import Answer
 from workers.engine import PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.engine.kv_pieces import KvPieces
+from workers.schedule.sequence import Prefix
 
 SLOTS = 2
 # What becomes of each request where nothing is wrong.
@@ -142,7 +143,7 @@ def continued(engine: StubbornEngine, *, kept: bool) -> tuple[dict[str, str], li
         sequence.session = SessionKey("t", f"s{number}")
         sequence.shared_tokens = 10 if kept else 0
         if kept and number < 2:
-            sequence.kv, sequence.computed = kv_of(sequence.prompt_ids[:11]), 11
+            sequence.begin_with(Prefix(num_tokens=11, values=kv_of(sequence.prompt_ids[:11])))
     bench.run()
     ends = told(bench.publisher.said)
     return {name: end.output_text for name, end in ends.items()}, [end.usage.cached_tokens for end in ends.values()]
