@@ -22,7 +22,6 @@ _LEAST_BREAKER_MS: Final = 1_500.0
 _MOST_PER_HUNDRED: Final = 50
 
 LightPath = Literal["infeasible", "breaker", "share"]
-FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Literal
 
-from gateway.admission.control import FallbackReason
 from gateway.request.cursor import Place, Told, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
@@ -20,6 +19,7 @@ _RECALL_MS: Final = 1_000
 _OVER_DEADLINE_MS: Final = 200
 
 Item = Opened | Shown | Response
+FallbackReason = Literal["infeasible", "breaker", "share", "memory", "deadline", "worker", "broker"]
 
 
 class State(Enum):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.breaker import BreakerState
-from gateway.admission.control import Admission, AdmissionLimits, FallbackReason, check_inflight, check_memory
-from gateway.request.entry import Entry
+from gateway.admission.control import Admission, AdmissionLimits, check_inflight, check_memory
+from gateway.request.entry import Entry, FallbackReason
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics

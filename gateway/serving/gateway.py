@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gateway.admission.control import AdmissionLimits, FallbackReason, check_connection, check_length, promise
+from gateway.admission.control import AdmissionLimits, check_connection, check_length, promise
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import Told, response_id
-from gateway.request.entry import Entry, Item
+from gateway.request.entry import Entry, FallbackReason, Item
 from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering

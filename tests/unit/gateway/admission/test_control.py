@@ -14,7 +14,7 @@ from gateway.admission.control import (
     AdmissionLimits,
     AdmissionPolicy,
     Decision,
-    FallbackReason,
+    LightPath,
     check_inflight,
     check_length,
     promise,
@@ -120,7 +120,7 @@ def reported(first_token_ms: float) -> Admission:
     return admission
 
 
-def lights(admission: Admission, count: int, **asked: Any) -> list[FallbackReason | None]:
+def lights(admission: Admission, count: int, **asked: Any) -> list[LightPath | None]:
     """What becomes of so many requests that are sent one after the other."""
     return [decide(admission, f"r{number}", **asked).light for number in range(count)]
 
