@@ -24,11 +24,11 @@ from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
 from shared.wire.topics import BROADCAST_PARTITION
 from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
+from workers.engine.loading import LoadedModel, load_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
 from workers.kv.opening import open_cache
-from workers.loading import LoadedModel, load_model
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel

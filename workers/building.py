@@ -15,9 +15,9 @@ from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
 from shared.telemetry.logs import get_logger
 from workers.engine import EngineInfo
+from workers.engine.loading import LoadedModel
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache
-from workers.loading import LoadedModel
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import PromptBuilder
 from workers.schedule.costs import CostModel

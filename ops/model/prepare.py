@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 from ops.model.numerics.outliers import Evened, calibration_texts, even
 from ops.stack.owned_directory import OwnedDirectory
 from shared.errors import ModelError
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import (
     GRAPH,
     GRAPH_DATA,
@@ -40,7 +41,6 @@ from workers.graph.cpu import write_cpu_decoder
 from workers.graph.sources.adapter import Adapter
 from workers.graph.sources.opening import ModelSource, open_source, source_sha256
 from workers.graph.tensorrt import write_tensorrt_decoder
-from workers.loading import chat_template
 
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 # SmolLM2's card: "primarily understands and generates content in English".
@@ -208,7 +208,7 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
 
 def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
     """Return the weights that the CPU's 8 bits in blocks are written from."""
-    template = chat_template(Tokenizer(source.tokenizer), source.chat_template)
+    template = ChatTemplate.of(Tokenizer(source.tokenizer), source.chat_template)
     return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
 
 

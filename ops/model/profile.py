@@ -92,7 +92,7 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
 
 
 def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
-    from workers.loading import load_model
+    from workers.engine.loading import load_model
 
     engine = load_model(settings).engine
     from torch import profiler

@@ -19,11 +19,11 @@ from ops.model.prepare import DEFAULT_MODEL, default_source
 from ops.optimize.commands import DistillOptions
 from ops.optimize.lessons import Encoder, Example, Lesson, faq_examples, read_examples
 from shared.errors import ModelError, SettingsError
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import sha256_of
 from shared.model.tokenizer import Tokenizer
 from workers.graph.sources.adapter import CONFIG, LORA_MODULES, MANIFEST, TENSORS, AdapterManifest
 from workers.graph.sources.opening import open_source, source_sha256
-from workers.loading import chat_template
 
 LOG: Final = "loss.jsonl"
 DEMO: Final = "demo"
@@ -44,7 +44,7 @@ def distill(options: DistillOptions, console: Console) -> int:
     if options.resume and not (begun.is_dir() and get_last_checkpoint(str(begun))):
         raise SettingsError(f"--resume: {begun} holds no checkpoint; begin without --resume")
     teacher = None if options.teacher is None else _teacher(options.teacher, tokenizer, options.dtype)
-    encoder = Encoder(chat_template(tokenizer, source.chat_template))
+    encoder = Encoder(ChatTemplate.of(tokenizer, source.chat_template))
     shown, kept = _examples(options)
     shown, kept = (_answered(part, options, encoder, tokenizer, teacher) for part in (shown, kept))
     learned, measured = (encoder.lessons(part, max_tokens=options.max_length) for part in (shown, kept))

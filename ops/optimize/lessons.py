@@ -18,9 +18,10 @@ from ops.evaluation.judging.split import Split, split_of
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.model.chat_template import ChatTemplate
 from shared.settings import SYSTEM_PROMPT
 from shared.wire.messages import Grounding
-from workers.prompt.conversation import ChatTemplate, PromptBuilder
+from workers.prompt.conversation import PromptBuilder
 
 _MOST_TURNS = 5
 

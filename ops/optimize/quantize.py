@@ -18,6 +18,7 @@ from ops.optimize.commands import QuantizeOptions
 from ops.optimize.steps import activation_steps, left_by, mlp_matrices
 from ops.texts.calibration_set import DEMO, KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts
 from shared.errors import SettingsError
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import GRAPH, GRAPH_DATA, TOKENIZER, ModelFolder, file_entry, write_manifest
 from shared.model.tokenizer import Tokenizer
 from shared.process.lifetime import fail
@@ -28,8 +29,6 @@ from workers.graph.eight_bit.quantize import quantize_rows
 from workers.graph.sources.checkpoint import Checkpoint, Weight
 from workers.graph.sources.opening import open_source
 from workers.graph.tensorrt import write_tensorrt_decoder
-from workers.loading import chat_template
-from workers.prompt.conversation import ChatTemplate
 
 _ANSWER_TOKENS: Final = 32
 _PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}
@@ -103,7 +102,7 @@ def _original(options: QuantizeOptions) -> Original:
         raise SettingsError(f"--max-length {options.max_length}: {folder.manifest.name} has {positions} positions")
     checkpoint = open_source(options.source or default_source()).checkpoint
     weights = {name: Weight(weight.shape, cache(weight.read)) for name, weight in checkpoint.weights.items()}
-    template = chat_template(Tokenizer.load(folder.path), folder.manifest.chat_template)
+    template = ChatTemplate.of(Tokenizer.load(folder.path), folder.manifest.chat_template)
     return Original(folder, Checkpoint(architecture=checkpoint.architecture, weights=weights), template)
 
 

@@ -89,7 +89,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
     query_key_norm: bool = False
 
 
-class ChatTemplate(Struct, frozen=True, kw_only=True):
+class TemplateMarks(Struct, frozen=True, kw_only=True):
     """The frame of turns; the marks are special tokens.
 
     ChatML: `{turn_start}role\\ntext{turn_end}\\n`. Llama 3, after one `{prompt_start}`:
@@ -109,8 +109,8 @@ class ChatTemplate(Struct, frozen=True, kw_only=True):
         return tuple(mark for mark in marks if mark is not None)
 
 
-CHATML: Final = ChatTemplate()
-LLAMA3: Final = ChatTemplate(
+CHATML: Final = TemplateMarks()
+LLAMA3: Final = TemplateMarks(
     kind="llama3",
     turn_start="<|start_header_id|>",
     turn_end="<|eot_id|>",
@@ -150,7 +150,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     source: Source
     architecture: Architecture
     stop_token_ids: tuple[int, ...]
-    chat_template: ChatTemplate
+    chat_template: TemplateMarks
     files: tuple[FileEntry, ...]
     dialect: Dialect = "cpu"
     max_length: int | None = None

@@ -4,6 +4,7 @@ Text is always encoded as plain text: a special token's name inside it (`<|im_st
 client can open a turn of its own. Special tokens enter a prompt only by `special_id`.
 """
 
+import codecs
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -147,3 +148,9 @@ def _bytes_by_id(vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -
     for token_id, content in whole.items():
         table[token_id] = content
     return tuple(table)
+
+
+def shown_text(data: bytes) -> str:
+    """Return an answer's bytes as they were shown: what is no character replaced, one cut in two at the end left
+    out."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(data)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ops.model.prepare import prepare_model
 from ops.simulate.rivals import scheduler_of
 from shared.conversation.turn import Turn
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
@@ -27,7 +28,7 @@ from workers.engine.onnx import OnnxEngine
 from workers.kv.cache import KvCache
 from workers.kv.opening import open_cache
 from workers.kv.values import CODECS, Codec, decode, encode
-from workers.prompt.conversation import ChatTemplate, PromptBuilder
+from workers.prompt.conversation import PromptBuilder
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.prefixes import common_length
 from workers.schedule.scheduler import Scheduler, SchedulerLimits

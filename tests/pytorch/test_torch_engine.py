@@ -17,10 +17,10 @@ from shared.model.folder import GRAPH, ModelFolder
 from shared.settings import Settings
 from tests.pytorch.torch_engines import GREEDY, LateTorchDevice, on_device, on_the_cpu
 from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.loading import load_model
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
-from workers.loading import load_model
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = [list(range(start, start + count)) for start, count in ((10, 7), (40, 30), (100, 1), (60, 19), (3, 12))]
@@ -195,7 +195,7 @@ found = []
 sys.addaudithook(lambda event, args: found.append(args) if event == "pickle.find_class" else None)
 from shared.settings import Settings
 from workers.engine import PrefillChunk, Sampling
-from workers.loading import load_model
+from workers.engine.loading import load_model
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.device import TorchDevice
 engine = load_model(Settings.model_validate(json.loads(sys.argv[1]))).engine

@@ -38,12 +38,6 @@ class Detokenizer:
         return text[: len(text) - keep]
 
 
-def shown_text(data: bytes) -> str:
-    """Return an answer's bytes as they were shown: what is no character replaced, one cut in two at the end left
-    out."""
-    return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
-
-
 def _overlap(text: str, stop: str) -> int:
     """Return how many characters at the end of `text` begin `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -8,80 +8,21 @@ becomes ordinary tokens and cannot open a role. Nothing else goes into a prompt:
 nothing of the settings but the system text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
+from shared.model.chat_template import ChatTemplate, Ids
 from shared.wire.messages import BY_MODEL, Grounding
-from workers.answer.detokenizer import shown_text
 from workers.prompt.budget import PromptBudget, whole_sentences
-from workers.prompt.encoded_turns import EncodedTurns, Ids, TurnEncoder
+from workers.prompt.encoded_turns import EncodedTurns, TurnEncoder
 
 _REMEMBERED_ENTRIES = 1_024
-_CONTINUATION_BYTES = range(0x80, 0xC0)
 
 Entries = tuple[Grounding, ...]
-
-
-class ChatTemplate:
-    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`; where headers have an end of their own, Llama 3's:
-    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`. `encode` must not parse special tokens;
-    `token_bytes` gives a token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
-
-    def __init__(
-        self,
-        *,
-        start_id: int,
-        end_id: int,
-        header_end_id: int | None = None,
-        prompt_start_id: int | None = None,
-        encode: Callable[[str], list[int]],
-        token_bytes: Callable[[int], bytes],
-    ) -> None:
-        self._start_id = start_id
-        self._header_end_id = header_end_id
-        self.encode = encode
-        self._token_bytes = token_bytes
-        self.start: Ids = () if prompt_start_id is None else (prompt_start_id,)
-        """What stands before the first message."""
-        self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
-        """The end of every message."""
-        self.answer = self.begun("assistant", "")
-        """The beginning of the message that the model is to write."""
-
-    def begun(self, role: str, text: str) -> Ids:
-        """Return a message without its end: what goes on after it is encoded by itself."""
-        if self._header_end_id is None:
-            return (self._start_id, *self.encode(f"{role}\n{text}"))
-        return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
-
-    def message(self, role: str, text: str) -> Ids:
-        return (*self.begun(role, text), *self.end)
-
-    def answered(self, text: str, output_ids: Ids) -> Ids:
-        """Return the model's message: its own tokens as far as they spell `text`, for the text alone may be encoded
-        otherwise than the model decoded it; then what they do not spell."""
-        return (*self.answer, *self._spelling(text, output_ids), *self.end)
-
-    def _spelling(self, text: str, output_ids: Ids) -> Ids:
-        try:
-            pieces = [self._token_bytes(token_id) for token_id in output_ids]
-        except IndexError:  # of another vocabulary
-            pieces = []
-        if pieces and all(pieces) and shown_text(b"".join(pieces)) == text:
-            return output_ids
-        raw = text.encode()
-        at = kept = said = 0
-        for count, piece in enumerate(pieces, 1):
-            if not piece or not raw.startswith(piece, at):
-                break
-            at += len(piece)
-            if _begins_character(raw, at):
-                kept, said = count, at
-        return (*output_ids[:kept], *self.encode(raw[said:].decode()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +150,3 @@ def _new(entries: Entries, standing: set[Grounding]) -> Entries:
     new = tuple([entry for entry in entries if entry not in standing])
     standing.update(new)
     return new
-
-
-def _begins_character(raw: bytes, at: int) -> bool:
-    """Return whether a UTF-8 character begins at `at`, or the text ends there."""
-    return at == len(raw) or raw[at] not in _CONTINUATION_BYTES

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Final
 
 from shared.conversation.session_key import SessionKey
+from shared.model.chat_template import Ids
 
-Ids = tuple[int, ...]
 TurnEncoder = Callable[[str, str, Ids], Ids]
 
 _CONVERSATIONS: Final = 256

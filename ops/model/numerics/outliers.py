@@ -17,10 +17,10 @@ import numpy as np
 from ops.model.numerics.forward import NumpyDialect
 from ops.model.numerics.smooth import smoothed
 from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.model.chat_template import ChatTemplate
 from workers.graph.decoder import Decoder
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
-from workers.prompt.conversation import ChatTemplate
 
 # A channel stands out where it is so many times larger than the median of its block. Twice costs the weights more than
 # the activations gain, eight times leaves some that hurt.

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from shared.conversation.turn import Turn
+from shared.model.tokenizer import shown_text
 from shared.settings import Settings
-from workers.answer.detokenizer import shown_text
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.loading import load_model
+from workers.engine.loading import load_model
 from workers.prompt.conversation import PromptBuilder
 
 _GREEDY = Sampling(temperature=0.0)

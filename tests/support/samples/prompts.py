@@ -6,10 +6,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shared.conversation.turn import Turn
+from shared.model.chat_template import ChatTemplate
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer
 from shared.wire.messages import Grounding
 from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import ChatTemplate, Prompt, PromptBuilder
+from workers.prompt.conversation import Prompt, PromptBuilder
 
 TOKENIZER = Tokenizer.byte_level()
 START, END = (TOKENIZER.special_id(name) for name in ("<|im_start|>", "<|im_end|>"))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
-from shared.model.folder import CHATML, LLAMA3, TOKENIZER, ChatTemplate, sha256_of
+from shared.model.folder import CHATML, LLAMA3, TOKENIZER, TemplateMarks, sha256_of
 from shared.model.tokenizer import Tokenizer
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.sources.gguf import GgufSource
@@ -26,7 +26,7 @@ class ModelSource:
 
     checkpoint: Checkpoint
     tokenizer: bytes
-    chat_template: ChatTemplate
+    chat_template: TemplateMarks
     stop_token_ids: tuple[int, ...]
 
 
@@ -101,7 +101,7 @@ def _checked(checkpoint: Checkpoint, definition: bytes, ends: list[int]) -> Mode
     )
 
 
-def _template(tokenizer: Tokenizer) -> ChatTemplate:
+def _template(tokenizer: Tokenizer) -> TemplateMarks:
     """Return the template whose marks the vocabulary has: a model without them could not be told who speaks."""
     for template in (CHATML, LLAMA3):
         with suppress(ModelError):

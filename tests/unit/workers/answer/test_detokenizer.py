@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.answer.detokenizer import Detokenizer, shown_text
+from shared.model.tokenizer import shown_text
+from workers.answer.detokenizer import Detokenizer
 
 
 @st.composite

@@ -16,6 +16,7 @@ from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, Thresholds
+from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
 from shared.records.requests import Defaults, settle
 from shared.settings import Settings
@@ -24,7 +25,7 @@ from shared.wire.messages import ChatRequest, ReplyDone
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
 from workers.intake.prepare import Preparer
 from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import ChatTemplate, PromptBuilder
+from workers.prompt.conversation import PromptBuilder
 from workers.request.job import Job
 
 entry = partial(FaqEntry, topic="t", language="en", alternatives=())

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
+from shared.model.chat_template import ChatTemplate
+from shared.model.tokenizer import shown_text
 from shared.wire.messages import Grounding
 from tests.support.samples.prompts import (
     END,
@@ -27,9 +29,8 @@ from tests.support.samples.prompts import (
     readable,
     said,
 )
-from workers.answer.detokenizer import shown_text
 from workers.prompt.budget import PromptBudget, whole_sentences
-from workers.prompt.conversation import ChatTemplate, PromptBuilder
+from workers.prompt.conversation import PromptBuilder
 
 ASKED = "⟨user\nq?⟩\n⟨assistant\n"
 

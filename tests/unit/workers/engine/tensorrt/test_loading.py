@@ -19,10 +19,10 @@ from shared.model.folder import ModelFolder
 from shared.settings import Settings
 from tests.support.models.cuda_emulation import Cuda, TensorRT
 from workers.engine import PrefillChunk, Sampling
+from workers.engine.loading import load_model
 from workers.engine.tensorrt import loading as tensorrt_loading
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.engine.tensorrt.shapes import unmet
-from workers.loading import load_model
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")

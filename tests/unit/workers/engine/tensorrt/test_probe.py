@@ -9,11 +9,11 @@ from ops.model.prepare import prepare_model
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from workers.engine.loading import load_model
 from workers.engine.tensorrt import build as tensorrt_build
 from workers.engine.tensorrt import loading as tensorrt_loading
 from workers.engine.tensorrt.build import BuildPhases, import_library
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
-from workers.loading import load_model
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")

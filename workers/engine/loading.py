@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import ModelError, SettingsError
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import CHATML, ModelFolder
-from shared.model.folder import ChatTemplate as TemplateNames
 from shared.model.tokenizer import Tokenizer
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Language
 from workers.engine import Engine
-from workers.prompt.conversation import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
 
 def _loaded(engine: Engine, folder: ModelFolder) -> LoadedModel:
     tokenizer, manifest = Tokenizer.load(folder.path), folder.manifest
-    return LoadedModel(engine, tokenizer, chat_template(tokenizer, manifest.chat_template), manifest.languages)
+    return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, manifest.chat_template), manifest.languages)
 
 
 def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> None:
@@ -105,16 +104,4 @@ def _load_fake(settings: Settings) -> LoadedModel:
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,
     )
-    return LoadedModel(engine, tokenizer, chat_template(tokenizer, CHATML))
-
-
-def chat_template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
-    """Return the template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
-    return ChatTemplate(
-        start_id=tokenizer.special_id(names.turn_start),
-        end_id=tokenizer.special_id(names.turn_end),
-        header_end_id=None if names.header_end is None else tokenizer.special_id(names.header_end),
-        prompt_start_id=None if names.prompt_start is None else tokenizer.special_id(names.prompt_start),
-        encode=tokenizer.encode_text,
-        token_bytes=tokenizer.token_bytes,
-    )
+    return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, CHATML))

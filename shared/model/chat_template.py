@@ -1,0 +1,86 @@
+"""The frame of turns in the ids of one vocabulary, around text that is encoded as plain text."""
+
+from collections.abc import Callable
+from typing import Self
+
+from shared.model.folder import TemplateMarks
+from shared.model.tokenizer import Tokenizer, shown_text
+
+Ids = tuple[int, ...]
+
+_CONTINUATION_BYTES = range(0x80, 0xC0)
+
+
+class ChatTemplate:
+    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`; where headers have an end of their own, Llama 3's:
+    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`. `encode` must not parse special tokens;
+    `token_bytes` gives a token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
+
+    def __init__(
+        self,
+        *,
+        start_id: int,
+        end_id: int,
+        header_end_id: int | None = None,
+        prompt_start_id: int | None = None,
+        encode: Callable[[str], list[int]],
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._start_id = start_id
+        self._header_end_id = header_end_id
+        self.encode = encode
+        self._token_bytes = token_bytes
+        self.start: Ids = () if prompt_start_id is None else (prompt_start_id,)
+        """What stands before the first message."""
+        self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
+        """The end of every message."""
+        self.answer = self.begun("assistant", "")
+        """The beginning of the message that the model is to write."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, marks: TemplateMarks) -> Self:
+        """Return the template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
+        return cls(
+            start_id=tokenizer.special_id(marks.turn_start),
+            end_id=tokenizer.special_id(marks.turn_end),
+            header_end_id=None if marks.header_end is None else tokenizer.special_id(marks.header_end),
+            prompt_start_id=None if marks.prompt_start is None else tokenizer.special_id(marks.prompt_start),
+            encode=tokenizer.encode_text,
+            token_bytes=tokenizer.token_bytes,
+        )
+
+    def begun(self, role: str, text: str) -> Ids:
+        """Return a message without its end: what goes on after it is encoded by itself."""
+        if self._header_end_id is None:
+            return (self._start_id, *self.encode(f"{role}\n{text}"))
+        return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
+
+    def message(self, role: str, text: str) -> Ids:
+        return (*self.begun(role, text), *self.end)
+
+    def answered(self, text: str, output_ids: Ids) -> Ids:
+        """Return the model's message: its own tokens as far as they spell `text`, for the text alone may be encoded
+        otherwise than the model decoded it; then what they do not spell."""
+        return (*self.answer, *self._spelling(text, output_ids), *self.end)
+
+    def _spelling(self, text: str, output_ids: Ids) -> Ids:
+        try:
+            pieces = [self._token_bytes(token_id) for token_id in output_ids]
+        except IndexError:  # of another vocabulary
+            pieces = []
+        if pieces and all(pieces) and shown_text(b"".join(pieces)) == text:
+            return output_ids
+        raw = text.encode()
+        at = kept = said = 0
+        for count, piece in enumerate(pieces, 1):
+            if not piece or not raw.startswith(piece, at):
+                break
+            at += len(piece)
+            if _begins_character(raw, at):
+                kept, said = count, at
+        return (*output_ids[:kept], *self.encode(raw[said:].decode()))
+
+
+def _begins_character(raw: bytes, at: int) -> bool:
+    """Return whether a UTF-8 character begins at `at`, or the text ends there."""
+    return at == len(raw) or raw[at] not in _CONTINUATION_BYTES
