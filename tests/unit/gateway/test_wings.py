@@ -1,0 +1,33 @@
+"""Each wing closes all of its own, whatever fails."""
+
+from typing import Any
+
+import pytest
+
+from gateway.wings import KafkaWing, RedisWing
+from shared.settings import Settings
+
+
+def parts_of(wing: Any) -> list[Any]:
+    """Return what a wing holds that is closed."""
+    return [part for part in vars(wing).values() if hasattr(part, "stop") or hasattr(part, "close")]
+
+
+@pytest.mark.parametrize("wing", [KafkaWing(Settings(), "g"), RedisWing(Settings())], ids=["kafka", "redis"])
+async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[Any]()
+
+    def failing(part: Any) -> Any:
+        async def close() -> None:
+            closed.append(part)
+            raise OSError("it is broken")
+
+        return close
+
+    parts = parts_of(wing)
+    for part in parts:
+        monkeypatch.setattr(type(part), "stop" if hasattr(part, "stop") else "close", lambda self: failing(self)())
+    with pytest.raises(OSError, match="it is broken"):
+        await wing.close()
+    assert sorted(map(id, closed)) == sorted(map(id, parts))
+    assert len(parts) >= 3
