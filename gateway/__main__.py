@@ -141,17 +141,19 @@ class GatewayProcess:
         return People(settings=settings.handoff, handoffs=handoffs, quotas=redis.quotas)
 
     def _readiness(self) -> Readiness:
-        checks = {
-            "kafka": self._kafka.missing,
-            "redis": self._redis.history.missing,
-            "keys": lambda: None if self._jwks is None else self._jwks.missing(),
-            "memory": self._memory.missing,
-            "connections": self._sockets.missing,
-            "copies": lambda: self._kafka.copies.weak,
-            "draining": lambda: "it ends, and takes nobody new" if self._gateway.draining else None,
-        }
-        # The FAQ answers then, and what is held here is resumed: the door stays open.
-        return Readiness(checks, optional=frozenset({"kafka", "redis"}))
+        return Readiness(
+            {
+                "kafka": self._kafka.missing,
+                "redis": self._redis.history.missing,
+                "keys": lambda: None if self._jwks is None else self._jwks.missing(),
+                "memory": self._memory.missing,
+                "connections": self._sockets.missing,
+                "copies": lambda: self._kafka.copies.weak,
+                "draining": lambda: "it ends, and takes nobody new" if self._gateway.draining else None,
+            },
+            # The FAQ answers then, and what is held here is resumed: the door stays open.
+            optional=frozenset({"kafka", "redis"}),
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
@@ -160,6 +162,7 @@ class GatewayProcess:
                 await self._jwks.start()
             server = await self._frontend.listen()
             async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
+                closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
                 closing.push_async_callback(server.wait_closed)
                 closing.push_async_callback(self._redis.close)
                 closing.push_async_callback(self._tracer.stop)
@@ -167,7 +170,6 @@ class GatewayProcess:
                 closing.push_async_callback(self._tasks.cancel)
                 closing.push_async_callback(self._frontend.close_all)
                 await self._serve(server, stop)
-            get_logger().info("gateway_stopped", unfinished=self._unfinished)
 
     async def _serve(self, server: Server, stop: asyncio.Event) -> None:
         host, port = server.sockets[0].getsockname()[:2]

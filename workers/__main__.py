@@ -4,25 +4,22 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 
 from shared.conversation.erasure_reader import read_erasures
 from shared.conversation.history import History
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
-from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
+from shared.kafka import await_layout
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters
-from shared.records.offsets import OffsetTracker
 from shared.records.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
-from shared.wire.topics import BROADCAST_PARTITION
 from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
 from workers.engine.loading import LoadedModel, load_model
 from workers.intake.cancels import read_cancels
@@ -38,111 +35,108 @@ from workers.serving.engine_thread import left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog, limited
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
+from workers.wings import KafkaWing
 
 _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
 
 
 class WorkerProcess:
-    """startup → serve → shutdown."""
+    """startup → serve → drain → close."""
 
     def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel) -> None:
-        kafka, topics = settings.kafka, settings.kafka.topics
-        client_id = f"replyline-worker-{os.getpid()}"
         info = model.engine.info
-        worker_id = worker_name(settings.worker.instance_id)
-        defaults = Defaults.of(settings)
-        self._settings = settings
-        self._model = model
-        self._offsets = OffsetTracker()
+        self._settings, self._model, self._costs = settings, model, costs
+        self._worker_id = worker_name(settings.worker.instance_id)
+        self._kafka = KafkaWing(settings, f"replyline-worker-{os.getpid()}")
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
-        self._producer = Producer(kafka, client_id=client_id)
-        self._copies = Copies(self._producer, kafka)
-        self._requests = GroupReader(
-            kafka,
-            client_id=client_id,
-            topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
-            group=kafka.workers_group,
-            instance_id=settings.worker.instance_id,
-        )
-        self._commits = Commits(self._requests, self._offsets)
-        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, partitions=(), unhurried=True)
-        self._erasures = PartitionReader(
-            kafka, client_id=client_id, topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True
-        )
-        self._kafka = KafkaWatch(kafka, lambda: self._erasures.connected)
         self._cancelled = RecentCancels()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
-        self._publisher = ReplyPublisher(self._producer)
-        self._worker = Worker(
-            engine=model.engine,
-            scheduler=make_scheduler(settings, info, costs),
-            costs=costs,
+        self._publisher = ReplyPublisher(self._kafka.producer)
+        self._worker = self._make_worker()
+        self._publisher.settled = self._worker.settled
+        self._intake = self._make_intake()
+        self._capacity = CapacityPublisher(
+            producer=self._kafka.producer,
+            topics=settings.kafka.topics,
+            worker_id=self._worker_id,
+            buckets=settings.worker.buckets,
+            outlook=lambda: self._worker.engine_loop.outlook,
+            changed=self._worker.outlook_changed,
+            partitions=lambda: self._kafka.requests.partitions,
+        )
+        self._vitals = Vitals(open_gpus(info))
+        self._tasks = Tasks()
+        self._leaving, self._unfinished = False, 0
+        metrics.load.labels("slots").set(info.num_slots)
+        metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
+
+    def _make_worker(self) -> Worker:
+        settings = self._settings
+        return Worker(
+            engine=self._model.engine,
+            scheduler=make_scheduler(settings, self._model.engine.info, self._costs),
+            costs=self._costs,
             publisher=self._publisher,
             history=self._history,
-            offsets=self._offsets,
-            topics=topics,
+            offsets=self._kafka.offsets,
+            topics=settings.kafka.topics,
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
             step_limit_s=settings.step_limit_s,
             kv=self._kv,
-            tracer=Tracer(worker_id=worker_id),
+            tracer=Tracer(worker_id=self._worker_id),
         )
-        self._publisher.settled = self._worker.settled
+
+    def _make_intake(self) -> Intake:
+        settings, kafka = self._settings, self._kafka
         preparer = make_preparer(
             settings,
-            model,
+            self._model,
             faq=self._faq,
             history=self._history,
             kv=self._kv,
             standing=self._worker.engine_loop.standing,
         )
-        self._intake = Intake(
-            reader=self._requests,
-            letters=DeadLetters(self._producer, topics),
-            topics=topics,
+        return Intake(
+            reader=kafka.requests,
+            letters=kafka.letters,
+            topics=settings.kafka.topics,
             preparer=preparer,
-            defaults=defaults,
-            offsets=self._offsets,
-            commits=self._commits,
+            defaults=Defaults.of(settings),
+            offsets=kafka.offsets,
+            commits=kafka.commits,
             worker=self._worker,
             cancelled=self._cancelled,
         )
-        self._capacity = CapacityPublisher(
-            producer=self._producer,
-            topics=topics,
-            worker_id=worker_id,
-            buckets=settings.worker.buckets,
-            outlook=lambda: self._worker.engine_loop.outlook,
-            changed=self._worker.outlook_changed,
-            partitions=lambda: self._requests.partitions,
-        )
-        self._leaving = False
-        self.vitals = Vitals(open_gpus(info))
-        metrics.load.labels("slots").set(info.num_slots)
-        metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
-        self._tasks = Tasks()
 
-    def draining(self) -> str | None:
-        return "it ends, and takes nothing new" if self._leaving else None
-
-    def too_few_copies(self) -> str | None:
-        return self._copies.weak
-
-    def not_connected(self) -> str | None:
-        connected = self._producer.connected and self._requests.connected and self._erasures.connected
-        return None if connected else self._kafka.why
-
-    def history_not_seen(self) -> str | None:
-        return self._history.missing()
-
-    def engine_stuck(self) -> str | None:
-        return self._worker.engine_loop.stuck()
+    def tell(self, readiness: Readiness) -> None:
+        """Have `/ready` look at this process."""
+        readiness.checks = {
+            "kafka": self._kafka.missing,
+            "redis": self._history.missing,
+            "hardware": self._vitals.missing,
+            "engine": self._worker.engine_loop.stuck,
+            "copies": lambda: self._kafka.copies.weak,
+            "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
+        }
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._tasks.start(self.vitals.watch(), "vitals")
+        async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
+            closing.callback(lambda: get_logger().info("worker_stopped", unfinished=self._unfinished))
+            closing.push_async_callback(self._kafka.close)
+            if self._kv is not None:
+                closing.push_async_callback(asyncio.to_thread, self._kv.close)
+            closing.push_async_callback(self._history.close)
+            closing.push_async_callback(self._publisher.stop)
+            closing.push_async_callback(self._tasks.cancel)
+            await self._serve(stop)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        watchdog = Watchdog(self._worker.engine_loop.stuck, self._settings.step_limit_s)
+        self._tasks.start(self._vitals.watch(), "vitals")
         self._tasks.start(self._startup(), "startup")
-        self._tasks.start(Watchdog(self.engine_stuck, self._settings.step_limit_s).watch(), "watchdog")
+        self._tasks.start(watchdog.watch(), "watchdog")
         known = True
         try:
             await self._tasks.run_until(stop)
@@ -150,25 +144,26 @@ class WorkerProcess:
             known = isinstance(error, ReplylineError)
             raise
         finally:
-            await self._shutdown(known=known)
+            await self._drain(known=known)
 
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
+        kafka = self._kafka
         if self._kv is not None:
             self._kv.start()
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._history.await_first_answer(), "redis")
-        self._tasks.start(self._kafka.run(), "outages")
-        await self._producer.start()
-        await self._erasures.start()
-        self._kafka.first_connected()
-        await await_layout(self._producer, self._settings.kafka.topics)
-        self._tasks.start(self._copies.watch(), "copies")
-        await self._cancels.start()
-        self._tasks.start(read_erasures(self._erasures, self._intake.erase), "erasures")
+        self._tasks.start(kafka.watch.run(), "outages")
+        await kafka.producer.start()
+        await kafka.erasures.start()
+        kafka.watch.first_connected()
+        await await_layout(kafka.producer, self._settings.kafka.topics)
+        self._tasks.start(kafka.copies.watch(), "copies")
+        await kafka.cancels.start()
+        self._tasks.start(read_erasures(kafka.erasures, self._intake.erase), "erasures")
         cancels = read_cancels(
-            self._cancels,
-            partitions=lambda: self._requests.partitions,
+            kafka.cancels,
+            partitions=lambda: kafka.requests.partitions,
             answered=lambda: self._worker.partitions,
             cancel=self._worker.cancel,
             cancelled=self._cancelled,
@@ -177,39 +172,29 @@ class WorkerProcess:
         self._tasks.start(cancels, "cancels")
         self._tasks.start(self._publisher.watch(), "replies")
         self._tasks.start(self._worker.run(), "worker")
-        await self._requests.start()
+        await kafka.requests.start()
         self._tasks.start(self._intake.run(), "intake")
-        self._tasks.start(self._commits.run(), "commits")
-        self._tasks.start(watch_lag(self._requests, self._settings.kafka.topics), "lag")
+        self._tasks.start(kafka.commits.run(), "commits")
+        self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
-    async def _shutdown(self, *, known: bool) -> None:
-        """Stop intake, finish what is in flight within the limit, commit, close: first what has something to write.
-        Without a broker its clients take long to end, and whoever asked this process to end may lose patience. `known`:
-        it does not end by a fault of our own, which any record in flight may have brought about."""
-        self._leaving = True
-        hangs = self.engine_stuck() is not None
+    async def _drain(self, *, known: bool) -> None:
+        """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
+        broker its clients take long to end, and whoever asked this process to end may lose patience. `known`: it does
+        not end by a fault of our own, which any record in flight may have brought about."""
+        kafka, self._leaving = self._kafka, True
+        hangs = self._worker.engine_loop.stuck() is not None
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
         await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
-        unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
+        self._unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
         await self._tasks.cancel("commits")
         # Without a broker what is not committed is answered again.
-        await (self._commits.part(self._worker.suspects) if known else self._commits.commit())
+        await (kafka.commits.part(self._worker.suspects) if known else kafka.commits.commit())
         if hangs:
-            await self._requests.stop()  # its partitions are another's at once
-        await self._tasks.cancel()
-        await self._publisher.stop()
-        await self._history.close()
-        if self._kv is not None:
-            await asyncio.to_thread(self._kv.close)
-        await self._requests.stop()
-        await self._cancels.stop()
-        await self._erasures.stop()
-        await self._producer.stop()
-        get_logger().info("worker_stopped", unfinished=unfinished)
+            await kafka.requests.stop()  # its partitions are another's at once
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -228,14 +213,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
             process = WorkerProcess(settings, model, costs)
-            readiness.checks = {
-                "kafka": process.not_connected,
-                "redis": process.history_not_seen,
-                "hardware": process.vitals.missing,
-                "engine": process.engine_stuck,
-                "copies": process.too_few_copies,
-                "draining": process.draining,
-            }
+            process.tell(readiness)
             await process.run(stop)
         finally:
             if not left_behind():

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.wings import KafkaWing, RedisWing
 from shared.settings import Settings
+from workers import wings as workers_wings
 
 
 def parts_of(wing: Any) -> list[Any]:
@@ -13,7 +14,9 @@ def parts_of(wing: Any) -> list[Any]:
     return [part for part in vars(wing).values() if hasattr(part, "stop") or hasattr(part, "close")]
 
 
-@pytest.mark.parametrize("wing", [KafkaWing(Settings(), "g"), RedisWing(Settings())], ids=["kafka", "redis"])
+@pytest.mark.parametrize(
+    "wing", [KafkaWing(Settings(), "g"), RedisWing(Settings()), workers_wings.KafkaWing(Settings(), "w")]
+)
 async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = list[Any]()
 

@@ -1,0 +1,44 @@
+"""What a worker's process holds of Kafka."""
+
+from contextlib import AsyncExitStack
+from functools import partial
+
+from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters
+from shared.records.offsets import OffsetTracker
+from shared.settings import Settings
+from shared.wire.topics import BROADCAST_PARTITION
+
+
+class KafkaWing:
+    """Kafka's clients; all are closed, whatever one's end does."""
+
+    def __init__(self, settings: Settings, client_id: str) -> None:
+        kafka, topics = settings.kafka, settings.kafka.topics
+        reader = partial(PartitionReader, kafka, client_id=client_id, unhurried=True)
+        self.producer = Producer(kafka, client_id=client_id)
+        self.requests = GroupReader(
+            kafka,
+            client_id=client_id,
+            topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
+            group=kafka.workers_group,
+            instance_id=settings.worker.instance_id,
+        )
+        self.offsets = OffsetTracker()
+        self.commits = Commits(self.requests, self.offsets)
+        self.cancels = reader(topic=topics.cancels, partitions=())
+        self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION])
+        self.letters = DeadLetters(self.producer, topics)
+        self.copies = Copies(self.producer, kafka)
+        self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
+
+    def missing(self) -> str | None:
+        """Return why Kafka cannot be used, for `/ready`."""
+        connected = self.producer.connected and self.requests.connected and self.erasures.connected
+        return None if connected else self.watch.why
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as closing:
+            for part in (self.producer, self.erasures, self.cancels, self.requests):
+                closing.push_async_callback(part.stop)
