@@ -1,29 +1,67 @@
-"""The fewest decisions that still fail: delta debugging over a plan's rows (Zeller, ddmin)."""
+"""The smallest plan that still fails: rows left out by delta debugging (Zeller, ddmin), the others made plain."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final
 
 from tests.world.plan import Plan
 
-_PARTS: Final = ("faults", "acts", "records", "asks")
+_PARTS: Final = ("asks", "records", "acts", "faults")
+Still = Callable[[Plan], bool]
 
 
-def shrink(plan: Plan, fails: Callable[[Plan], bool], most_runs: int) -> Plan:
-    """Return a plan that still fails, of which no tried part can be left out; `plan` fails."""
+def shrink(plan: Plan, fails: Still, most_runs: int) -> Plan:
+    """Return a plan that still fails, less all that could be left out of it within so many runs; `plan` fails."""
     left = most_runs
-    for part in _PARTS:
-        rows = getattr(plan, part)
-        size = max(1, len(rows) // 2)
-        while rows and size:
-            at = 0
-            while at < len(rows) and left:
-                fewer = rows[:at] + rows[at + size :]
-                tried = replace(plan, **{part: fewer})
-                left -= 1
-                if fails(tried):
-                    rows, plan = fewer, tried
-                else:
-                    at += size
-            size //= 2
+
+    def still(tried: Plan) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and fails(tried)
+
+    while True:
+        smaller = plan
+        for part in _PARTS:
+            smaller = _fewer(smaller, part, still)
+        for part in _PARTS:
+            smaller = _plainer(smaller, part, still)
+        if smaller == plan or left <= 0:
+            return smaller
+        plan = smaller
+
+
+def _fewer(plan: Plan, part: str, still: Still) -> Plan:
+    """Leave out what is not needed: all rows, half of them, and so on down to one."""
+    size = len(getattr(plan, part))
+    while size:
+        at = 0
+        while at < len(rows := getattr(plan, part)):
+            tried = replace(plan, **{part: rows[:at] + rows[at + size :]})
+            if still(tried):
+                plan = tried
+            else:
+                at += size
+        size //= 2
     return plan
+
+
+def _plainer(plan: Plan, part: str, still: Still) -> Plan:
+    """Make each row as plain as it may be."""
+    for at in range(len(getattr(plan, part))):
+        for change in _changes(getattr(plan, part)[at]):
+            rows = getattr(plan, part)
+            row = replace(rows[at], **change)
+            changed: Any = {part: (*rows[:at], row, *rows[at + 1 :])}
+            tried = replace(plan, **changed)
+            if row != rows[at] and still(tried):
+                plan = tried
+    return plan
+
+
+def _changes(row: Any) -> Iterator[dict[str, Any]]:
+    """Yield what would make a row plainer: all at once, then one by one."""
+    plain = {field.name: field.default for field in fields(row) if field.default is not MISSING}
+    plain |= {"at_s": round(row.at_s, 1)} | ({"session": 0} if hasattr(row, "session") else {})
+    yield plain
+    for name, value in plain.items():
+        yield {name: value}

@@ -58,6 +58,17 @@ def test_what_fails_shrinks_to_what_it_takes() -> None:
     assert (small.asks, small.acts, small.faults, small.records) == ((witness,), (), (guilty,), ())
 
 
+def test_what_is_left_is_as_plain_as_it_may_be() -> None:
+    plan = plan_of(3, faults=5)
+
+    def fails(tried: Plan) -> bool:
+        return any(ask.hard_ms == plan.asks[11].hard_ms != 5_000 for ask in tried.asks)
+
+    small = shrink(plan, fails, most_runs=1_000)
+    at_s, hard_ms = small.asks[0].at_s, plan.asks[11].hard_ms
+    assert small == Plan(plan.seed, asks=(Ask(round(at_s, 1), 0, hard_ms=hard_ms),))
+
+
 def test_shrinking_ends_where_its_runs_do() -> None:
     tried: list[Plan] = []
 
