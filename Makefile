@@ -11,6 +11,7 @@ MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
 BUG ?=
+PLAN ?=
 PART ?=
 export PYTHON
 # Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
@@ -20,7 +21,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world chaos reliability up lock clean
+.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,7 +91,10 @@ mutants: ## change the scheduler, sessions, offsets and admission one expression
 
 world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 BUG="a planted bug" (docs/testing.md)
 	@ops/setup/venv test
-	@exec $(BIN)/python -m tests.world $(SEEDS) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
+	@exec $(BIN)/python -m tests.world $(SEEDS) --seed $(SEED) $(if $(BUG),--bug "$(BUG)",--keep-going) $(if $(PLAN),--plan $(PLAN))
+
+world-night: SEEDS = 20000
+world-night: world ## a night of it: 20,000 seeds
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test
@@ -116,5 +120,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json world.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

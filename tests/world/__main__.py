@@ -8,7 +8,11 @@ import argparse
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tests.planted_bugs import TABLE, named, read_bugs
 from tests.world.plan import KINDS, Plan, plan_of
@@ -18,19 +22,21 @@ if TYPE_CHECKING:
     from tests.world.runs import Runs
     from tests.world.world import Outcome
 
-_SHRINKING_RUNS: Final = 150
+_SHRINKING_RUNS: Final = 200
+_KEPT: Final = Path("world.json")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
-    parser.add_argument("seeds", type=int, nargs="?", default=60)
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml that has this in its name")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of the faults, comma-separated")
-    parser.add_argument("--faults", type=int, help="in each world; else as drawn")
-    parser.add_argument("--keep-going", action="store_true", help="after a seed that fails, and shrink none")
-    parser.add_argument("--no-shrinking", action="store_true", help="of the seed that fails")
-    parser.add_argument("--verbose", action="store_true", help="a line a seed")
+    parser.add_argument("seeds", type=int, nargs="?", default=60, help="how many seeds to run (60)")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml whose name has this part")
+    parser.add_argument("--plan", type=Path, help="run this plan instead, which an earlier failure has written")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="draw faults of these kinds only, comma-separated")
+    parser.add_argument("--faults", type=int, help="draw so many faults in each world")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
+    parser.add_argument("--no-shrinking", action="store_true", help="tell the failure as its seed draws it")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
     return parser.parse_args()
 
 
@@ -39,44 +45,55 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":  # aiokafka keeps topics and partitions in sets of strings
         again = [sys.executable, "-m", "tests.world", *sys.argv[1:]]
         os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
-    if given.bug is not None:
-        try:
+    try:
+        if given.bug is not None:
             bug = named(given.bug, read_bugs(TABLE.read_bytes()))
             bug.plant_here()
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
-        print(f"planted: {bug.name}", flush=True)
+            print(f"planted: {bug.name}", flush=True)
+        plans = [msgspec.json.decode(given.plan.read_bytes(), type=Plan)] if given.plan else _drawn(given)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
     from tests.world.runs import Runs  # imports the product, the bug with it
 
-    runs, trace, failed = Runs(), hashlib.blake2b(digest_size=8), 0
-    for seed in range(given.seed, given.seed + given.seeds):
-        outcome = runs.run(plan_of(seed, kinds=tuple(given.kinds.split(",")), faults=given.faults))
+    runs, trace, done = Runs(), hashlib.blake2b(digest_size=8), 0
+    failed: list[Outcome] = []
+    for plan in plans:
+        outcome, done = runs.run(plan), done + 1
         trace.update(outcome.trace.encode())
         if given.verbose:
-            print(seed, outcome.trace[:8], outcome.broken, outcome.facts)
+            print(plan.seed, outcome.trace[:8], outcome.broken, outcome.facts, flush=True)
         if outcome.broken:
-            failed += 1
-            print(f"seed {seed} breaks {outcome.broken}")
+            print(f"seed {plan.seed} breaks {', '.join(outcome.broken)}", flush=True)
+            failed.append(outcome)
             if not given.keep_going:
-                print(outcome.story if given.no_shrinking else _explain(runs, outcome))
                 break
-    done = seed - given.seed + 1
-    if given.bug is not None and not failed:
-        print(f"no seed of these shows it: {bug.name}")
-    print(f"{done} seeds, {failed} failed, {done / runs.cpu_s:.2f} seeds a second, trace {trace.hexdigest()}")
-    return min(failed, 1)
+    last = f"{done} seeds, {len(failed)} failed, {done / runs.cpu_s:.2f} seeds a second, trace {trace.hexdigest()}"
+    if failed:
+        _explain(given, runs, *failed)
+    elif given.bug is not None:
+        print(f"none of them shows it: {bug.name}")
+    print(last)
+    return 1 if failed else 0
 
 
-def _explain(runs: "Runs", outcome: "Outcome") -> str:
-    """Return what it takes to fail so, and the story of that."""
-    name = next(iter(outcome.broken))
+def _drawn(given: argparse.Namespace) -> Iterator[Plan]:
+    for seed in range(given.seed, given.seed + given.seeds):
+        yield plan_of(seed, kinds=tuple(given.kinds.split(",")), faults=given.faults)
 
-    def fails(plan: Plan) -> bool:
-        return name in runs.run(plan).broken
 
-    small = shrink(outcome.plan, fails, _SHRINKING_RUNS)
-    return f"{name}: shrunk from {outcome.plan.size} decisions to {small.size}\n{runs.run(small).story}"
+def _explain(given: argparse.Namespace, runs: "Runs", first: "Outcome", *others: "Outcome") -> None:
+    """Print a page about the first failure, of the smallest plan that fails so; that is kept to be run again."""
+    name = next(iter(first.broken))
+    if not (given.plan or given.no_shrinking):
+        small = shrink(first.plan, lambda plan: name in runs.run(plan).broken, _SHRINKING_RUNS)
+        _KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(small)))
+        again = f"make world PLAN={_KEPT}" + (f' BUG="{given.bug}"' if given.bug else "")
+        print(f"\nShrunk from {first.plan.size} decisions to {small.size}. To see it again: {again}")
+        first = runs.run(small)
+    print(f"\n{first.story}\n")
+    if others:
+        print(f"{len(others)} others failed: seeds {', '.join(str(other.plan.seed) for other in others)}")
 
 
 if __name__ == "__main__":

@@ -83,16 +83,9 @@ class Plan:
     def size(self) -> int:
         return len(self.asks) + len(self.acts) + len(self.faults) + len(self.records)
 
-    def __str__(self) -> str:
-        rows = [row for part in (self.asks, self.records, self.acts, self.faults) for row in part]
-        return "\n".join(f"  {_shown(row)}" for row in sorted(rows, key=lambda row: row.at_s))
-
-
-def _shown(row: Any) -> str:
-    names = [name for name in row.__slots__ if name != "at_s" and getattr(row, name) not in ("", None)]
-    return f"{row.at_s:7.3f}  {type(row).__name__.lower():5} " + " ".join(
-        f"{name}={getattr(row, name)}" for name in names
-    )
+    @property
+    def sessions(self) -> list[int]:
+        return sorted({ask.session for ask in self.asks} | {act.session for act in self.acts} | {0})
 
 
 def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = None, asks: int = _ASKS) -> Plan:

@@ -29,7 +29,7 @@ class Strikes:
         self._process, self._joined = process, joined
         self._aimed: list[Fault] = []
         self.shoppers: Sequence[Shopper] = ()
-        self.told: list[tuple[float, str]] = []
+        self.done: list[tuple[float, Fault]] = []
 
     def plan(self, faults: Sequence[Fault]) -> None:
         """Have each happen at its time from now."""
@@ -50,8 +50,7 @@ class Strikes:
 
     def strike(self, fault: Fault) -> None:
         """Do it now."""
-        aimed = f" at its {fault.call}" if fault.call else ""
-        self.told.append((self._loop.now, f"{fault.kind} {fault.target} for {fault.for_s} s{aimed}"))
+        self.done.append((self._loop.now, fault))
         self._loop.trace("fault", fault.kind, fault.target)
         where, _, what = fault.kind.partition("-")
         if where == "redis":

@@ -11,11 +11,10 @@ from typing import Any, Final
 from shared.wire.topics import TopicNames
 from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
 from tests.chaos.ledger.rights import Oracle
-from tests.chaos.ledger.story import story
 from tests.chaos.ledger.verdict import Verdict, judge
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
-from tests.world.loop import START_S, DeadlockError, VirtualLoop
+from tests.world.loop import DeadlockError, VirtualLoop
 from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
@@ -24,6 +23,7 @@ from tests.world.processes import JOINED_PROMPT, STEP_LIMIT_S, SYSTEM, WORKERS, 
 from tests.world.redis import Redis
 from tests.world.services import Services
 from tests.world.strikes import Strikes
+from tests.world.telling import struck, tell
 from workers.serving.watchdog import LEAVE_S
 
 GATEWAYS: Final = 2
@@ -32,9 +32,8 @@ _READY: Final = ("gateway_ready", "worker_ready")
 _LOOK_S: Final = 0.25
 _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
-_LEFT_OUT: Final = ("level", "trace_id")  # of a line of a log
+_LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
 _LEFT_S: Final = 1.0  # who hangs has by then
-_LAST_LINES: Final = 60
 _MUTE: Final = ("never retrieved", "Unclosed")
 
 
@@ -64,6 +63,7 @@ class World:
         self._kafka.groups.committed = self._oracles.committed
         self._logs: list[Line] = []
         self._ready = 0
+        self._start_s = 0.0
         self._plan: Plan | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._entropy = install(loop, self._kafka, self._redis, self._hear)
@@ -121,15 +121,17 @@ class World:
 
     async def _run(self, plan: Plan) -> None:
         chance = random.Random(f"{plan.seed}/customers")
-        sessions = sorted({ask.session for ask in plan.asks} | {act.session for act in plan.acts} | {0})
 
         def door() -> tuple[str, str]:
             number = chance.randrange(GATEWAYS)
             return f"gateway-{number}", f"ws://127.0.0.1:{port_of(number)}/ws"
 
-        shoppers = {number: Shopper(f"s{number}", self._ledger, door, chance, self._oracles) for number in sessions}
+        shoppers = {
+            number: Shopper(f"s{number}", self._ledger, door, chance, self._oracles) for number in plan.sessions
+        }
         self._strikes.shoppers = list(shoppers.values())
         await self.loop.start(self._customers, self._shop(plan, shoppers))
+        self._start_s = self.loop.now
         self._strikes.plan(plan.faults)
         self._oracles.clock_off_ms = max((abs(f.for_s) * 1e3 for f in plan.faults if f.kind == "clock"), default=0.0)
         self._services.plan(plan.records)
@@ -195,14 +197,12 @@ class World:
 
     def _tell(self, plan: Plan, verdict: Verdict) -> str:
         """Return a page about what is broken."""
-        lines = [f"{name}: {what}" for name, found in self._oracles.found.items() for what in found]
-        lines += [f"{Breach.FOREIGN.name}: {line.what}" for line in self._ledger.strays]
-        system = [*self._logs, *(Line(at_s, what) for at_s, what in self._strikes.told)]
-        pages = [story(self._ledger, page, system, START_S) for page in verdict.guilty[:3]]
-        if not pages:
-            system.sort(key=lambda line: line.at_s)
-            pages = [f"  {line.at_s - START_S:9.3f}  {line.what}" for line in system[-_LAST_LINES:]]
-        return "\n".join([*lines, "the plan:", str(plan), "what happened:", *pages])
+        found = [(name, what) for name, every in self._oracles.found.items() for what in every]
+        found += [(Breach.FOREIGN.name, line.what) for line in self._ledger.strays]
+        for breach, guilty in verdict.broken.items():
+            found += [(breach.name, f"{page.question.event_id}: {what}") for page, what in guilty]
+        system = [*self._logs, *(Line(at_s, struck(fault, plan)) for at_s, fault in self._strikes.done)]
+        return tell(plan, found, self._ledger, verdict.guilty, system, self._start_s)
 
     def _hear(self, process: str, said: dict[str, Any]) -> None:
         if said.get("event") in _READY:
@@ -210,8 +210,8 @@ class World:
             NODE.get(self.loop.world).serves = True
         if self._plan is not None and process.startswith("worker"):
             self._oracles.answered(said)
-        words = [f"{key}={value}" for key, value in said.items() if key not in _LEFT_OUT]
-        self._logs.append(Line(self.loop.now, f"{process}: {' '.join(words)}"))
+        words = [f"{key}={value}" for key, value in said.items() if key not in _LEFT_OUT and value not in (None, False)]
+        self._logs.append(Line(self.loop.now, f"{process}: {said.get('event')} {' '.join(words)}"))
 
     def _trace(self, *what: Any) -> None:
         self._digest.update(f"{self.loop.now:.9f} {what}".encode())

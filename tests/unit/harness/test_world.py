@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.world.plan import Ask, Fault, Plan, plan_of
+from tests.world.plan import ACTS, KINDS, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
+from tests.world.telling import ACT_WORDS, struck
 
 ROOT = Path(__file__).parents[3]
 SEEDS = 60
@@ -45,6 +46,13 @@ def test_a_seed_replays_to_the_last_event() -> None:
 def test_another_seed_is_another_world() -> None:
     assert plan_of(1) == plan_of(1)
     assert plan_of(1) != plan_of(2)
+
+
+def test_every_decision_has_its_words() -> None:
+    for kind in KINDS:
+        assert "{" not in struck(Fault(0.0, kind), Plan(1))
+        assert not struck(Fault(0.0, kind), Plan(1)).startswith(f"FAULT: {kind} 0")
+    assert set(ACTS) == set(ACT_WORDS)
 
 
 def test_what_fails_shrinks_to_what_it_takes() -> None:
