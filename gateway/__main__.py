@@ -39,7 +39,6 @@ from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
 from shared.settings.auth import AuthSettings
 from shared.settings.gateway import GatewaySettings
@@ -100,7 +99,7 @@ class GatewayProcess:
         publisher = RequestPublisher(
             producer=kafka.producer,
             topics=settings.kafka.topics,
-            defaults=Defaults.of(settings),
+            defaults=settings.request_defaults,
             reply_partition=partition,
             source=self._source,
             away=lambda: kafka.watch.away,

@@ -21,13 +21,13 @@ from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
 from shared.records.deliveries import MOST
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, Order, asker_of, open_request, request_headers, settle
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import ChatRequest
+from shared.wire.requests import Defaults, Order, asker_of, open_request, request_headers, settle
 from shared.wire.topics import TopicNames, bucket_of_length, surely_short
 
 _READ_MS = 500

@@ -15,7 +15,6 @@ from shared.model.tokenizer import Tokenizer
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.topics import BROADCAST_PARTITION
 
@@ -89,7 +88,7 @@ class RouterWing:
             commits=self.commits,
             topics=kafka.topics,
             tokenizer=tokenizer,
-            defaults=Defaults.of(settings),
+            defaults=settings.request_defaults,
             max_input_tokens=settings.limits.max_input_tokens,
             source=source,
         )

@@ -26,7 +26,6 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
-from shared.records.requests import Defaults
 from shared.settings import describe
 from shared.wire.topics import reply_topic_allowed
 
@@ -213,7 +212,7 @@ def create(
     kafka = settings.kafka
     topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
     for name in reply_topics or []:
-        if not reply_topic_allowed(name, Defaults.of(settings).reply_topics):
+        if not reply_topic_allowed(name, settings.request_defaults.reply_topics):
             allowed = ",".join(kafka.reply_topics)
             raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
         topics[name] = 1

@@ -15,7 +15,6 @@ from shared.kafka import await_layout
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
@@ -103,7 +102,7 @@ class WorkerProcess:
             letters=kafka.letters,
             topics=settings.kafka.topics,
             preparer=preparer,
-            defaults=Defaults.of(settings),
+            defaults=settings.request_defaults,
             offsets=kafka.offsets,
             commits=kafka.commits,
             worker=self._worker,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.embedder import Embedder
 from shared.faq.fallback import DEFAULT_MIN_SCORE
@@ -14,6 +13,7 @@ from shared.process.extras import install_command
 from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
 from shared.telemetry.logs import get_logger
+from shared.wire.session_key import SessionKey
 from workers.engine import EngineInfo
 from workers.engine.loading import LoadedModel
 from workers.intake.prepare import Preparer

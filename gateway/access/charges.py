@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from shared.conversation.session_key import SessionKey
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.wire.messages import HandoffReason
+from shared.wire.session_key import SessionKey
 
 Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 """Of the messages that cost."""

@@ -13,10 +13,10 @@ from shared.errors import BrokerRefuses, BrokerUnavailable, ProtocolError
 from shared.kafka import LogReader, Record
 from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
-from shared.records.requests import open_request
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket
+from shared.wire.requests import open_request
 
 _READ_MS: Final = 50
 _READ_RECORDS: Final = 500

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from gateway.request.cursor import Place
 from gateway.request.entry import Entry
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import monotonic_s, now_unix_ms
-from shared.records.requests import Defaults, request_headers, settle
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
+from shared.wire.requests import Defaults, request_headers, settle
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 
 log = get_logger()

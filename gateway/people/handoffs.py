@@ -10,12 +10,12 @@ from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import HandoffReason, Language
+from shared.wire.session_key import SessionKey
 
 log = get_logger()
 

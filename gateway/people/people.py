@@ -12,7 +12,6 @@ from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, refuse
 from shared.conversation.handoffs import Handoff
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.faq import detect_language
 from shared.faq.fallback import Fallback
@@ -30,6 +29,7 @@ from shared.wire.messages import (
     Language,
     Response,
 )
+from shared.wire.session_key import SessionKey
 
 log = get_logger()
 

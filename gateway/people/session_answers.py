@@ -8,9 +8,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.messages import Feedback, RatingReason, Response, Source
+from shared.wire.session_key import SessionKey
 
 MAX_ANSWERS: Final = 50_000
 MAX_OF_A_SESSION: Final = 20

@@ -15,10 +15,10 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.conversation.session_key import SessionKey
 from shared.tracing.context import PACKED_BYTES
 from shared.wire.fields import Count
 from shared.wire.messages import Bucket
+from shared.wire.session_key import SessionKey
 
 RESUMABLE_MS: Final = 120_000
 

@@ -7,11 +7,11 @@ from typing import Final, Literal
 from gateway.request.cursor import Place, Told, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, Consent, Response, ResponseCreated
+from shared.wire.session_key import SessionKey
 
 # An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
 # a deadline that is still to come only so far.

@@ -16,7 +16,6 @@ import msgspec
 from gateway.request.cursor import Told, checksum
 from gateway.request.entry import Entry, Item, State, adopted
 from gateway.request.outbox import Shown
-from shared.conversation.session_key import SessionKey
 from shared.faq.fallback import Fallback
 from shared.wire.messages import (
     Bucket,
@@ -29,6 +28,7 @@ from shared.wire.messages import (
     Source,
     Timings,
 )
+from shared.wire.session_key import SessionKey
 
 _REMEMBERED_DONE = 2_000
 _REMEMBERED_MS = 120_000.0

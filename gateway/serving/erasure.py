@@ -15,11 +15,11 @@ from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Session
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.messages import Erase, SessionDeleted
+from shared.wire.session_key import SessionKey
 
 
 @dataclass(slots=True, kw_only=True)

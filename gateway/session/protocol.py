@@ -10,7 +10,6 @@ from enum import Enum, IntEnum, auto
 
 from gateway.access.charges import Caller
 from gateway.access.identity import Identity, TokenGate
-from shared.conversation.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 from shared.errors import ProtocolError
 from shared.wire.failed_ends import detail_of
 from shared.wire.messages import (
@@ -33,6 +32,7 @@ from shared.wire.messages import (
     SessionRefreshed,
     SessionStart,
 )
+from shared.wire.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 
 _RECONNECT_MS = 1_000
 

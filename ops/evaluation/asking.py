@@ -15,11 +15,11 @@ from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
 from ops.model.embeddings import embeddings_env
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
+from shared.wire.session_key import SessionKey
 
 _DEADLINE_MS: Final = 600_000
 """What is judged is what is said, not when."""

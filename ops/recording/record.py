@@ -15,7 +15,6 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topics import BUCKETS
@@ -34,7 +33,7 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
     requests = {settings.kafka.topics.requests(bucket): bucket for bucket in BUCKETS}
     await _check_topics(settings.kafka, list(requests))
     header = Header(version=VERSION, started_unix_ms=int(now_unix_ms()), tokenizer=name, topics=tuple(requests))
-    recorder = Recorder(defaults=Defaults.of(settings), count=tokenizer.count, key=secrets.token_bytes(_KEY_BYTES))
+    recorder = Recorder(defaults=settings.request_defaults, count=tokenizer.count, key=secrets.token_bytes(_KEY_BYTES))
     readers = [PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in requests]
     writer = RecordingWriter(options.path, header)
     try:

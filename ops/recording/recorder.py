@@ -7,8 +7,8 @@ from typing import Final
 from ops.recording.file import Asked, hashed
 from shared.errors import ProtocolError
 from shared.kafka.broker.records import Record
-from shared.records.requests import Defaults, Order, open_request, settle
 from shared.wire.messages import Bucket
+from shared.wire.requests import Defaults, Order, open_request, settle
 
 _MOST_MS: Final = 86_400_000
 

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from ops.simulate.gate import Gate
 from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
 from ops.traces.trace import Request, Trace
-from shared.conversation.session_key import SessionKey
 from shared.wire.deadline import Deadline
+from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
 from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished

@@ -8,7 +8,7 @@ knew. It is erased where a later one is known, whatever the clocks say.
 from collections import OrderedDict
 from typing import Final
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 
 ERASED_FOR_S: Final = 3_600  # no request lives longer
 

@@ -6,11 +6,11 @@ A cache, as all that is kept there: without it a customer may be handed over twi
 from typing import cast
 
 from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 
 # What was asked for in a generation that was erased does not come back.
 _PUT = """

@@ -4,11 +4,11 @@ from typing import Final
 
 import msgspec
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.codec import MSGPACK
 from shared.wire.fields import Count, Identifier, Tenant
 from shared.wire.messages import HandoffReason, Language, Message
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
 
 _TYPE: Final = "chat.handoff"

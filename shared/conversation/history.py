@@ -14,7 +14,6 @@ import msgspec
 
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.memory_shares import MemoryShares
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
@@ -23,6 +22,7 @@ from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
+from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
 # So far back the turn of one request is looked for: its record is read again within seconds.

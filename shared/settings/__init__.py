@@ -26,6 +26,7 @@ from shared.settings.kafka import KafkaSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings, refused_value, without_password
 from shared.settings.tracing import TracingSettings
+from shared.wire.requests import Defaults
 
 PREFIX = "REPLYLINE_"
 _NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
@@ -236,6 +237,20 @@ class Settings(BaseSettings):
         del dotenv_settings, file_secret_settings
         file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    @property
+    def request_defaults(self) -> Defaults:
+        return Defaults(
+            tenant=self.tenant,
+            output_tokens=self.limits.default_output_tokens,
+            max_output_tokens=self.limits.max_output_tokens,
+            first_token_ms=self.promise.first_token_ms,
+            deadline_ms=self.promise.deadline_ms,
+            max_deadline_ms=self.promise.max_deadline_ms,
+            reply_topic=self.kafka.topics.external_replies,
+            reply_topics=tuple(self.kafka.topic_prefix + pattern for pattern in self.kafka.reply_topics),
+            tenants=self.kafka.tenants,
+        )
 
     @model_validator(mode="after")
     def _partition_exists(self) -> Self:

@@ -19,11 +19,11 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.records.deliveries import MOST, Note
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
 from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.rights import Oracle

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from shared.conversation.session_key import SessionKey
 from shared.kafka import Outgoing, Producer
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 from tests.world.loop import VirtualLoop
 from tests.world.machine import POISON

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq import detect_language
@@ -14,9 +13,10 @@ from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
-from shared.records.requests import Order
 from shared.settings import WorkerSettings
 from shared.wire.messages import BY_MODEL, Bucket, Grounding, ReplyDone
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import bucket_of_text
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer

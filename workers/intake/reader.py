@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outage, Record
 from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
@@ -19,12 +18,13 @@ from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
 from shared.records.deliveries import MOST, Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, Order, asker_of, open_request, settle
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
+from shared.wire.requests import Defaults, Order, asker_of, open_request, settle
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.intake.lookahead import Lookahead
 from workers.intake.prepare import Preparer

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 
 NAME_BYTES: Final = 16
 BLOCK_TOKENS: Final = 32  # named, kept and dropped together

@@ -20,12 +20,12 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from shared.conversation.erasures import Erasures
-from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
+from shared.wire.session_key import SessionKey
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken

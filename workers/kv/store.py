@@ -26,13 +26,13 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from shared.conversation.session_key import SessionKey, shared_key
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
 from shared.redis.client import is_demoted
 from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
 from shared.telemetry.availability import Availability
+from shared.wire.session_key import SessionKey, shared_key
 from workers.kv.nodes import Batch, KvNodes
 from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN
 

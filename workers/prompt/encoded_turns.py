@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from shared.conversation.session_key import SessionKey
 from shared.model.chat_template import Ids
+from shared.wire.session_key import SessionKey
 
 TurnEncoder = Callable[[str, str, Ids], Ids]
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from shared.conversation.session_key import SessionKey
 from shared.faq.fallback import Fallback
 from shared.records.deliveries import Partition
-from shared.records.requests import Order
 from shared.wire.messages import Bucket, Cancel, Grounding, ReplyDone, Timings, Usage
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
 from workers.answer.stream import Answer
 from workers.prompt.conversation import Prompt
 from workers.request.recent_answers import worth_telling

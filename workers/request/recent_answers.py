@@ -7,10 +7,10 @@ import hashlib
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
-from shared.records.requests import Order
 from shared.wire.messages import ReplyDone, Status, Timings, Usage
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
 
 _CAPACITY: Final = 2_000
 _KEPT_MS: Final = 120_000.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from workers.schedule.sequence import Sequence
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.schedule.lengths import SHOWN
 from workers.schedule.outlook import Outlook

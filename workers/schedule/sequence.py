@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from shared.conversation.session_key import SessionKey
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, Reason, Status
+from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
 from workers.engine.kv_pieces import KvPieces
 

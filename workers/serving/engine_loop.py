@@ -13,7 +13,6 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import EngineError
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.process.threads import Event, make_event
@@ -21,6 +20,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import ReplyDelta
+from shared.wire.session_key import SessionKey
 from workers.engine import Engine
 from workers.request.job import Job
 from workers.schedule.costs import CostModel

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq.fallback import Fallback
 from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Order
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import BY_MODEL, Adopt, Cancel, ErrorDetail, ReplyDelta, ReplyDone
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 from workers.engine import Engine
 from workers.kv.cache import KvCache

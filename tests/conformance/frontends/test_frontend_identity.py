@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from shared.conversation.session_key import owned_session_id
+from shared.wire.session_key import owned_session_id
 from tests.conformance.frontends.front_ends import FrontEnd
 from tests.support.key_server import KeyServer
 from tests.support.reliability import Reliability

@@ -19,9 +19,9 @@ import pytest
 from redis.asyncio import Redis
 
 from ops.model.prepare import prepare_model
-from shared.conversation.session_key import owned_session_id
 from shared.model.tokenizer import Tokenizer
 from shared.settings import Settings
+from shared.wire.session_key import owned_session_id
 from tests.integration.support.alone import Alone
 from tests.integration.support.outlets import HOLD_WORDS, everything, leaks, outlets
 from tests.integration.support.personal_data import PERSONAL, WAYS, Way

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey, shared_key
 from shared.conversation.turn import Turn
+from shared.wire.session_key import SessionKey, shared_key
 from tests.integration.support.kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C
 from workers.kv.store import Held
 

@@ -9,8 +9,8 @@ import pytest
 
 from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import free_port
-from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
+from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, MakeBench, until_back
 from workers.kv.store import Held
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 
 OPEN_S = 60.0
 

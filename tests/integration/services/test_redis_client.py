@@ -11,12 +11,12 @@ from redis.asyncio import Redis
 from ops.stack.embedded import EmbeddedRedis, find_redis_server
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.redis.calls import RedisCalls
 from shared.redis.client import MAX_CONNECTIONS, RedisClient, async_redis
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 
 AT_ONCE = 300
 

@@ -15,12 +15,12 @@ from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, until_back
 from tests.support.redis_cluster import MASTERS, RedisCluster
 from workers.kv.store import Held

@@ -9,11 +9,11 @@ from redis import Redis
 
 from ops.stack.embedded import EmbeddedRedis
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.settings import KvSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from tests.chaos.hops.proxy import Proxy
 from tests.integration.support.kv_stores import TENANT, A
 from workers.kv.store import KvStore

@@ -10,13 +10,13 @@ from gateway.access.quotas import Quotas
 from ops.operate.doctor.checks import redis_refusal
 from ops.operate.doctor.kv_memory import redis_memory
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.settings import KvSettings
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import TENANT, A
 from tests.support.redis_sentinel import WatchedRedis
 from tests.support.system import eventually

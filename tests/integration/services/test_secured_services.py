@@ -23,7 +23,6 @@ from ops.recording.file import read_recording
 from ops.recording.record import record
 from ops.stack.processes import free_port
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
@@ -33,6 +32,7 @@ from shared.settings import KvSettings, Settings
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.integration.support.kv_stores import TENANT, A, B
 from tests.support.certificates import Authority

@@ -10,11 +10,11 @@ from redis import Redis
 
 from ops.stack.embedded import EmbeddedRedis
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.settings import KvSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import TENANT, A, MakeBench
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import Client

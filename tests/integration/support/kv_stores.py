@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 
 from ops.stack.embedded import EmbeddedRedis
-from shared.conversation.session_key import SessionKey
 from shared.settings import KvSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 from workers.kv.store import KvStore
 
 MAX_VALUE_BYTES = 1_000

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from gateway.request.cursor import Told
 from gateway.request.entry import Entry
-from shared.conversation.session_key import SessionKey
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import (
@@ -18,6 +17,7 @@ from shared.wire.messages import (
     Usage,
     WorkerReport,
 )
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders import wire
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Any
 
-from shared.conversation.session_key import SessionKey
-from shared.records.requests import Defaults, Order, settle
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
 from shared.wire.messages import ChatRequest
+from shared.wire.requests import Order, settle
+from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
 from workers.schedule.sequence import Sequence
 
@@ -55,4 +55,4 @@ class LinearCosts:
 def order(name: str = "r", *, now: float = NOW, **fields: Any) -> Order:
     """A gateway's request, as a worker settles it."""
     given = {"id": name, "session_id": "s", "input": "hi", "reply_topic": "chat.replies"} | fields
-    return settle(ChatRequest(**given), Defaults.of(Settings()), now)
+    return settle(ChatRequest(**given), Settings().request_defaults, now)

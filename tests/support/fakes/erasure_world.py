@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from msgspec import msgpack
 
 from gateway.request.cursor import Place
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.kafka import Outgoing
 from shared.process.clock import now_unix_ms
-from shared.records.requests import settle
 from shared.wire.codec import decode_erase, decode_notice, decode_reply
 from shared.wire.messages import (
     Adopt,
@@ -39,6 +37,8 @@ from shared.wire.messages import (
     SessionDeleted,
     SessionStart,
 )
+from shared.wire.requests import settle
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeHistory, FakeProducer, quiet
 from tests.support.fakes.worker_bench import DEFAULTS, Bench
 from workers.answer.stream import Answer

@@ -25,7 +25,6 @@ from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
 from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.faq.fallback import DEFAULT_MIN_SCORE
@@ -33,7 +32,6 @@ from shared.faq.live import LiveFaq
 from shared.kafka import Outgoing
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
 from shared.wire.codec import decode_erase, decode_notice
@@ -52,6 +50,7 @@ from shared.wire.messages import (
     ServerMessage,
 )
 from shared.wire.partitioner import partition_of
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire
 from tests.support.fakes.sessions import new
@@ -297,7 +296,7 @@ class Edge:
             RequestPublisher(
                 producer=producer,
                 topics=TOPICS,
-                defaults=Defaults.of(settings),
+                defaults=settings.request_defaults,
                 reply_partition=self.partition,
                 source=f"gateway-{self.partition}",
                 away=lambda: self.kafka_is_away,

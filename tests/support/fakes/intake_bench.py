@@ -5,15 +5,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, Order
 from shared.settings import Settings
 from shared.wire.messages import ReplyDone
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.fakes.gateways import quiet
 from workers.intake.reader import Intake
@@ -140,7 +140,7 @@ class Bench:
         self.intake = Intake(
             letters=DeadLetters(producer, TOPICS),
             topics=TOPICS,
-            defaults=Defaults.of(Settings()),
+            defaults=Settings().request_defaults,
             offsets=self.offsets,
             cancelled=RecentCancels(),
             **fakes,

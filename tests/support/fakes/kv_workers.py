@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import REGISTRY
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
+from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts, sequence
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.conversation.handoffs import Handoff
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
+from shared.wire.session_key import SessionKey
 from workers.engine.kv_pieces import KvPieces
 from workers.schedule.prefixes import common_length
 from workers.schedule.sequence import Prefix

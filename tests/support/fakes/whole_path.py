@@ -29,10 +29,10 @@ from shared.faq.answer_policy import AnswerPolicy, Thresholds
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.settings.gateway import GatewaySettings, HandoffSettings
 from shared.wire.messages import Erase, Limits
+from shared.wire.requests import Defaults
 from shared.wire.topics import TopicNames
 from tests.support.fakes.gateways import FakeQuotas
 from tests.support.fakes.memory_kafka import Broker, BrokerGroup, BrokerLog, BrokerProducer
@@ -159,7 +159,7 @@ class Shop:
     worker: Worker = field(init=False)
     requests: BrokerGroup = field(init=False)
     inbox: BrokerGroup = field(init=False)
-    defaults: Defaults = field(default_factory=lambda: Defaults.of(_SETTINGS))
+    defaults: Defaults = field(default_factory=lambda: _SETTINGS.request_defaults)
 
     def begin(self) -> None:
         self._begin_worker()

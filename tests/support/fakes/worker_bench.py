@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, settle
 from shared.wire.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.wire.requests import Defaults, settle
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 from tests.support.hostile.saboteur import Saboteur
 from workers.answer.stream import Answer

@@ -1,6 +1,6 @@
 """What a service fills in where a request leaves something open."""
 
-from shared.records.requests import Defaults
+from shared.wire.requests import Defaults
 
 DEFAULTS = Defaults(
     tenant="demo",

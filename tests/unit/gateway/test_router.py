@@ -18,7 +18,6 @@ from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Count, Note, Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.messages import ChatRequest, ReplyDone
 from shared.wire.topics import TopicNames
@@ -74,7 +73,7 @@ class Bench:
             letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
             topics=TOPICS,
             tokenizer=Tokenizer.byte_level(),
-            defaults=Defaults.of(Settings()),
+            defaults=Settings().request_defaults,
             max_input_tokens=1_000,
             source="gateway-0",
         )

@@ -2,7 +2,6 @@
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.cursor import Place
-from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.codec import decode_reply
 from shared.wire.failed_ends import OWN_FAULT
@@ -17,7 +16,7 @@ async def test_an_end_is_logged_with_its_model_and_error() -> None:
     publisher = RequestPublisher(
         producer=producer,  # type: ignore[arg-type]
         topics=TopicNames(),
-        defaults=Defaults.of(Settings()),
+        defaults=Settings().request_defaults,
         reply_partition=1,
         source="g",
         away=lambda: False,

@@ -9,9 +9,9 @@ from hypothesis import given
 from gateway.access.charges import Caller
 from gateway.people.handoffs import Handoffs, Outcome
 from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff, handoff_headers
-from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import FakeQuotas
 from tests.support.hostile.message_strategies import any_of
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.people.session_answers import Rated, SessionAnswers, verdict_of
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.messages import Feedback, Grounding, Source, Status
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer
 
 SESSION = SessionKey("t", "s")

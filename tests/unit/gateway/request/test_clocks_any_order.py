@@ -11,11 +11,11 @@ from gateway.request.cursor import CursorKey, Place, response_id
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
-from shared.conversation.session_key import SessionKey
 from shared.process.process_clock import ProcessClock
-from shared.records.requests import Defaults, settle
 from shared.settings import Settings
 from shared.wire.messages import ChatRequest, ResponseCreate, ResponseDone
+from shared.wire.requests import settle
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.machine_runs import run_machine
 from tests.support.reliability import Reliability
 from tests.unit.gateway.request.test_inflight import FAQ, delta, done
@@ -23,7 +23,7 @@ from tests.unit.gateway.request.test_inflight import FAQ, delta, done
 SESSION = SessionKey("t", "s")
 SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 LIMITS = AdmissionLimits.of(Settings())
-DEFAULTS = Defaults.of(Settings())
+DEFAULTS = Settings().request_defaults
 START_MS = 1_800_000_000_000.0
 TICK_MS, OBSERVED_EVERY_MS = 50.0, 500.0
 GRACE_MS, ADOPTED_WITHIN_MS = 250.0, 5_000.0

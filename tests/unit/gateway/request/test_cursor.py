@@ -19,8 +19,8 @@ from gateway.request.cursor import (
     response_digest,
     response_id,
 )
-from shared.conversation.session_key import SessionKey
 from shared.settings.gateway import GatewaySettings
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import told
 
 KEY = CursorKey(b"secret")

@@ -7,11 +7,11 @@ from gateway.request.entry import Entry, Item, State
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext
 from shared.wire.messages import ErrorDetail, Reason, Replaced, ReplyDone, Response, ResponseCreated, Status, Timings
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import FAQ, R1, SESSION, delta, done, make_entry, name
 
 

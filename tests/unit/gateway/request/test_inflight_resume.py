@@ -12,10 +12,10 @@ from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
 from gateway.request.trace_times import RequestTrace
-from shared.conversation.session_key import SessionKey
 from shared.tracing.context import TraceContext
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.session_key import SessionKey
 from tests.unit.examples import examples
 from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry, texts
 

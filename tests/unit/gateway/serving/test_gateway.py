@@ -7,7 +7,6 @@ import pytest
 from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.session.connection import put_all
-from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
     Adopt,
@@ -22,6 +21,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.partitioner import partition_of
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.gateway import report, told
 from tests.support.fakes.gateways import (

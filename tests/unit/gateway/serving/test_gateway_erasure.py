@@ -8,7 +8,6 @@ from prometheus_client import REGISTRY
 
 from gateway.request.cursor import response_id
 from gateway.request.entry import Entry
-from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
     Erase,
@@ -21,6 +20,7 @@ from shared.wire.messages import (
     SessionDeleted,
     SessionStart,
 )
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, quiet
 
 START = SessionStart(session_id="s")

@@ -13,7 +13,6 @@ from gateway.kafka.fleet_reader import read_reports
 from gateway.request.cursor import CursorKey, Place, Told, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.session.protocol import CloseCode
-from shared.conversation.session_key import SessionKey
 from shared.kafka import Record
 from shared.wire.messages import (
     Response,
@@ -25,6 +24,7 @@ from shared.wire.messages import (
     Resume,
     SessionStart,
 )
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import Edge, FakeConnection, delta, done, quiet, until
 from tests.support.hostile.saboteur import Saboteur, Thrown, each_call
 

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.request.cursor import CursorKey
 from gateway.session.protocol import Begin, Refuse, Send, Session, State, error_event
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, Message, ResponseCreate
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.sessions import new
 from tests.support.hostile.messages import KINDS, MAX_BYTES, hostile_messages
 from tests.support.reliability import Reliability

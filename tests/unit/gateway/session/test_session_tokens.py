@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.access.identity import TokenGate
 from gateway.access.token_keys import KeySet
 from gateway.session.protocol import Ask, Begin, Close, CloseCode, Refuse, Send, State
-from shared.conversation.session_key import owned_session_id
 from shared.wire.fields import MAX_ID_CHARS, Identifier
 from shared.wire.messages import (
     ClientMessage,
@@ -18,6 +17,7 @@ from shared.wire.messages import (
     SessionRefreshed,
     SessionStart,
 )
+from shared.wire.session_key import owned_session_id
 from tests.support.fakes.sessions import ASK, guarded, new, refused
 from tests.support.hostile.message_strategies import NAMES
 from tests.support.tokens import KEYS, NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token

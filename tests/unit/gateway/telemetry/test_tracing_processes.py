@@ -9,10 +9,10 @@ from gateway.request.cursor import CursorKey
 from gateway.request.entry import State
 from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
-from shared.conversation.session_key import SessionKey
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
 from shared.wire.messages import ReplyDone, Timings
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, done
 from tests.unit.shared.tracing.test_export import Store
 from tests.unit.shared.tracing.test_spans import NOW, TRACEPARENT, check_tree, entry_of, request_trace, worker_times

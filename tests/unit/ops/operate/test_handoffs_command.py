@@ -8,10 +8,10 @@ import typer
 
 from ops.operate import handoffs
 from shared.conversation.handoffs import Handoff, encode_handoff
-from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
 from shared.kafka import Kept, Record
 from shared.settings import Settings, load_settings
+from shared.wire.session_key import SessionKey
 
 
 def waits(name: str) -> Handoff:

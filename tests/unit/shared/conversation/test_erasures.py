@@ -1,7 +1,7 @@
 """What belongs to a generation of a conversation is erased once a later one is known, for the last so many erasures."""
 
 from shared.conversation.erasures import ERASED_FOR_S, Erasures
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 
 A, B, C = (SessionKey("t", name) for name in "abc")
 

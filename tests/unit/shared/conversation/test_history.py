@@ -9,10 +9,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
+from shared.wire.session_key import SessionKey
 
 SESSION = SessionKey("t", "s")
 

@@ -5,8 +5,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey
 from shared.wire.partitioner import murmur2, partition_of
+from shared.wire.session_key import SessionKey
 
 # From Kafka's own UtilsTest.testMurmur2; Java's integers have a sign.
 JAVA = {

@@ -5,12 +5,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.errors import ProtocolError
-from shared.records.requests import Defaults, heed_headers, request_headers, settle
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_SEED
 from shared.wire.messages import ChatRequest
+from shared.wire.requests import heed_headers, request_headers, settle
 from tests.support.hostile.message_strategies import any_of
 from tests.support.samples.request_defaults import DEFAULTS
 
@@ -195,7 +195,7 @@ def test_trace_context_is_passed_on(randomness: int) -> None:
 
 def test_the_defaults_are_those_of_the_settings() -> None:
     settings = Settings(kafka=KafkaSettings(topic_prefix="t."))
-    defaults = Defaults.of(settings)
+    defaults = settings.request_defaults
     assert defaults.reply_topics == ("t.chat.replies", "t.chat.replies.*")
     assert defaults.reply_topic == "t.chat.replies.external"
     assert settle(request(), defaults, NOW).reply_topic == "t.chat.replies.external"

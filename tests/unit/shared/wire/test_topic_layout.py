@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey
 from shared.wire.partitioner import partition_of
+from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import (
     TopicCopies,
     cancel_partitions,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey
 from shared.model.tokenizer import Tokenizer, bpe_definition
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
     BUCKETS,
     TopicNames,

@@ -12,11 +12,11 @@ from gateway.router import _complete
 from shared.errors import ProtocolError
 from shared.kafka import Record
 from shared.records.dead_letters import letter_of
-from shared.records.requests import Defaults, Order, open_request, request_headers, settle
 from shared.settings import Settings
 from shared.wire.codec import json_encode, msgpack_encode
 from shared.wire.fields import Identifier
 from shared.wire.messages import ChatRequest
+from shared.wire.requests import Order, open_request, request_headers, settle
 from shared.wire.topics import TopicNames, reply_topic_allowed
 from tests.support.hostile.message_strategies import any_of
 from tests.support.hostile.poison_records import FORGED, POISON, TENANTS, fields, packed
@@ -66,7 +66,7 @@ def test_a_good_record_is_served() -> None:
     """The control: what the corpus is made from. By default every tenant may be named."""
     for tenant in ("demo", "shop.a", "shop.b.c"):
         assert order_of(packed(tenant=tenant), {}).tenant == tenant
-    assert settle(open_request(packed(tenant="rival"), {}), Defaults.of(Settings()), NOW).tenant == "rival"
+    assert settle(open_request(packed(tenant="rival"), {}), Settings().request_defaults, NOW).tenant == "rival"
     order = order_of(packed(), {})
     assert (order.tenant, order.request.id, order.reply_topic) == ("demo", "r1", "chat.replies.external")
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.history import History
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, Thresholds
 from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
-from shared.records.requests import Defaults, settle
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.requests import settle
+from shared.wire.session_key import SessionKey
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
 from workers.intake.prepare import Preparer
 from workers.prompt.budget import PromptBudget
@@ -101,7 +101,7 @@ def prepared(
     )
     fields = {"id": "r1", "session_id": "s", "input": question} | request
     now = now_unix_ms()
-    return asyncio.run(preparer.prepare(settle(ChatRequest(**fields), Defaults.of(SETTINGS), now), now))
+    return asyncio.run(preparer.prepare(settle(ChatRequest(**fields), SETTINGS.request_defaults, now), now))
 
 
 def job(question: str, **options: Any) -> Job:

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from shared.conversation.session_key import SessionKey
 from shared.kafka import Record
 from shared.process.clock import now_unix_ms
 from shared.records import dead_letters as deadletters
 from shared.wire.messages import Erase
+from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import order
 from tests.support.fakes.gateways import quiet
 from tests.support.fakes.intake_bench import LONG, SHORT, Bench, Commits, Producer, Worker

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from workers.kv.blocks import Block, BlockChain, BlockNamer, Run
 
 SIZE = 4

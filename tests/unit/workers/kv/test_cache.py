@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.kv_workers import BLOCK, LIMIT_S, SHARED, TALK, Worker, Workers, brought, dropped, talk, truth
 from tests.unit.examples import examples
 from workers.kv import cache as cache_module

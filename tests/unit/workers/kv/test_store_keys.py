@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey, shared_key
+from shared.wire.session_key import SessionKey, shared_key
 from workers.kv.store import _TRANSACTION_BYTES, _parts
 
 tenants = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", fullmatch=True)

@@ -1,6 +1,6 @@
 """What was encoded is remembered by conversation: each forgotten alone, and so many at most."""
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from workers.prompt.encoded_turns import EncodedTurns, Ids
 
 MINE, OTHER = SessionKey("t", "mine"), SessionKey("t", "other")

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.wire.messages import Grounding, Replaced, ReplyDone, Timings, Usage
+from shared.wire.session_key import SessionKey
 from tests.support.builders.wire import done
 from tests.support.builders.worker import NOW, order
 from workers.request.recent_answers import RecentAnswers, answered_by

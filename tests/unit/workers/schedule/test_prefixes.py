@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import sequence
 from tests.support.fakes.scheduler_model import (
     ModelEngine,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
 from workers.schedule.lengths import SHOWN, OutputLengths

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.scheduler_model import (
     STOP,
     ModelEngine,

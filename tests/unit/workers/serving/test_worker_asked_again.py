@@ -5,8 +5,8 @@ import pytest
 from shared.errors import EngineError, ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
-from shared.records.requests import settle
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDelta, ReplyDone
+from shared.wire.requests import settle
 from tests.support.fakes.worker_bench import DEFAULTS, TOPIC, Bench, decided
 from workers.request.job import Job
 from workers.request.reply_publisher import Target

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from shared.conversation.session_key import SessionKey
 from shared.wire.messages import Cancel, Reply, ReplyDelta, ReplyDone
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.worker_bench import TOPIC, Bench, decided
 from tests.support.hostile.saboteur import Saboteur, Thrown, each_call
 from workers.answer.guard import FactGuard

@@ -6,12 +6,11 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
-from shared.settings import Settings
 from shared.wire.codec import MSGPACK, decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.messages import ChatRequest
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
     CE_ID,
     CE_SOURCE,
@@ -44,21 +43,6 @@ class Defaults:
     reply_topic: str
     reply_topics: tuple[str, ...]
     tenants: tuple[str, ...] = ("*",)
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Defaults":
-        prefix = settings.kafka.topic_prefix
-        return cls(
-            tenant=settings.tenant,
-            output_tokens=settings.limits.default_output_tokens,
-            max_output_tokens=settings.limits.max_output_tokens,
-            first_token_ms=settings.promise.first_token_ms,
-            deadline_ms=settings.promise.deadline_ms,
-            max_deadline_ms=settings.promise.max_deadline_ms,
-            reply_topic=settings.kafka.topics.external_replies,
-            reply_topics=tuple(prefix + pattern for pattern in settings.kafka.reply_topics),
-            tenants=settings.kafka.tenants,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from shared.conversation.session_key import SessionKey
+from shared.wire.session_key import SessionKey
 
 
 @given(st.text(alphabet="ab.", min_size=1), st.text(alphabet="ab{}"))
