@@ -95,3 +95,13 @@ def test_a_bench_loads_a_system_of_its_own_also_where_the_shell_has_read_a_demos
     recipe = run("make", "--dry-run", "bench", f"BIN={tmp_path}", "BENCH_ARGS=--rate 5", env=env)
     asked = run("sh", "-c", recipe.splitlines()[-1], env=env | {"REPLYLINE_URL": "ws://127.0.0.1:8080/ws"})
     assert asked == "bench --rate 5 of its own\n"
+
+
+def test_the_journeys_names_stand_in_the_files_beside_them() -> None:
+    """docs/journey.md: a name belongs to the file named last before it."""
+    file = ""
+    for name in re.findall(r"`([^`]+)`", (ROOT / "docs" / "journey.md").read_text()):
+        if "/" in name:
+            file = (ROOT / name).read_text()
+        elif "." not in name:
+            assert re.search(rf"(def|class) {name}\b", file), name
