@@ -202,7 +202,7 @@ class Kafka:
         elif name == "OffsetCommitRequest":
             respond([(topic, [(number, NOT_COORDINATOR) for number, *_ in parts]) for topic, parts in request.topics])
         elif name == "OffsetFetchRequest":
-            respond([(topic, [(n, -1, "", NOT_COORDINATOR) for n in parts]) for topic, parts in request.topics or ()])
+            respond(0, [], NOT_COORDINATOR)
         else:
             respond(0, NOT_COORDINATOR)
 

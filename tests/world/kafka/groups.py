@@ -32,12 +32,15 @@ class Member:
 
 @dataclass(eq=False)
 class Group:
-    """`state` is one of Empty, Preparing, Syncing, Stable; `pending` have an id and are no members yet."""
+    """`state` is one of Empty, Preparing, Syncing, Stable; `pending` have an id and are no members yet, `unsynced` are
+    to ask for their share. It is `known` once it had a member or an offset."""
 
     state: str = "Empty"
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     pending: "dict[str, Handle]" = field(default_factory=dict)
+    unsynced: set[str] = field(default_factory=set)
+    known: bool = False
     leader: str = ""
     protocol: str = ""
     assignment: dict[str, bytes] = field(default_factory=dict)
@@ -49,6 +52,11 @@ class Group:
         if instance is None:
             return None
         return next((member for member in self.members.values() if member.instance == instance), None)
+
+    @property
+    def rebalance_s(self) -> float:
+        """Return how long a rebalance waits for a member."""
+        return max((member.rebalance_s for member in self.members.values()), default=1.0)
 
     def refuses(self, member_id: str, instance: str | None = None, generation: int | None = None) -> int:
         """Return why it takes nothing from this member: an error's code, or 0."""
@@ -82,11 +90,12 @@ class Groups:
             self._last_member += 1
             name = f"{instance or 'member'}-{self._last_member}"
             if instance is None:
-                error = ID_REQUIRED
+                error, group.known = ID_REQUIRED, True
                 group.pending[name] = self._loop.after(request.session_timeout / 1_000, self._forget, group, name)
         if error:
             answer(0, error, -1, "", "", name, [])
             return
+        group.known = True
         _stop(group.pending.pop(name, None))
         leader, old = group.leader, group.of_instance(instance)
         replaces = old is not None and old.id != name
@@ -97,8 +106,8 @@ class Groups:
         member.session_s, member.rebalance_s = request.session_timeout / 1_000, request.rebalance_timeout / 1_000
         member.protocols, member.join = list(request.group_protocols), answer
         _stop(member.expiry)
-        stays = group.state == "Stable" and (replaces or (same and name != leader))
-        if stays or (same and group.state == "Syncing"):
+        stays = group.state == "Stable" if replaces else same and (group.state != "Stable" or name != leader)
+        if stays and group.state in ("Syncing", "Stable"):
             self._joined(group, member, leader)
         else:
             self._prepare(group)
@@ -112,6 +121,7 @@ class Groups:
             return
         member = group.members[request.member_id]
         self._alive(group, member)
+        group.unsynced.discard(member.id)
         if group.state == "Syncing" and member.id == group.leader:
             group.assignment, group.state = dict(request.group_assignment), "Stable"
         member.sync = answer
@@ -141,8 +151,8 @@ class Groups:
         group, name = self.of(request.consumer_group), request.consumer_id
         error, generation = 0, request.consumer_group_generation_id
         if generation >= 0 or group.members:
-            known = group.members or group.generation
-            error = group.refuses(name, None, generation) if known else ILLEGAL_GENERATION
+            error = group.refuses(name, None, generation) if group.known else ILLEGAL_GENERATION
+        group.known = group.known or not error
         if not error and group.members:
             self._alive(group, group.members[name])
             error = REBALANCING if group.state == "Syncing" else 0
@@ -163,10 +173,8 @@ class Groups:
     def offsets(self, request: Any, answer: Answer) -> None:
         """Tell what was committed."""
         known = self.of(request.consumer_group).offsets
-        nothing = (-1, "")
-        answer(
-            [(topic, [(n, *known.get((topic, n), nothing), 0) for n in parts]) for topic, parts in request.topics or ()]
-        )
+        told = [(topic, [(n, *known.get((topic, n), (-1, "")), 0) for n in parts]) for topic, parts in request.topics]
+        answer(0, told, 0)
 
     # --- the rebalance
 
@@ -175,11 +183,11 @@ class Groups:
         if group.state != "Preparing":
             for member in group.members.values():
                 _tell_sync(member, REBALANCING)
-            limit_s = max((member.rebalance_s for member in group.members.values()), default=1.0)
+            _stop(group.timer)
             first = group.state == "Empty"
             group.state = "Preparing"
             self.num_rebalances += 1
-            group.timer = self._loop.after(_GATHER_S if first else limit_s, self._complete, group)
+            group.timer = self._loop.after(_GATHER_S if first else group.rebalance_s, self._complete, group)
             if first:
                 return
         self._complete_if_all(group)
@@ -204,8 +212,19 @@ class Groups:
             if group.leader not in [member.id for member in joined]:
                 group.leader = joined[0].id
             group.protocol = group.members[group.leader].protocols[0][0]
+        group.unsynced = set(group.members)
+        group.timer = self._loop.after(group.rebalance_s, self._expire_syncs, group)
         for member in joined:
             self._joined(group, member, group.leader)
+
+    def _expire_syncs(self, group: Group) -> None:
+        """Let those go that did not ask for their share."""
+        late, group.unsynced = sorted(group.unsynced), set()
+        for name in late:
+            _stop(group.members[name].expiry if name in group.members else None)
+            group.members.pop(name, None)
+        if late:
+            self._prepare(group)
 
     def _joined(self, group: Group, member: Member, leader: str) -> None:
         """Tell a member that it is in."""
@@ -244,6 +263,7 @@ class Groups:
         member = group.members.pop(name, None)
         if member is not None:
             _stop(member.expiry)
+            group.unsynced.discard(name)
             if member.join is not None:
                 member.join(0, UNKNOWN_MEMBER, -1, "", "", "", [])
             _tell_sync(member, UNKNOWN_MEMBER)

@@ -117,9 +117,9 @@ class Log:
             self.batches.pop(0)
 
     def compact(self) -> None:
-        """Delete the batches of which each record has a later one of the same key; the last stays, as in an open
-        segment."""
-        newest = {record.key: record.offset for record in self.records(0, self.high)}
+        """Delete the batches of which each record has a later one of the same key; the last is an open segment: it
+        stays, and replaces nothing."""
+        newest = {record.key: record.offset for record in self.records(0, self.batches[-1].base if self.batches else 0)}
         self.batches = [
             batch
             for batch in self.batches
