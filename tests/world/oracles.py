@@ -29,6 +29,7 @@ from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
+from tests.world.kafka.log import Log
 from tests.world.plan import Plan
 from tests.world.redis import Redis
 
@@ -204,6 +205,13 @@ class Oracles:
                 if isinstance(reply, ReplyDone):
                     self._ended.add(reply.request_id)
             self._read[key] = log.high
+
+    def retaining(self, log: Log, end: int) -> None:
+        """Take in what retention is to take: nobody is owed an answer to it but by its deadline."""
+        self._read_ends()
+        for record in log.records(log.start, end) if log.topic.startswith("chat.requests") else ():
+            with suppress(ProtocolError):
+                self._ended.add(decode_request(record.value).id)
 
     def unserved(self, request_ids: list[str]) -> list[str]:
         """Return which of the services' records have no answer."""

@@ -18,7 +18,7 @@ FAULTS: Final = (0, 1, 2, 3, 3, 4)
 KINDS: Final = (
     *("kill-gateway", "stop-gateway", "freeze-gateway"),
     *("kill-worker", "stop-worker", "freeze-worker", "hang-worker", "join-worker", "spoil-worker"),
-    *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
+    *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies", "retention"),
     *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
     "redis-garble",
     *("cut", "half-open", "slow-net", "clock", "forge"),

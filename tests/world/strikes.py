@@ -15,7 +15,6 @@ from tests.world.processes import Kind, Process
 from tests.world.redis import Redis
 
 _GROWN: Final = 12
-_RETAINED_S: Final = 2.0
 _SLOW_S: Final = 0.08  # there and back within an answer's grace
 
 
@@ -112,7 +111,7 @@ class Strikes:
             case "grow-replies":
                 kafka.grow("chat.replies", _GROWN)
             case "retention":
-                kafka.retain(_RETAINED_S)
+                kafka.retain(fault.for_s)
 
     def _forge(self) -> None:
         """Write an end of another's conversation under the id of a request that is open."""

@@ -61,6 +61,7 @@ class World:
         self._rights = Oracle(SYSTEM, others=(JOINED_PROMPT,))
         self._oracles = Oracles(self._kafka, self._redis, self._rights)
         self._kafka.groups.committed = self._oracles.committed
+        self._kafka.retaining = self._oracles.retaining
         self._logs: list[Line] = []
         self._ready = 0
         self._start_s = 0.0

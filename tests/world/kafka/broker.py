@@ -51,7 +51,8 @@ Layout = dict[str, list[tuple[int, int | None]]]
 
 class Kafka:
     """`topics` says how many partitions each has, `configs` what it was created with. `calls(process, call)` is told of
-    each request that arrives, `retaining()` before records are deleted."""
+    each request that arrives, `retaining(log, end)` of what is to be
+    deleted."""
 
     def __init__(
         self, loop: "VirtualLoop", topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
@@ -68,7 +69,7 @@ class Kafka:
         self._coordinator = 0
         self._last_producer = 1_000
         self.calls: Callable[[Node, str], None] = lambda *_: None
-        self.retaining: Callable[[], None] = lambda: None
+        self.retaining: Callable[[Log, int], None] = lambda *_: None
         self._stale: tuple[float, Layout] = 0.0, {}
         for topic, count in topics.items():
             self.grow(topic, count)
@@ -146,13 +147,14 @@ class Kafka:
     def retain(self, age_s: float) -> None:
         """Delete the records that are older, of topics that keep theirs for a while; of compacted ones those that a
         later record of the same key replaces."""
-        self.retaining()
         for log in self.logs.values():
             config = self._configs.get(log.topic, {})
             if "compact" in config.get("cleanup.policy", ""):
                 log.compact()
             elif "retention.ms" in config:
-                log.delete_before(self._now_ms() - int(age_s * 1_000))
+                end = log.older(self._now_ms() - int(age_s * 1_000))
+                self.retaining(log, end)
+                log.trim(end)
 
     def _now_ms(self) -> int:
         return int(self.loop.world.wall_s() * 1_000)

@@ -105,13 +105,17 @@ class Log:
             self.num_lost += 1
         self.tell()
 
-    def delete_before(self, timestamp_ms: int) -> None:
-        """Delete what is older, as retention does."""
-        while self.batches and self.batches[0].safe and self.batches[0].timestamp_ms < timestamp_ms:
-            self.start = self.batches.pop(0).end
+    def older(self, timestamp_ms: int) -> int:
+        """Return where what is older ends."""
+        end = self.start
+        for batch in self.batches:
+            if not batch.safe or batch.timestamp_ms >= timestamp_ms:
+                break
+            end = batch.end
+        return end
 
     def trim(self, offset: int) -> None:
-        """Delete what is before an acknowledged offset, as `DeleteRecords` does."""
+        """Delete what is before an acknowledged offset."""
         self.start = max(self.start, offset)
         while self.batches and self.batches[0].end <= self.start:
             self.batches.pop(0)
