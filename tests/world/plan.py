@@ -18,10 +18,10 @@ FAULTS: Final = (0, 1, 2, 3, 3, 4)
 KINDS: Final = (
     *("kill-gateway", "stop-gateway", "freeze-gateway"),
     *("kill-worker", "stop-worker", "freeze-worker", "hang-worker", "join-worker", "spoil-worker"),
-    *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies", "retention"),
+    *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
     *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
     "redis-garble",
-    *("cut", "half-open", "slow-net", "clock", "forge"),
+    *("cut", "half-open", "slow-net", "clock", "forge", "retention"),
 )
 """The faults: what is done, and to whom."""
 CALLS: Final = {

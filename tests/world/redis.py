@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import fakeredis
+from fakeredis._helpers import SimpleError
+from fakeredis._socket._base import BaseFakeSocket
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.world.node import NODE, Node
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
 
 MODES: Final = ("away", "slow", "hang", "readonly", "full", "unheard")
-_READS: Final = frozenset(
-    {"GET", "MGET", "HMGET", "LRANGE", "PING", "EXISTS", "TTL", "HGET", "HGETALL", "CLIENT", "HELLO", "TIME"}
-)
+_GROWS: Final = frozenset({"set", "setex", "psetex", "rpush", "lpush", "hset", "hsetnx", "incr", "incrby", "append"})
+_WRITES: Final = _GROWS | {"del", "unlink", "getdel", "expire", "pexpire", "persist", "ltrim", "lrem", "lpop", "hdel"}
+_REFUSALS: Final = {
+    "readonly": "READONLY You can't write against a read only replica.",
+    "full": "OOM command not allowed when used memory > 'maxmemory'.",
+}
 _SLOW_S: Final = 0.12
 _THREAD_S: Final = 0.02  # as long as a thread waits for it
 
@@ -33,6 +38,8 @@ class Redis:
         self.server = fakeredis.FakeServer(version=(7,))
         self._store = fakeredis.FakeStrictRedis(server=self.server)  # to be judged
         self._mode, self._until_s = "", 0.0
+        self.server.ails, self.server.wrote = lambda: self._ails, False  # type: ignore[attr-defined]
+        BaseFakeSocket._run_command = _run_command  # type: ignore[method-assign]
         redis = self
 
         class Client(fakeredis.FakeAsyncRedis):
@@ -70,16 +77,24 @@ class Redis:
 
     def evict(self) -> None:
         """Lose about half of the keys, as under memory pressure without `noeviction`."""
-        for key in sorted(self._store.keys()):
-            if self.chance.random() < 0.5:
-                self._store.delete(key)
+        with self._well():
+            for key in sorted(self._store.keys()):
+                if self.chance.random() < 0.5:
+                    self._store.delete(key)
 
     def garble(self) -> None:
         """Have the last byte of each conversation's KV be another."""
-        for key in sorted(self._store.keys("*:kv")):
-            held: dict[Any, Any] = self._store.hgetall(key)
-            for name, value in held.items():
-                self._store.hset(key, name, value[:-1] + bytes([value[-1] ^ 1]))
+        with self._well():
+            for key in sorted(self._store.keys("*:kv")):
+                held: dict[Any, Any] = self._store.hgetall(key)
+                for name, value in held.items():
+                    self._store.hset(key, name, value[:-1] + bytes([value[-1] ^ 1]))
+
+    @contextmanager
+    def _well(self) -> Iterator[None]:
+        mode, self._mode = self._mode, ""
+        yield
+        self._mode = mode
 
     def kv(self) -> Iterator[tuple[str, bytes, Any]]:
         """Yield whose each block of KV is, its name and its value."""
@@ -105,8 +120,8 @@ class Redis:
                 await asyncio.sleep(self.chance.random() * _SLOW_S)
             case "hang":
                 await asyncio.sleep(self._until_s - self._loop.now)
-            case _:
-                self._refuse(name)
+            case "away":
+                raise RedisConnectionError("Error 111 connecting to redis")
 
     async def _told(self) -> None:
         await asyncio.sleep(self._loop.lag_s() * 0.3)
@@ -121,21 +136,25 @@ class Redis:
         if self._ails in ("slow", "hang"):
             node.threads.sleep(_THREAD_S)
             raise RedisTimeoutError("Timeout reading from socket")
-        try:
-            for name in names:
-                self._refuse(name)
-        except (ReadOnlyError, OutOfMemoryError) as error:
-            return [error for _ in names]
+        if self._ails == "away":
+            raise RedisConnectionError("Error 111 connecting to redis")
         replies = execute(**options)
         if self._ails == "unheard":
             raise RedisConnectionError("Connection reset by peer")
         return replies
 
-    def _refuse(self, name: str) -> None:
-        match self._ails:
-            case "away":
-                raise RedisConnectionError("Error 111 connecting to redis")
-            case "readonly" if name not in _READS:
-                raise ReadOnlyError("You can't write against a read only replica.")
-            case "full" if name not in _READS:
-                raise OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+
+_RUN: Final = BaseFakeSocket._run_command
+
+
+def _run_command(self: Any, func: Any, sig: Any, args: list[Any], from_script: bool) -> Any:
+    """Run a command, or one of a script's: a replica refuses each that writes, a full Redis what takes memory, unless
+    the script has written before."""
+    server = self._server
+    if not from_script:
+        server.wrote = False
+    ails = getattr(server, "ails", str)()
+    if sig.name in (_WRITES if ails == "readonly" else _GROWS if ails == "full" and not server.wrote else ()):
+        return SimpleError(_REFUSALS[ails])
+    server.wrote = from_script and (server.wrote or sig.name in _WRITES)
+    return _RUN(self, func, sig, args, from_script)
