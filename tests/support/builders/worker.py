@@ -1,19 +1,60 @@
-"""Builders of what a worker works on: a sequence, what computing costs, an order."""
+"""A worker's parts: sequences, costs, orders, jobs; a worker stepped by hand, and an intake that is fed so."""
 
+import asyncio
+from collections.abc import Collection
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from shared.conversation.turn import Turn
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faq.fallback import Fallback
+from shared.kafka import Outgoing, Record
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import now_unix_ms
+from shared.records.dead_letters import DeadLetters
+from shared.records.deliveries import Partition
+from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import ChatRequest
-from shared.wire.requests import Order, settle
+from shared.wire.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.wire.requests import Defaults, Order, settle
 from shared.wire.session_key import SessionKey
+from shared.wire.topics import BUCKETS, TopicNames
+from tests.support.hostile.saboteur import Saboteur
+from workers.answer.stream import Answer
 from workers.engine import Sampling
+from workers.engine.fake import FakeEngine
+from workers.intake.reader import Intake
+from workers.prompt.conversation import Prompt
+from workers.request.job import Job
+from workers.request.recent_cancels import RecentCancels
+from workers.request.reply_publisher import Target
+from workers.schedule.costs import CostModel
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies import build_scheduler
+from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
+from workers.serving.worker import Worker
+from workers.telemetry.tracer import Tracer
 
 NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
 NOW = 1_790_000_000_000.0
+TOPICS = TopicNames()
+SHORT, LONG = TOPICS.requests("short"), TOPICS.requests("long")
+TOPIC: Partition = (SHORT, 0)
+LETTER_A = 3 + ord("a")
+TOO_LONG = ProtocolError("input_too_long", "the input has 9 tokens, 8 are allowed", param="input")
+QUOTED = Fallback(
+    source="faq",
+    text="Soon.",
+    language="en",
+    grounding=(Grounding(id="when", question="When?", answer="Soon."),),
+)
+_BUSY = Fallback(source="busy", text="busy", language="en")
+_TOKEN_BYTES: Final = Tokenizer.byte_level().token_bytes
+_SLOW: Final = dict.fromkeys(("first_token_ms", "deadline_ms", "max_deadline_ms"), 60_000)
+DEFAULTS: Final = Settings.model_validate({"promise": _SLOW}).request_defaults
 
 
 def sequence(
@@ -52,7 +93,256 @@ class LinearCosts:
         return self.step_ms + self.row_ms * rows
 
 
-def order(name: str = "r", *, now: float = NOW, **fields: Any) -> Order:
+def order(name: str = "r", *, now: float = NOW, defaults: Defaults | None = None, **fields: Any) -> Order:
     """A gateway's request, as a worker settles it."""
     given = {"id": name, "session_id": "s", "input": "hi", "reply_topic": "chat.replies"} | fields
-    return settle(ChatRequest(**given), Settings().request_defaults, now)
+    return settle(ChatRequest(**given), defaults or Settings().request_defaults, now)
+
+
+def answer(name: str, **fields: Any) -> Answer:
+    given = {"session_id": "s", "attempt": 1, "token_bytes": _TOKEN_BYTES, "stops": ()} | fields
+    return Answer(request_id=name, **given)
+
+
+def job(offset: int, *, output: int = 3, stops: tuple[str, ...] = (), decided: bool = False, **request: Any) -> Job:
+    """The request of that record, made just now. `decided`: the FAQ answers it."""
+    now = now_unix_ms()
+    settled = order(f"r{offset}", now=now, defaults=DEFAULTS, **request)
+    ids = [] if decided else [5, 6, 7]
+    return Job(
+        order=settled,
+        bucket="short",
+        sequence=sequence(
+            settled.request.id,
+            ids,
+            output=output,
+            deadline=settled.deadline,
+            tenant=settled.tenant,
+            session=settled.request.session_id,
+            arrived_unix_ms=now,
+        ),
+        answer=answer(settled.request.id, stops=stops),
+        prompt=Prompt(ids=ids, shared_tokens=0),
+        fallback=QUOTED if decided else _BUSY,
+        decided=decided,
+        origins=[(TOPIC, offset)],
+    )
+
+
+@dataclass
+class FakePublisher:
+    """As slow as can be: what is not acknowledged yet is still to leave, so a terminal event that is said again joins
+    the first."""
+
+    said: list[Reply] = field(default_factory=list)
+    by_target: dict[Target, list[Reply]] = field(default_factory=dict)
+    waiting: dict[tuple[Target, str], ReplyDone] = field(default_factory=dict)
+    forgotten: list[tuple[Target, str]] = field(default_factory=list)
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        self.said.append(delta)
+        self.by_target.setdefault(target, []).append(delta)
+
+    def forget(self, target: Target, request_id: str) -> None:
+        self.forgotten.append((target, request_id))
+
+    def done(self, target: Target, done: ReplyDone) -> None:
+        if (target, done.request_id) not in self.waiting:
+            self.waiting[target, done.request_id] = done
+            self.said.append(done)
+            self.by_target.setdefault(target, []).append(done)
+
+
+@dataclass
+class FakeHistory:
+    turns: list[Turn] = field(default_factory=list)
+    forgotten: list[tuple[SessionKey, int]] = field(default_factory=list)
+
+    def remember(self, session: SessionKey, turn: Turn) -> None:
+        self.turns.append(turn)
+
+    def forget(self, session: SessionKey, generation: int) -> None:
+        self.forgotten.append((session, generation))
+
+
+@dataclass
+class Bench:
+    """A worker whose model says "a" without end, stepped by hand."""
+
+    publisher: FakePublisher = field(default_factory=FakePublisher)
+    history: FakeHistory = field(default_factory=FakeHistory)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    interval_s: float = 0.0
+    saboteur: Saboteur = field(default_factory=Saboteur)
+    engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
+    reuse_kv: bool = False
+
+    def __post_init__(self) -> None:
+        info, costs, before = self.engine.info, CostModel.prior(), self.saboteur.before
+        limits = SchedulerLimits(
+            num_slots=info.num_slots,
+            prefill_chunk_tokens=16,
+            max_prefill_rows=2,
+            stop_token_ids=info.stop_token_ids,
+            reuse_kv=self.reuse_kv,
+        )
+        fakes: dict[str, Any] = {"publisher": before(self.publisher), "history": before(self.history)}
+        self.worker = Worker(
+            engine=before(self.engine),
+            scheduler=before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths())),
+            costs=before(costs),
+            offsets=self.offsets,
+            topics=TOPICS,
+            max_waiting=4,
+            reply_interval_s=self.interval_s,
+            tracer=before(Tracer()),
+            **fakes,
+        )
+        self.engine_loop = self.worker.engine_loop
+        self.engine_loop.tell = self.worker.hear
+
+    def accept(self, offset: int, *, cancelled: bool = False, **how: Any) -> Job:
+        """Have a `job` accepted."""
+        made = job(offset, **how)
+        made.answer = self.saboteur.before(made.answer)
+        self.offsets.begin(TOPIC, offset)
+        self.worker.accept(made, cancelled=cancelled)
+        return made
+
+    def step(self) -> bool:
+        """One step as the engine's thread makes it; False when there is nothing left to compute."""
+        return self.engine_loop.turn()
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def acknowledge(self, *, request_id: str | None = None, target: Target | None = None) -> None:
+        """Terminal events reach their readers: all, or those of one request or target."""
+        for (there, name), done in list(self.publisher.waiting.items()):
+            if request_id in {None, name} and target in {None, there}:
+                del self.publisher.waiting[there, name]
+                self.worker.settled(there, done)
+
+    def erase(self, session_id: str = "s") -> int:
+        """Its conversation is erased; the generation that has begun."""
+        generation = int(now_unix_ms()) + 1
+        self.worker.erase(SessionKey("demo", session_id), generation)
+        return generation
+
+    def deltas(self) -> list[str]:
+        return [reply.delta for reply in self.publisher.said if isinstance(reply, ReplyDelta)]
+
+    def ends(self) -> list[ReplyDone]:
+        return [reply for reply in self.publisher.said if isinstance(reply, ReplyDone)]
+
+
+@dataclass
+class IntakeBench:
+    """An intake fed by hand, and all that it speaks to, which is this. Deliveries are noted at once, as the one of this
+    `number` (None: the partition has gone). Questions are refused by what they say; nothing comes of others. The worker
+    says `looks` times that an earlier answer is leaving still; `known` are records that became jobs; `told` are the
+    ends of what is refused, acknowledged by the test. No dead letter is taken where Kafka is `away`."""
+
+    number: int | None = 1
+    away: bool = False
+    looks: float = 0
+    known: Collection[tuple[Partition, int]] = ()
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+
+    def __post_init__(self) -> None:
+        self.revoked, self.lost = list[Partition](), list[Partition]()
+        self.at_rest: Collection[str] = ()
+        self.answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = []
+        self.told: list[tuple[Target, ReplyDone, asyncio.Future[None]]] = []
+        self.erased: list[tuple[SessionKey, int]] = []
+        self.begun, self.forgotten = list[str](), list[SessionKey]()
+        self.letters, self.tries = list[Outgoing](), 0
+        self.max_waiting = 8
+        self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
+        myself: Any = self
+        self.prompts = self.encoded_turns = myself
+        self.intake = Intake(
+            letters=DeadLetters(myself, TOPICS),
+            topics=TOPICS,
+            defaults=Settings().request_defaults,
+            offsets=self.offsets,
+            cancelled=RecentCancels(),
+            **dict.fromkeys(("commits", "preparer", "reader", "worker"), myself),
+        )
+
+    async def take(self, *values: bytes) -> None:
+        first = self.offsets.num_open
+        self.intake._sort([Record(SHORT, 0, first + at, b"k", value) for at, value in enumerate(values)])
+        self.intake._begin_what_fits()
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def rebalance(self) -> None:
+        """Have the short requests' partition go, and be heard of."""
+        self.revoked = [TOPIC]
+        self.intake._forget_revoked()
+
+    @property
+    def parked(self) -> int:
+        return self.intake._lookahead.num_parked
+
+    @property
+    def done(self) -> bool:
+        return bool(self.offsets.committable())
+
+    # --- the reader, the commits and the producer
+
+    def rest(self, topics: Collection[str]) -> None:
+        self.at_rest = topics
+
+    def take_revoked(self) -> list[Partition]:
+        return self.revoked
+
+    def take_lost(self) -> list[Partition]:
+        return self.lost
+
+    async def begin(self, *_: object) -> int | None:
+        return self.number
+
+    async def publish(self, record: Outgoing) -> None:
+        self.tries += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise BrokerUnavailable("no leader")
+        self.letters.append(record)
+
+    # --- the preparer
+
+    def forget(self, session: SessionKey) -> None:
+        self.forgotten.append(session)
+
+    async def prepare(self, order: Order, now_unix_ms: float) -> None:
+        self.begun.append(order.request.id)
+        error = {"long": TOO_LONG, "fault": ZeroDivisionError("my card is 4111")}.get(order.request.input)
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+
+    # --- the worker
+
+    def erase(self, session: SessionKey, generation: int) -> None:
+        self.erased.append((session, generation))
+
+    def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
+        self.looks -= 1
+        return self.looks >= 0
+
+    def repeated(self, _order: Order, _origin: tuple[Partition, int]) -> bool:
+        """Joined, where it is still there."""
+        return self.looks >= 0
+
+    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
+        if origin not in self.known:
+            self.answered.append((target, done, origin))
+        return origin not in self.known
+
+    def refuse(self, target: Target, done: ReplyDone) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.told.append((target, done, future))
+        return future

@@ -39,8 +39,8 @@ from shared.wire.messages import (
 )
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
+from tests.support.builders.worker import DEFAULTS, Bench
 from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeHistory, FakeProducer, quiet
-from tests.support.fakes.worker_bench import DEFAULTS, Bench
 from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.prompt.conversation import Prompt

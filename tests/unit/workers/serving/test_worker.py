@@ -1,57 +1,44 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
 import asyncio
-import threading
 from collections.abc import Sequence
 
 import pytest
 
 from shared.errors import EngineError
-from shared.process.clock import now_unix_ms
+from shared.process.clock import monotonic_s, now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Cancel, Grounding, Usage
 from tests.support.builders.wire import done
-from tests.support.fakes.worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
+from tests.support.builders.worker import LETTER_A, QUOTED, TOPIC, Bench, answer
 from workers.answer.guard import FactGuard
-from workers.answer.stream import Answer
 from workers.engine import DecodeRow
 from workers.engine.fake import FakeEngine
 from workers.prompt.conversation import Prompt
 from workers.request.reply_publisher import Target
-from workers.serving.engine_loop import EngineLoop
-from workers.serving.engine_thread import left_behind
 
 HOME: Target = ("chat.replies", 0)
 # The terminal event of a record that was never opened.
 TOO_LATE = done("", "r0", status="incomplete", reason="deadline")
 
 
-def test_an_answer_is_told_in_deltas_and_remembered() -> None:
+def test_an_answer_is_told_in_deltas_and_remembered_as_it_stood_in_its_prompt() -> None:
     bench = Bench()
-    bench.accept(0)
+    entry = Grounding(id="when", question="When?", answer="Soon.")
+    bench.accept(0).prompt = Prompt(ids=[5, 6, 7], shared_tokens=0, grounding=(entry,), window_start="r-earlier")
     bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
     assert bench.deltas() == ["a", "a", "a"]
     [turn] = bench.history.turns
     assert (turn.assistant, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
-
-
-def test_a_remembered_turn_says_how_it_stood_in_its_prompt() -> None:
-    bench = Bench()
-    entry = Grounding(id="when", question="When?", answer="Soon.")
-    bench.accept(0)
-    bench.accept(1).prompt = Prompt(ids=[5, 6, 7], shared_tokens=0, grounding=(entry,), window_start="r0")
-    bench.run()
-    first, second = sorted(bench.history.turns, key=lambda turn: turn.request_id)
-    assert (first.window_start, first.grounding, first.output_ids) == ("r0", (), (LETTER_A,) * 3)
-    assert (second.window_start, second.grounding) == ("r0", (entry,))
+    assert (turn.window_start, turn.grounding, turn.output_ids) == ("r-earlier", (entry,), (LETTER_A,) * 3)
 
 
 def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> None:
     bench = Bench()
-    decided(bench)
+    bench.accept(0, decided=True)
     [end] = bench.ends()
     assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
     assert (end.grounding, end.model, end.usage) == (QUOTED.grounding, None, Usage())
@@ -67,10 +54,11 @@ def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> Non
 
 def test_a_decided_answer_that_nobody_waits_for_says_nothing() -> None:
     bench = Bench()
-    decided(bench, cancelled=True)
-    decided(bench, 1, created_unix_ms=1_000, deadline_unix_ms=2_000)
+    bench.accept(0, decided=True, cancelled=True)
+    late = {"created_unix_ms": 1_000, "deadline_unix_ms": 2_000}
+    bench.accept(1, decided=True, **late)
     assert bench.history.turns == []
-    decided(bench, 2, created_unix_ms=1_000, deadline_unix_ms=2_000, reply_topic="chat.replies.external")
+    bench.accept(2, decided=True, **late, reply_topic="chat.replies.external")
     assert [(end.status, end.reason, end.output_text) for end in bench.ends()] == [
         ("cancelled", "client", ""),
         ("incomplete", "deadline", ""),
@@ -82,14 +70,7 @@ def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
     """The guard leaves out what names a foreign figure, and there is no entry to quote."""
     bench = Bench()
     job = bench.accept(0)
-    job.answer = Answer(
-        request_id="r0",
-        session_id="s",
-        attempt=1,
-        token_bytes=lambda _: b"You have 99 days. ",
-        stops=(),
-        guard=FactGuard((), ("hi",)),
-    )
+    job.answer = answer("r0", token_bytes=lambda _: b"You have 99 days. ", guard=FactGuard((), ("hi",)))
     job.instead = QUOTED
     bench.run()
     [end] = bench.ends()
@@ -106,14 +87,7 @@ def test_what_is_held_back_is_not_shown_after_its_deadline(words: tuple[bytes, .
     job = bench.accept(0, output=16)
     job.sequence.held = True
     written = iter(words)
-    job.answer = Answer(
-        request_id="r0",
-        session_id="s",
-        attempt=1,
-        token_bytes=lambda _: next(written),
-        stops=(),
-        guard=FactGuard((), ("hi",)),
-    )
+    job.answer = answer("r0", token_bytes=lambda _: next(written), guard=FactGuard((), ("hi",)))
     for _ in words:
         bench.step()
     assert (job.sequence.shown_unix_ms is not None) is bool(told)
@@ -226,36 +200,20 @@ def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -
     assert changes == [1, 2]
 
 
-class WatchedEngine(FakeEngine):
-    """It hangs for half a minute, as the loop's clock has it, and says what the loop tells of itself then."""
-
-    loop: EngineLoop | None = None
-    told: tuple[str | None, bool] | None = None
-
-    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        assert self.loop is not None
-        assert self.loop._step_since_s is not None
-        assert self.loop.stuck() is None
-        self.loop._step_since_s -= 4
-        assert self.loop.stuck() is None
-        assert self.loop.outlook is None, "a step that takes so long makes the outlook before it wrong"
-        self.loop._step_since_s -= 27
-        self.told = self.loop.stuck(), self.loop.outlook is None
-        self.loop.stop()
-        return super().decode(rows)
-
-
-def test_an_engine_whose_step_does_not_end_is_stuck_until_it_does() -> None:
-    """Its worker tells the gateways nothing more, and is not ready."""
+def test_of_an_engine_that_hangs_no_answer_is_expected_and_what_stands_in_its_slots_is_suspected() -> None:
+    """What waits has done nothing. Its worker tells the gateways nothing more, until the step ends."""
     bench = Bench()
-    engine = WatchedEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
-    engine.loop = bench.engine_loop
-    bench.engine_loop.engine = engine
-    bench.accept(0)
-    bench.engine_loop.run()
-    assert engine.told == ("an engine step has not ended for 31 s: this worker ends", True)
-    assert bench.engine_loop.stuck() is None
-    assert bench.engine_loop.outlook is not None
+    for offset in range(3):
+        bench.accept(offset)
+    assert bench.step()
+    loop, now_s = bench.engine_loop, monotonic_s()
+    for passed_s, stuck, outlook in ((1, False, True), (4, False, False), (31, True, False)):
+        loop._step_since_s = now_s - passed_s
+        assert (loop.stuck() is not None, loop.outlook is not None) == (stuck, outlook)
+        assert (bench.worker.idle, bench.worker.suspects) == (stuck, [(TOPIC, 0), (TOPIC, 1)] if stuck else [])
+    bench.run()
+    assert loop.stuck() is None
+    assert loop.outlook is not None
 
 
 class BrokenEngine(FakeEngine):
@@ -306,42 +264,6 @@ async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_n
     bench.acknowledge()
     async with asyncio.timeout(1):
         assert await drained == 9 - num_ended
-
-
-class HangingEngine(FakeEngine):
-    """Its step does not end before it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
-        self.hangs, self.released = threading.Event(), threading.Event()
-
-    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        self.hangs.set()
-        self.released.wait()
-        return super().decode(rows)
-
-
-async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what stands in its slots is suspected: what waits has done nothing."""
-    monkeypatch.setattr("workers.serving.worker._LAST_STEP_S", 0.05)
-    bench, engine = Bench(), HangingEngine()
-    bench.engine_loop.engine = engine
-    for offset in range(3):
-        bench.accept(offset)
-    running = asyncio.create_task(bench.worker.run())
-    await asyncio.to_thread(engine.hangs.wait)
-    assert (bench.worker.idle, bench.worker.suspects) == (False, [])
-    bench.engine_loop.step_limit_s = -1.0
-    assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
-    assert bench.worker.suspects == [(TOPIC, 0), (TOPIC, 1)]
-    assert left_behind()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert left_behind()
-    engine.released.set()
-    while left_behind():  # noqa: ASYNC110 - no event tells
-        await asyncio.sleep(0.001)
 
 
 class SlowEngine(FakeEngine):

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from shared.wire.messages import Cancel, Reply, ReplyDelta, ReplyDone
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.worker_bench import TOPIC, Bench, decided
+from tests.support.builders.worker import TOPIC, Bench, answer
 from tests.support.hostile.saboteur import Saboteur, Thrown, each_call
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
@@ -33,7 +33,7 @@ def run(saboteur: Saboteur) -> Bench:
     bench = Bench(saboteur=saboteur)
     bench.accept(0, output=3)
     bench.accept(1, output=9, stops=("aaa",))
-    decided(bench, 2)
+    bench.accept(2, decided=True)
     bench.accept(3)
     guarded = bench.accept(4, output=3)
     guarded.answer = saboteur.before(written_of(WORDS))
@@ -47,14 +47,7 @@ def run(saboteur: Saboteur) -> Bench:
 def written_of(words: dict[int, bytes]) -> Answer:
     """An answer of these words, one a token, whatever the model says; under a guard."""
     said = iter(words.values())
-    return Answer(
-        request_id="r4",
-        session_id="s",
-        attempt=1,
-        token_bytes=lambda _: next(said),
-        stops=(),
-        guard=FactGuard((), ("hi",)),
-    )
+    return answer("r4", token_bytes=lambda _: next(said), guard=FactGuard((), ("hi",)))
 
 
 def told(replies: list[Reply]) -> dict[str, ReplyDone]:
