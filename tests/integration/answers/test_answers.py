@@ -67,37 +67,6 @@ async def test_a_conversation_goes_on_over_another_connection(gateway: Service) 
     assert tokens[0] == tokens[2] < tokens[1]
 
 
-async def test_six_turns_later_the_first_is_not_in_the_prompt_any_more(gateway: Service) -> None:
-    """Five turns are remembered, so that the prompt stops growing."""
-    async with Client.connect(gateway.ws) as client:
-        sizes = [(await client.ask(QUESTION, max_output_tokens=4)).response["usage"]["input_tokens"] for _ in range(8)]
-    assert sizes[:6] == sorted(set(sizes[:6]))
-    assert sizes[7] == sizes[6] < sizes[5] + sizes[1] - sizes[0], "from then on the entries stand before the question"
-
-
-@pytest.mark.parametrize(("length", "bucket"), [(10, "short"), (64, "short"), (65, "medium"), (300, "long")])
-async def test_the_bucket_is_the_inputs_length(gateway: Service, worker: Service, length: int, bucket: str) -> None:
-    before = await worker.metric("replyline_worker_odd_requests_total", what="bucket")
-    async with Client.connect(gateway.ws) as client:
-        answer = await client.ask("x" * length, max_output_tokens=2)
-    assert answer.created["bucket"] == bucket
-    assert await worker.metric("replyline_worker_odd_requests_total", what="bucket") == before
-
-
-async def test_many_clients_each_get_their_own_answer(gateway: Service) -> None:
-    """Twenty-four at once over sixteen slots; greedy answers do not depend on the company they are computed in."""
-    questions = [f"Question number {number}" for number in range(24)]
-
-    async def ask(question: str) -> str:
-        async with Client.connect(gateway.ws, MSGPACK) as client:
-            return (await client.ask(question, max_output_tokens=24)).text
-
-    together = await asyncio.gather(*map(ask, questions))
-    alone = [await ask(question) for question in questions[:4]]
-    assert together[:4] == alone
-    assert len(set(together)) == len(questions)
-
-
 async def test_a_seed_makes_sampling_repeatable(gateway: Service) -> None:
     async with Client.connect(gateway.ws) as client:
 
@@ -120,23 +89,6 @@ async def test_a_stop_string_ends_the_answer_before_it(gateway: Service) -> None
         answer = await other.ask("A question", max_output_tokens=40, stop=[stop])
     assert answer.outcome == ("completed", "stop", "model")
     assert answer.text == whole.text[: whole.text.index(stop)]
-
-
-async def test_the_trace_goes_through_to_the_workers_record(system: System, gateway: Service) -> None:
-    """The client's traceparent is a header of the request, beside the CloudEvents ones and the deadline."""
-    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    async with Client.connect(gateway.ws) as client, system.reading("chat.requests.short") as tap:
-        answer = await client.ask("Where is it?", max_output_tokens=2, traceparent=traceparent)
-        name = answer.response["id"].encode()
-        record = await tap.until(lambda record: ("ce_id", name) in record.headers)
-        session_id = client.session_id
-    headers = dict(record.headers)
-    assert headers["traceparent"] == traceparent.encode()
-    assert headers["content-type"] == b"application/msgpack"
-    assert (headers["ce_type"], headers["ce_specversion"]) == (b"chat.request", b"1.0")
-    assert headers["reply-topic"] == system.topic("chat.replies").encode()
-    assert headers["deadline-unix-ms"].isdigit()
-    assert record.key == f"demo/{session_id}".encode()
 
 
 async def test_no_text_of_a_customer_is_in_a_log(gateway: Service, worker: Service) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from tests.integration.support.cuts import WHOLE
 from tests.support.shared_system import STANDARD
-from tests.support.system import Service, System, eventually
+from tests.support.system import Service, System
 from tests.support.wire import Answer, Client
 
 Way = Callable[[System, Service, Service], Awaitable[Answer]]
@@ -109,19 +109,3 @@ async def test_an_erased_answer_does_not_come_into_the_history_when_redis_has_lo
         await client.answer("asked", since=since)
         turns = await system.turns(client.session_id, at_least=1)
         assert [(turn.user, turn.status) for turn in turns] == [(QUESTION, "incomplete")]
-
-
-async def test_the_other_gateway_ends_what_it_is_telling(system: System, gateways: list[Service]) -> None:
-    """And has nothing left of it to tell."""
-    here, there = gateways
-    async with in_the_middle(system, here) as client, Client.connect(there.ws, session_id=client.session_id) as other:
-        await erase(other)
-        done = await client.of_type("response.done", since=1 + client.events.index(await client.created("asked")))
-        assert done["response"]["status"] == "cancelled"
-        told = client.count("response.output_text.delta")
-        await eventually(lambda: _idle(here))
-        assert client.count("response.output_text.delta") == told
-
-
-async def _idle(gateway: Service) -> bool:
-    return await gateway.metric("replyline_gateway_inflight") == 0

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.support.standstill import InTime
 from tests.support.system import Service, System, eventually
-from tests.support.wire import MSGPACK, Answer, Client
+from tests.support.wire import Answer, Client
 
 pytestmark = pytest.mark.system(worker__fake_decode_ms_per_step=10, worker__slots=4)
 
@@ -100,39 +100,3 @@ async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_dead
         assert in_time(answer, 1_000)
         assert (await client.ask("Back?", max_output_tokens=3)).outcome[2] == "model"
         assert client.count("response.done") == 2
-
-
-async def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it(
-    gateway: Service, stopped: Service, in_time: InTime
-) -> None:
-    async with Client.connect(gateway.ws) as client:
-        answer = await client.ask(RETURNS, first_token_ms=60_000, deadline_ms=300)
-    assert answer.outcome == ("completed", "stop", "faq")
-    assert in_time(answer, 300)
-
-
-async def test_each_client_has_its_own_deadline(gateway: Service, in_time: InTime) -> None:
-    """Each answer seems to be short enough when it is begun, and none is."""
-    async with Client.connect(gateway.ws) as client:
-        events = {ms: await client.create(RETURNS, deadline_ms=ms, max_output_tokens=100) for ms in (900, 400, 650)}
-        answers = {ms: await client.answer(event_id) for ms, event_id in events.items()}
-    for ms, answer in answers.items():
-        assert answer.outcome == ("incomplete", "deadline", "model")
-        assert answer.took_s >= ms / 1_000 - 0.001
-        assert in_time(answer, ms)
-
-
-async def test_under_overload_every_client_is_answered_in_time(
-    gateway: Service, worker: Service, in_time: InTime
-) -> None:
-    """Thirty at once on four slots that need 0.4 s each: some by the model, the rest by the FAQ, none late."""
-
-    async def ask(number: int) -> Answer:
-        async with Client.connect(gateway.ws, MSGPACK) as client:
-            return await client.ask(RETURNS, first_token_ms=1_000, deadline_ms=1_500, max_output_tokens=40)
-
-    answers = await asyncio.gather(*(ask(number) for number in range(30)))
-    assert {answer.outcome[2] for answer in answers} == {"model", "faq"}
-    for answer in answers:
-        assert in_time(answer, 1_500 if answer.outcome[2] == "model" else 1_000), answer
-    assert len({answer.response["id"] for answer in answers}) == 30

@@ -157,27 +157,6 @@ async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(syste
     assert await published(system) == before + 4
 
 
-async def test_a_worker_that_leaves_is_forgotten_at_once(system: System, gateway: Service) -> None:
-    async with worker_that_says(system, gateway, 1.0, worker_id="w-left"):
-        pass
-    assert gateway.logged("worker_left", worker="w-left")
-
-
-async def test_a_workers_clock_that_is_minutes_off_is_told_and_changes_nothing(
-    system: System, gateway: Service
-) -> None:
-    for skew_ms in (-180_000.0, 180_000.0):
-        name = f"w{skew_ms:.0f}"
-        async with (
-            worker_that_says(system, gateway, 50.0, worker_id=name, skew_ms=skew_ms),
-            Client.connect(gateway.ws) as client,
-        ):
-            created = await client.created(await client.create(RETURNS, first_token_ms=1_000))
-            assert 50 <= created["eta_ms"] < 1_000
-        (line,) = gateway.logged("clocks_differ", worker=name)
-        assert abs(line["behind_ms"] + skew_ms) < 60_000
-
-
 async def test_what_is_no_report_changes_nothing(system: System, gateway: Service) -> None:
     nonsense = [b"", b"\xc1", msgpack.packb({"type": "chat.worker"}), msgpack.packb(report(-1.0)), msgpack.packb(7)]
     nonsense.append(msgpack.packb(report(float("nan"))))

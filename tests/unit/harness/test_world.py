@@ -75,15 +75,3 @@ def test_what_is_left_is_as_plain_as_it_may_be() -> None:
     small = shrink(plan, fails, most_runs=1_000)
     at_s, hard_ms = small.asks[0].at_s, plan.asks[11].hard_ms
     assert small == Plan(plan.seed, asks=(Ask(round(at_s, 1), 0, hard_ms=hard_ms),))
-
-
-def test_shrinking_ends_where_its_runs_do() -> None:
-    tried: list[Plan] = []
-
-    def fails(plan: Plan) -> bool:
-        tried.append(plan)
-        return False
-
-    plan = Plan(1, asks=(Ask(0.0, 1),) * 30, faults=(Fault(0.0, "cut"),))
-    assert shrink(plan, fails, most_runs=5) == plan
-    assert len(tried) == 5

@@ -8,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
-from ops.load.figures.comparison import Compared, Machine, Result
-from ops.load.figures.report import samples, summarise
-from ops.load.pages.comparison import CompareFacts, compare_page
+from ops.load.figures.report import summarise
 from ops.load.pages.knee import knee_page
 from ops.load.pages.load import ENDS, end_of, load_page
-from ops.measure.bootstrap import Ratio
 from ops.measure.plot import Line, Plot
 from ops.measure.report import Part, report
-from tests.support.samples.load_facts import ENVIRONMENT, knee_facts, load_facts, outcomes_of
+from tests.support.samples.load_facts import knee_facts, load_facts, outcomes_of
 from tests.unit.examples import examples
 
 RATES = "Requests offered and answered a second, over time"
@@ -143,35 +140,3 @@ def test_the_knees_report_shows_the_way_of_the_search_and_the_bounds() -> None:
         "end to end p99, ms, against the rate",
         "share in time, against the rate",
     ]
-
-
-def compare_facts(**changed: object) -> CompareFacts:
-    machine = Machine(cpu=ENVIRONMENT.cpu, cores=2, engine=ENVIRONMENT.engine, broker=ENVIRONMENT.broker)
-    results = [Result(samples=samples(outcomes_of(300, seed)), environment=machine) for seed in (1, 2)]
-    facts: dict[str, object] = {
-        "first": "before.json",
-        "second": "after.json",
-        "before": results[0],
-        "after": results[1],
-        "rows": [
-            Compared("TTFT p50 ms", Ratio(100.0, 140.0, 1.4, 1.3, 1.5), "regression"),
-            Compared("TTFT p99 ms", Ratio(500.0, 600.0, 1.2, 0.7, float("inf")), "no difference"),
-            Compared("end to end p50 ms", None, "no difference"),
-            Compared("in time, share", Ratio(0.9, 0.99, 1.1, 1.08, 1.12), "improvement"),
-        ],
-        "verdict": "regression",
-        "unlike": ["cores 2, then 4"],
-        "tolerance": 0.05,
-        "command": "replyline bench compare before.json after.json",
-    }
-    return CompareFacts(**(facts | changed))  # type: ignore[arg-type]
-
-
-def test_the_comparisons_report_gives_each_figure_its_interval_and_verdict() -> None:
-    reader = read(compare_page(compare_facts()))
-    assert reader.said["h1"] == ["Regression: after.json after before.json"]
-    cells = reader.said["td"]
-    assert cells[1:5] == ["140.00", "1.400", "1.300 – 1.500", "regression"]
-    assert "0.700 – inf" in cells
-    assert "–" in cells
-    assert reader.labels == ["Distribution: TTFT", "Distribution: end to end"]

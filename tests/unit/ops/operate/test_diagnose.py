@@ -1,7 +1,7 @@
 """What holds the system up, told from its numbers: each part's fault, its evidence, and which explains which."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from ops.operate.diagnose.addresses import check_process, check_way_in
-from ops.operate.diagnose.commands import _look, looked_at
+from ops.operate.diagnose.commands import looked_at
 from ops.operate.diagnose.knowledge import causes
 from ops.operate.diagnose.look import _socket
 from ops.operate.diagnose.pages import Page, Window, parse_page
 from ops.operate.diagnose.rules import RULES, found_in, worse
 from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
 from shared.errors import SettingsError
-from shared.settings import Settings, describe
+from shared.settings import describe
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -177,34 +177,6 @@ async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed()
     system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
     assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
     assert looked_at(system, "") == "1 of 1 processes answered; the customers' way in: none is known"
-
-
-async def test_processes_that_are_named_are_looked_at_beside_those_that_prometheus_knows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def targets_of(_: str) -> list[tuple[Role, str]]:
-        return [(Role.WORKER, "http://w:1/metrics")]
-
-    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
-        assert (url, seconds) == ("", SECONDS), "where metrics are, customers are not"
-        return System(processes=[Process(role, at, "not asked") for role, at in processes])
-
-    monkeypatch.setattr("ops.operate.diagnose.commands.targets_of", targets_of)
-    monkeypatch.setattr("ops.operate.diagnose.commands.look", look)
-    system, _ = await _look(Settings(), ["g:1"], ["w:1"], "http://prometheus", None, SECONDS)
-    assert [found.url for found in system.processes] == ["http://w:1/metrics", "http://g:1/metrics"]
-
-
-async def test_the_gateway_of_the_settings_is_looked_at_where_its_metrics_are_and_entered_where_customers_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
-        assert (url, seconds) == ("ws://127.0.0.1:8080/ws", SECONDS)
-        return System(processes=[Process(role, at, "not asked") for role, at in processes])
-
-    monkeypatch.setattr("ops.operate.diagnose.commands.look", look)
-    system, _ = await _look(Settings(), None, None, None, None, SECONDS)
-    assert [found.url for found in system.processes] == [f"http://127.0.0.1:{port}/metrics" for port in (8082, 8081)]
 
 
 def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:

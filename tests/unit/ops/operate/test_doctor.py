@@ -2,12 +2,10 @@
 demo` needs, in production by what a gateway and a worker need."""
 
 import dataclasses
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
-from ops.operate.doctor.checks import gather, print_table, purpose_of
+from ops.operate.doctor.checks import gather, purpose_of
 from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
 from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
 from ops.stack.port_use import PortUse
@@ -242,27 +240,6 @@ def test_every_remedy_names_a_setting_that_exists(purpose: Purpose) -> None:
     for variable in named:
         group, name = variable.removeprefix("REPLYLINE_").lower().split("__")
         assert hasattr(getattr(settings, group), name)
-
-
-def test_the_table_shows_every_row_and_brackets_as_they_are() -> None:
-    """`.[onnx]` is part of a command, not a style."""
-    out = StringIO()
-    rows = judge(dataclasses.replace(COMPLETE, missing_modules={"onnx": ("gguf",)}), "production")
-    print_table(rows, Console(file=out, width=200))
-    text = out.getvalue()
-    assert ".venv/bin/pip install -e '.[onnx]'" in text
-    assert all(row.name in text for row in rows)
-
-
-def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
-    """A setting that is half written is shown as it is."""
-    settings = Settings.model_validate(
-        {"kafka": {"bootstrap_servers": "nowhere.invalid"}, "redis": {"url": "redis:///0"}}
-    )
-    facts = gather(settings)
-    assert facts.kafka == {"nowhere.invalid:9092": False}
-    assert list(facts.redis.values()) == [False]
-    assert facts.kv_memory is None
 
 
 THREE = TopicCopies("chat.replies", 3, 3, 3, 2, 900_000)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.client.plan import Planned, most_at_once
+from ops.client.plan import Planned
 from ops.recording.file import BYTES, Asked, Recording
 from ops.recording.replay import planned, text_maker
 from shared.errors import SettingsError
@@ -54,20 +54,6 @@ def test_who_did_not_consent_is_replaced_by_a_text_of_that_length(tokens: int, s
     assert len(text_maker("smollm2")(tokens, seed).split()) == max(1, tokens)
 
 
-def test_without_consent_two_requests_are_asked_in_different_words() -> None:
-    plan = planned(recording(asked(0.0, input_tokens=60), asked(1.0, input_tokens=60)), speed=1.0)
-    assert plan[0].request.input != plan[1].request.input
-
-
 def test_of_an_empty_recording_nothing_can_be_asked() -> None:
     with pytest.raises(SettingsError, match=r"a\.replay: holds no request; record while somebody asks"):
         planned(recording(), speed=1.0)
-
-
-def test_connections_are_counted_at_the_busiest_moment() -> None:
-    """A session is there from a second before its first request to its last one's deadline."""
-    times = [(0.0, "a"), (3.0, "a"), (3.5, "b"), (60.0, "c")]
-    plan = planned(
-        recording(*(asked(at_s * 1_000, session=name, deadline_ms=1_000) for at_s, name in times)), speed=1.0
-    )
-    assert most_at_once(plan) == 2

@@ -18,16 +18,6 @@ def tracker(*offsets: int) -> OffsetTracker:
     return offsets_of
 
 
-def test_only_a_contiguous_run_from_the_first_is_committable() -> None:
-    offsets = tracker(5, 6, 7)
-    offsets.done(P, 7)
-    offsets.done(P, 6)
-    assert offsets.committable() == {}
-    offsets.done(P, 5)
-    assert offsets.committable() == {P: 8}
-    assert offsets.num_open == 0
-
-
 def test_gaps_in_the_log_are_no_gaps() -> None:
     """Transaction markers and compaction leave offsets out."""
     offsets = tracker(5, 9)
@@ -37,33 +27,12 @@ def test_gaps_in_the_log_are_no_gaps() -> None:
     assert offsets.committable() == {P: 10}
 
 
-def test_what_is_committed_is_not_committable_again() -> None:
-    offsets = tracker(0, 1)
-    offsets.done(P, 0)
-    ready = offsets.committable()
-    assert offsets.committable() == ready, "a commit that failed is tried again"
-    offsets.committed(ready)
-    assert offsets.committable() == {}
-    offsets.done(P, 1)
-    assert offsets.committable() == {P: 2}
-
-
 def test_a_commit_that_was_overtaken_leaves_the_rest_committable() -> None:
     offsets = tracker(0, 1)
     offsets.done(P, 0)
     ready = offsets.committable()
     offsets.done(P, 1)
     offsets.committed(ready)
-    assert offsets.committable() == {P: 2}
-
-
-def test_a_record_read_again_keeps_its_place() -> None:
-    offsets = tracker(0, 1)
-    offsets.done(P, 0)
-    offsets.begin(P, 0)
-    offsets.begin(P, 1)
-    assert offsets.num_open == 1
-    offsets.done(P, 1)
     assert offsets.committable() == {P: 2}
 
 
@@ -79,19 +48,6 @@ def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
     assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that somebody is at stays open"
     offsets.done(P, 3)
     assert offsets.committable() == {P: 5}
-
-
-def test_what_is_read_again_is_taken_on_once() -> None:
-    """It may have been dropped before anybody took it on; then it is skipped, too, where it has become too late."""
-    offsets = OffsetTracker()
-    assert all(offsets.begin(P, offset) for offset in range(4))
-    offsets.done(P, 0)
-    offsets.take(P, 1)
-    assert [offsets.begin(P, offset) for offset in range(4)] == [False, False, True, True]
-    offsets.skip(P, 3)
-    offsets.done(P, 1)
-    offsets.done(P, 2)
-    assert offsets.committable() == {P: 4}
 
 
 @pytest.mark.parametrize("first", [0, 5])
