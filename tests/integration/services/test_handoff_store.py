@@ -53,8 +53,8 @@ async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, mon
     await two.store.put(two.first, generation=0, open_s=OPEN_S)
     read = two.store._value
 
-    async def read_shortly_before(tenant: str, session_id: str) -> bytes | None:
-        value = await read(tenant, session_id)
+    async def read_shortly_before(session: SessionKey) -> bytes | None:
+        value = await read(session)
         await two.store.put(two.second, generation=0, open_s=OPEN_S)
         return value
 
