@@ -14,9 +14,10 @@ from typing import Final
 from gateway.kafka.reply_consumer import decode_replies
 from gateway.request.cursor import Place
 from shared.errors import BrokerUnavailable
-from shared.kafka import LogReader, Outage
+from shared.kafka import LogReader
 from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
+from shared.telemetry.availability import Availability
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Reply
@@ -85,7 +86,7 @@ class LogFollower:
         await self._tasks.cancel()
 
     async def _follow(self, partition: int, followed: _Followed) -> None:
-        reader, outage = self.open_reader(partition), Outage("kafka log")
+        reader, outage = self.open_reader(partition), Availability("kafka log")
         round_: list[tuple[int, asyncio.Future[None]]] = []
         try:
             await reader.start()

@@ -9,7 +9,6 @@ from shared.kafka.groups import group_lag
 from shared.kafka.layout import await_layout
 from shared.kafka.producer import Producer
 from shared.kafka.reading.log_reader import LogReader
-from shared.kafka.reading.outage import Outage
 from shared.kafka.reading.readers import GroupReader, PartitionReader
 from shared.kafka.reading.retry import read_on
 from shared.kafka.reading.scan import Kept, read_at, scan, tail
@@ -21,7 +20,6 @@ __all__ = [
     "KafkaWatch",
     "Kept",
     "LogReader",
-    "Outage",
     "Outgoing",
     "PartitionReader",
     "Producer",

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outage, Outgoing, Producer, Record
+from shared.kafka import Outgoing, Producer, Record
 from shared.process.clock import monotonic_s
 from shared.records.deliveries import MOST
 from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
 from shared.wire.topics import DEAD_DETAIL, DEAD_LEFT_OUT, DEAD_ORIGIN, DEAD_REASON, TopicNames
@@ -31,7 +32,7 @@ class DeadLetters:
 
     producer: Producer
     topics: TopicNames
-    _outage: Outage = field(default_factory=lambda: Outage("kafka dead letters"))
+    _outage: Availability = field(default_factory=lambda: Availability("kafka dead letters"))
 
     async def put(self, record: Record, error: ProtocolError) -> None:
         """Write a letter; return when it stands. What keeps it from being written is said once a minute; the tries come

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import GroupReader, Outage, Record
+from shared.kafka import GroupReader, Record
 from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
@@ -19,6 +19,7 @@ from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poiso
 from shared.records.deliveries import MOST, Partition
 from shared.records.offsets import OffsetTracker
 from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.failed_ends import detail_of, failed_end
@@ -79,7 +80,7 @@ class Intake:
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}
 
     async def run(self) -> None:
-        outage = Outage("kafka requests")
+        outage = Availability("kafka requests")
         while True:
             self._begin_what_fits()
             self._rest()

@@ -6,15 +6,15 @@ from typing import Final
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.records import Record
-from shared.kafka.reading.outage import Outage
 from shared.process.clock import monotonic_s
+from shared.telemetry.availability import Availability
 
 _RETRY_S: Final = 0.2
 
 
 async def read_on(what: str, read: Callable[[], Awaitable[list[Record]]], take: Callable[[list[Record]], None]) -> None:
     """Have each batch taken, until cancelled. `what` is read, as an operator is told of it while it cannot be."""
-    outage = Outage(what)
+    outage = Availability(what)
     while True:
         try:
             records = await read()

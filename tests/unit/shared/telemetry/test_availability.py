@@ -37,3 +37,16 @@ def test_one_of_several_that_watch_the_same_tells() -> None:
         quiet.down("refused")
         quiet.up()
     assert lines == []
+
+
+def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
+    replies = Availability("kafka replies")
+    with capture_logs() as lines:
+        for second in range(130):
+            replies.still("no right to read the topic", 1_000.0 + second)
+        replies.still("no broker", 1_130.0)
+        replies.still("no broker", 1_131.0)
+    assert [line["cause"] for line in lines] == ["no right to read the topic"] * 3 + ["no broker"]
+    assert {(line["event"], line["what"], line["action"]) for line in lines} == {
+        ("unavailable", "kafka replies", "retrying")
+    }

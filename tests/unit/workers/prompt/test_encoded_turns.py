@@ -1,7 +1,8 @@
 """What was encoded is remembered by conversation: each forgotten alone, and so many at most."""
 
+from shared.model.chat_template import Ids
 from shared.wire.session_key import SessionKey
-from workers.prompt.encoded_turns import EncodedTurns, Ids
+from workers.prompt.encoded_turns import EncodedTurns
 
 MINE, OTHER = SessionKey("t", "mine"), SessionKey("t", "other")
 
