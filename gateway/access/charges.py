@@ -10,7 +10,7 @@ from shared.wire.messages import HandoffReason
 from shared.wire.session_key import SessionKey
 
 Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
-"""Of the messages that cost."""
+"""The messages that cost."""
 Payer = Literal["subject", "tenant", "address", "session"]
 
 _HANDOFFS_PER_MINUTE: Final = 6  # of one session; what is open is told again

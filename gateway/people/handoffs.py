@@ -41,7 +41,7 @@ class Handoffs:
     source: str
     quotas: Quotas
     _own: OrderedDict[SessionKey, tuple[Handoff, bool]] = field(default_factory=OrderedDict)
-    """What this gateway has opened, and whether Redis has it."""
+    """The hand-offs that this gateway has opened, each with whether Redis has it."""
     _opening: dict[SessionKey, asyncio.Task[Outcome]] = field(default_factory=dict)
 
     async def open(

@@ -22,7 +22,7 @@ from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseD
 from shared.wire.session_key import SessionKey
 
 _DEADLINE_MS: Final = 600_000
-"""What is judged is what is said, not when."""
+"""So long that no answer is late: its words are judged, not its time."""
 
 Ask = Callable[[Question], Awaitable[Given]]
 # Puts a question's history into its conversation before it is asked.

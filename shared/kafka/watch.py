@@ -22,7 +22,7 @@ class KafkaWatch:
         self._kafka = Availability("kafka")
         self._absent = f"no Kafka at {settings.bootstrap_servers}"
         self.why = self._absent
-        """What is wrong while it is away."""
+        """The cause while it is away."""
 
     @property
     def away(self) -> bool:

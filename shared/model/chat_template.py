@@ -31,7 +31,7 @@ class ChatTemplate:
         self.encode = encode
         self._token_bytes = token_bytes
         self.start: Ids = () if prompt_start_id is None else (prompt_start_id,)
-        """What stands before the first message."""
+        """The beginning of a prompt, before its first message."""
         self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
         """The end of every message."""
         self.answer = self.begun("assistant", "")

@@ -31,7 +31,7 @@ class RedisCalls:
         self._redis = Availability("redis", tells)
         self._told_full_s = float("-inf")
         self.seen = False
-        """Whether Redis has ever answered."""
+        """Redis has answered this process at least once."""
 
     @property
     def problem(self) -> str:

@@ -1,4 +1,4 @@
-"""Whether something that a process leans on is there: the log is told once when it goes and once when it is back."""
+"""Tell the log once when something that a process leans on goes, and once when it is back."""
 
 from dataclasses import dataclass
 from typing import Final

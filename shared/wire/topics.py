@@ -29,8 +29,8 @@ DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
-"""Of `chat.erasures` and `chat.workers`, which every process reads: all is written to it and read from it, however many
-the topic has. A reader has the partitions of its start."""
+"""The one partition of `chat.erasures` and `chat.workers`, which every process reads, that is written to and read from,
+however many the topic has. A reader has the partitions of its start."""
 
 KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""

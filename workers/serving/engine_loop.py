@@ -35,7 +35,7 @@ _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 _OUTLOOK_EVERY_MS: Final = 100.0
 _OUTLOOK_CHANGED_MS: Final = 20.0
 _OVERDUE: Final = 0.1
-"""Of the limit: a step that has taken so long says that the outlook before it is wrong."""
+"""A step that has taken this share of its limit says that the outlook before it is wrong."""
 
 # Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
