@@ -65,11 +65,11 @@ class Connection:
         return future
 
     def _expire(self) -> None:
-        """Fail the request whose time is over, and come back for the next."""
+        """Fail the request whose time is over, but for an idle fetch, and come back for the next."""
         self._expiry = None
         for _, future, since_s in self._waiting:
             if not future.done():
-                left_s = since_s + self._timeout_s - self._loop.now
+                left_s = self._timeout_s if self.idle else since_s + self._timeout_s - self._loop.now
                 if left_s > 0:
                     self._expiry = self._loop.after(left_s, self._expire, node=self.node)
                     return
