@@ -81,7 +81,7 @@ class FakeEngine:
         check_decode(self._info, rows)
         _sleep_ms(self._decode_ms_per_step + self._decode_ms_per_row * len(rows))
         for row in rows:
-            self._append(row.slot, row.past, [row.token_id])
+            self._append_one(row.slot, row.past, row.token_id)
         return [self._next_token(row.slot, row.past + 1, row.sampling) for row in rows]
 
     def move(self, *, source: int, target: int, length: int) -> None:
@@ -116,8 +116,14 @@ class FakeEngine:
             mixed[:1] += self._kv[slot, past - 1 : past]
         self._kv[slot, past:stop] = np.cumsum(mixed)
 
+    def _append_one(self, slot: int, past: int, token_id: int) -> None:
+        """Write one token's cell, as `_append` does."""
+        before = int(self._kv[slot, past - 1]) if past else 0
+        odd = int(_ODD)  # by which `split_mix` goes on before it mixes
+        self._kv[slot, past] = np.uint64((before + split_mix((token_id - 1) * odd + past)) % 2**64)
+
     def _next_token(self, slot: int, length: int, sampling: Sampling) -> int:
-        digest = split_mix(int(_mix(self._kv[slot, :length]).sum()))
+        digest = split_mix(int(np.add.reduce(_mix(self._kv[slot, :length]))))
         if self._mean_answer_tokens is not None and split_mix(digest) % self._mean_answer_tokens == 0:
             return self._stop_token_id
         if sampling.temperature > 0:
