@@ -58,7 +58,7 @@ class World:
         topics = names.all(request_partitions=4, reply_partitions=8)
         self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in topics})
         self._redis = Redis(loop)
-        self._rights = Oracle(SYSTEM, others=(JOINED_PROMPT,))
+        self._rights = Oracle(SYSTEM)
         self._oracles = Oracles(self._kafka, self._redis, self._rights)
         self._kafka.groups.committed = self._oracles.committed
         self._kafka.retaining = self._oracles.retaining
@@ -176,7 +176,8 @@ class World:
     # --- what is found
 
     def _judge(self, plan: Plan) -> Outcome:
-        verdict = judge(self._ledger, self._rights)
+        joined = ("worker", WORKERS) in self._processes
+        verdict = judge(self._ledger, Oracle(SYSTEM, others=(JOINED_PROMPT,)) if joined else self._rights)
         if kafka_ails(plan):  # an adopted question that cannot be read in time is told "busy", rightly
             wrong = verdict.broken[Breach.WRONG_TEXT]
             wrong[:] = [found for found in wrong if not found[0].ends or found[0].ends[0][1].source != "busy"]
