@@ -9,6 +9,7 @@ import heapq
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from math import inf
 from typing import Any, Final
 
 from tests.world.network import Network
@@ -83,7 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def lag_s(self) -> float:
         """Return how long a message is under way."""
-        return self.chance.uniform(*_LAG_S)
+        return _LAG_S[0] + self.chance.random() * (_LAG_S[1] - _LAG_S[0])
 
     # --- asyncio's contract
 
@@ -156,6 +157,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         await asyncio.sleep(self.lag_s())
         return self.network.connect(NODE.get(), factory, port or 0)
 
+    get_debug = bool  # it is false, and each future asks
+
     def _process_events(self, event_list: Any) -> None: ...
 
     def _write_to_self(self) -> None: ...
@@ -167,7 +170,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _put(self, handle: Handle) -> None:
         node = handle[2].get(NODE, self.world)
         if node.alive:
-            if not node.ready:
+            if not node.awake:
+                node.awake = True
                 self._awake.append(node)
             node.ready.append(handle)
 
@@ -191,6 +195,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 node = able[int(random() * len(able))]
             self._run_node(node)
             if not node.ready:
+                node.awake = False
                 awake.remove(node)
 
     def _pass_time(self) -> None:
@@ -198,11 +203,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timers = self._timers
         while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
-        moments = [timers[0][0]] if timers else []
-        moments += [node.frozen_until_s for node in self._awake]
-        if not moments:
+        moment = min([node.frozen_until_s for node in self._awake]) if self._awake else inf
+        if timers:
+            moment = min(moment, timers[0][0])
+        if moment == inf:
             raise DeadlockError("nothing will ever happen")
-        self.now = max(self.now, min(moments))
+        self.now = max(self.now, moment)
 
     def _run_node(self, node: Node) -> None:
         """Run what is ready in one process, as one turn of its own loop does."""

@@ -4,6 +4,8 @@ The product reads its clocks and makes its threads through `shared.process`; wha
 read by themselves. Nothing is put back: a world has an interpreter of its own (`tests.world.runs`).
 """
 
+import asyncio
+import inspect
 import logging
 import os
 import random
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiokafka.client
 import structlog
 from aiokafka import AIOKafkaConsumer
+from fakeredis.commands_mixins import scripting_mixin
+from prometheus_client import Counter, Gauge, Histogram
 
 import gateway.__main__ as gateway_main
 import gateway.frontends.websocket
@@ -34,6 +38,7 @@ from shared.kafka import PartitionReader
 from shared.model.tokenizer import Tokenizer
 from shared.settings.gateway import GatewaySettings
 from tests.world.node import NODE
+from tests.world.redis import runtime_of
 from workers.engine.fake import FakeEngine
 from workers.serving.capacity import CapacityPublisher
 
@@ -85,6 +90,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _put(worker_main, settle_heap=lambda: None)
     _put(os, getpid=lambda: 1)
     _poll_seldom()
+    _count_nothing()
     _make_engines_fail()
     _remember_caches()
     _share_what_is_read()
@@ -142,6 +148,18 @@ def _poll_seldom() -> None:
 
 def _by_default(function: Any, **values: Any) -> None:
     function.__kwdefaults__.update(values)
+
+
+def _count_nothing() -> None:
+    """Leave out what costs and tells nobody: metrics, looks through abstract classes and at Lua's globals."""
+
+    def nothing(*_: Any) -> None: ...
+
+    for metric in (Counter, Gauge, Histogram):
+        _put(metric, **{name: nothing for name in ("inc", "dec", "set", "observe") if hasattr(metric, name)})
+    _put(asyncio.coroutines, iscoroutine=inspect.iscoroutine)
+    _put(scripting_mixin, _check_for_lua_globals=nothing)  # the scripts are tried on a real Redis
+    _put(scripting_mixin.ScriptingCommandsMixin, _get_server_runtime=runtime_of)
 
 
 def _make_engines_fail() -> None:

@@ -32,8 +32,9 @@ class Handle(list[Any]):
 
 
 class Node:
-    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run;
-    `refetched_s` is when it last came to want other records of Kafka; `serves` whether it has said that it is ready."""
+    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run, and makes it
+    `awake`; `refetched_s` is when it last came to want other records of Kafka; `serves` whether it has said that it is
+    ready."""
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.loop, self.name, self.alive = loop, name, True
@@ -44,7 +45,7 @@ class Node:
         self.hangs_since_s: float | None = None  # its engine
         self.spoils = 0  # so many imports of KV
         self.kv: KvCache | None = None
-        self.serves = self.timed_out = False
+        self.serves = self.timed_out = self.awake = False
         self.ready: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}

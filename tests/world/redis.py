@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fakeredis
 from fakeredis._helpers import SimpleError
 from fakeredis._socket._base import BaseFakeSocket
+from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -26,6 +27,27 @@ _REFUSALS: Final = {
 }
 _SLOW_S: Final = 0.12
 _THREAD_S: Final = 0.02  # as long as a thread waits for it
+
+
+class _Lua:
+    """A Lua runtime that compiles each script once, and leaves its garbage where it is: a world ends soon."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self._compiled: dict[Any, Any] = {"collectgarbage()": lambda: None}
+        self.table_from, self.globals = runtime.table_from, runtime.globals
+
+    def execute(self, script: Any) -> Any:
+        if script not in self._compiled:
+            self._compiled[script] = self._runtime.compile(script)
+        return self._compiled[script]()
+
+
+def runtime_of(socket: Any, server: Any, make: Any = ScriptingCommandsMixin._get_server_runtime) -> Any:
+    """Return a server's Lua."""
+    if not hasattr(server, "lua"):
+        server.lua = _Lua(make(socket, server))
+    return server.lua
 
 
 class Redis:
