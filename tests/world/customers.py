@@ -2,36 +2,60 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ops.client.dialogue import Dialogue
 from ops.client.protocol import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,
+    Feedback,
     HandoffCreated,
     HandoffRequest,
+    Message,
     ResponseCancel,
+    ResponseCreate,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    Resume,
     ServerMessage,
     SessionDelete,
     SessionDeleted,
+    SessionRefresh,
+    SessionRefreshed,
     SessionStart,
 )
 from tests.chaos.actors.client import Customer
 from tests.chaos.ledger.requests import Ledger, Question
 from tests.world.network import Pipe
-from tests.world.oracles import Oracles, kafka_ails
+from tests.world.oracles import Oracles, kafka_ails, redis_ails
+from tests.world.processes import QUOTA
+from tests.world.tokens import SESSION, STRANGERS, Issuer
 
-_FLOOD: Final = 150  # messages, where 100 a minute are taken
 _HEARD_S: Final = 1.0
+_FLOOD: Final = 150  # messages, where 100 a minute are taken
+_GORGE: Final = 95  # units, where QUOTA are
+_UNITS: Final[dict[Any, int]] = {SessionDelete: 10, HandoffRequest: 20, Feedback: 1}
+_STRANGERS: Final = "what a stranger asks"
+_SHORT_S, _LONG_S, _SHORTLY = (2.0, 6.0), 3_600.0, 0.3
+_CLOSED_S: Final = 2.0  # after its token's end a session is by then
+
+
+class _Stranger(Dialogue):
+    """Asks without waiting to be let in."""
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        super().send(ResponseCreate(event_id="stranger", input=_STRANGERS))
 
 
 class Shopper(Customer):
-    """One customer; the oracles are told of what must not be."""
+    """One customer; the oracles are told of what must not be. `cursor` is somebody's, for whoever steals."""
+
+    cursor: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -40,15 +64,26 @@ class Shopper(Customer):
         door: Callable[[], tuple[str, str]],
         chance: random.Random,
         oracles: Oracles,
+        issuer: Issuer,
     ) -> None:
         super().__init__(session, ledger, door, chance)
-        self._oracles = oracles
+        self._oracles, self._issuer = oracles, issuer
+        self._units = 0  # that it may have been charged
+        self._gorged: Dialogue | None = None
+        self._let_in_until_s = 0.0
+        self._thieves: list[asyncio.Task[None]] = []
         self._asked: list[Question] = []
         self._erasing: list[set[str]] = []  # each the ids of answers, as are the sets
         self._given_up: set[str] = set()
         self._erased: set[str] = set()
         self._anew: set[str] = set()
         self._flooded: Dialogue | None = None
+
+    def _start(self, resume: Resume | None) -> SessionStart:
+        self._units += 1
+        life_s = self._chance.uniform(*_SHORT_S) if self._chance.random() < _SHORTLY else _LONG_S
+        self._let_in_until_s = time.monotonic() + life_s
+        return SessionStart(token=self._issuer.token(self.session, life_s), session_id=SESSION, resume=resume)
 
     def ask(self, question: Question) -> None:
         self._asked.append(question)
@@ -75,10 +110,10 @@ class Shopper(Customer):
                 for question in self._asked[-2:]:
                     if question.event_id in self._told:  # else it may be told of twice, both times rightly
                         self._ask_again(question)
-            case "flood":
-                for _ in range(_FLOOD):
-                    self._say(ResponseCancel(response_id="nobody"))
-                self._flooded = self._dialogue if self.online.is_set() else None
+            case "refresh":
+                self._say(SessionRefresh(token=self._issuer.token(self.session)))
+            case _:
+                self._abuse(what)
 
     def _give_up(self) -> set[str]:
         """Return the ids of the answers that it has heard of; they are about to be erased."""
@@ -98,9 +133,12 @@ class Shopper(Customer):
     async def _erase_elsewhere(self) -> None:
         """Erase from another device; a moment later every gateway has heard of it."""
         told, done = self._give_up(), asyncio.Event()
+        self._units += _UNITS[SessionDelete] + 1
         dialogue = Dialogue(lambda message, _: done.set() if isinstance(message, SessionDeleted) else None, done.set)
         with suppress(ConnectFailed, TimeoutError):
-            await dialogue.open(self._door()[1], SessionStart(session_id=self.session))
+            await dialogue.open(
+                self._door()[1], SessionStart(token=self._issuer.token(self.session), session_id=SESSION)
+            )
             dialogue.send(SessionDelete())
             async with asyncio.timeout(_HEARD_S):
                 await done.wait()
@@ -109,10 +147,49 @@ class Shopper(Customer):
                 self._erased |= told
         dialogue.close()
 
+    def _abuse(self, what: str) -> None:
+        """Do what is to be refused."""
+        match what:
+            case "flood":
+                self._flooded = self._say_often(_FLOOD, ResponseCancel(response_id="nobody"))
+            case "gorge":
+                self._gorged = self._say_often(_GORGE, Feedback(event_id="care", response_id="nobody", rating="up"))
+            case "intrude" | "steal":
+                work = self._intrude() if what == "intrude" else self._steal()
+                self._thieves.append(asyncio.get_running_loop().create_task(work))
+
+    def _say_often(self, times: int, message: Any) -> Dialogue | None:
+        """Return on which way."""
+        for _ in range(times):
+            self._say(message)
+        return self._dialogue if self.online.is_set() else None
+
+    async def _intrude(self) -> None:
+        """Come with a token that does not count, and ask before the answer."""
+        what = self._chance.choice(STRANGERS)
+        start = SessionStart(token=self._issuer.strangers(what, self.session), session_id=SESSION)
+        with suppress(ConnectFailed):
+            await _Stranger(lambda *_: None, lambda: None).open(self._door()[1], start)
+            self._oracles.breach("STRANGER", f"{self.session} with {what}")
+
+    async def _steal(self) -> None:
+        """Come with another customer's cursor."""
+        resume = Resume(cursor=Shopper.cursor) if Shopper.cursor is not None else None
+        start = SessionStart(token=self._issuer.token(self.session), session_id=SESSION, resume=resume)
+        with suppress(ConnectFailed):
+            thief = Dialogue(lambda *_: None, lambda: None)
+            if (await thief.open(self._door()[1], start)).recovered:
+                self._oracles.breach("STRANGER", f"{self.session} with another's cursor")
+            thief.close()
+
     def judge(self) -> None:
         """Tell the oracles what is missing in the end."""
         if self._flooded is not None and not self._flooded.lost:
             self._oracles.breach("RATE", f"{self.session}: {_FLOOD} messages at once, and none refused")
+        if self._gorged is not None and not self._gorged.lost and not redis_ails(self._oracles.plan):
+            self._oracles.breach("QUOTA", f"{self.session}: {self._units} units at once, and none refused")
+        if self._oracles.published(_STRANGERS):
+            self._oracles.breach("STRANGER", "what a stranger asked is published")
         self._oracles.forgotten(self.session, self._erased, self._ledger.pages.values())
 
     def pipe(self) -> Pipe | None:
@@ -125,11 +202,17 @@ class Shopper(Customer):
         """Be out of reach, though the socket stands."""
         self.cannot_be_reached(self._way)
 
+    def _send(self, question: Question) -> None:
+        self._units += 1
+        super()._send(question)
+
     def _say(self, message: Any) -> None:
+        self._units += _UNITS.get(type(message), 0)
         if self._dialogue is not None and self.online.is_set():
             self._dialogue.send(message)
 
     def _hear(self, message: ServerMessage, now_s: float) -> None:
+        self._check_token(message, now_s)
         match message:
             case SessionDeleted() if self._erasing:
                 self._erased |= self._erasing.pop(0)
@@ -139,17 +222,34 @@ class Shopper(Customer):
                 if page is not None and page.response_id in self._given_up:
                     page.response_id = None
                 self._check_erased(message.response_id, "asked anew" if message.event_id in self._anew else "")
+                Shopper.cursor = message.cursor or Shopper.cursor
             case ResponseDelta():
                 self._check_erased(message.response_id, message.delta)
             case ResponseDone():
                 self._check_erased(message.response.id, message.response.output_text)
-            case ErrorEvent() if "messages a minute" in message.error.message:
-                self._flooded = None
-                if message.event_id not in self._ledger.pages:  # a hand-off, which the ledger knows nothing of
+            case ErrorEvent():
+                self._check_refusal(message.error.message)
+                if (message.event_id or "").startswith("care"):  # which the ledger knows nothing of
                     return
             case HandoffCreated():
                 self._oracles.handed(message.handoff_id)
         super()._hear(message, now_s)
+
+    def _check_token(self, message: ServerMessage, now_s: float) -> None:
+        """Nothing is heard after the token's end."""
+        if now_s > self._let_in_until_s + _CLOSED_S + self._oracles.clock_off_ms / 1e3:
+            self._oracles.breach("EXPIRED", f"{self.session}: heard {type(message).__name__} after its token's end")
+        if isinstance(message, SessionRefreshed):
+            self._let_in_until_s = now_s + _LONG_S
+
+    def _check_refusal(self, why: str) -> None:
+        """Whoever is refused has sent as much."""
+        if "messages a minute" in why:
+            self._flooded = self._gorged = None
+        elif f"subject may have a minute ({QUOTA})" in why:
+            self._gorged = None
+            if self._units <= QUOTA:
+                self._oracles.breach("QUOTA", f"{self.session}: refused after {self._units} units of {QUOTA}")
 
     def _check_erased(self, response_id: str, text: str) -> None:
         """Nothing of what was told of before a confirmed erasure is told after it."""

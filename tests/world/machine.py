@@ -21,6 +21,7 @@ from fakeredis.commands_mixins import scripting_mixin
 from prometheus_client import Counter, Gauge, Histogram
 
 import gateway.__main__ as gateway_main
+import gateway.access.jwks
 import gateway.frontends.websocket
 import shared.faq.live
 import shared.kafka.broker.refusals
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
     from tests.world.loop import VirtualLoop
     from tests.world.redis import Redis
+    from tests.world.tokens import Issuer
 
 POISON: Final = "\N{SKULL AND CROSSBONES}"
 _POISON: Final = Tokenizer.byte_level().encode_text(POISON)[0]
@@ -75,7 +77,7 @@ class Entropy:
         _put(secrets, randbits=chance.getrandbits, randbelow=chance.randrange, choice=chance.choice)
 
 
-def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> Entropy:
+def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", issuer: "Issuer", hear: Hear) -> Entropy:
     """Make the machine the world's for good; `hear` is told of each line of a log: its process and what it says."""
     _install_clocks(loop)
     entropy = Entropy()
@@ -84,6 +86,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _put(aiokafka.client, create_conn=kafka.connect)
     _put(shared.kafka.broker.refusals, create_conn=kafka.connect)
     _put(shared.redis.client, async_redis=redis.client)
+    _put(gateway.access.jwks, read_keys=issuer.read)
     _put(workers.kv.nodes, blocking_redis=redis.blocking_client)
     _put(shared.process.vitals, read_machine=lambda: None)
     _put(gateway_main, settle_heap=lambda: None)

@@ -2,16 +2,18 @@
 
 COMMITTED: at each commit every request that is passed has an acknowledged `chat.done`; one that is too late by the
 clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no process ends by a fault of its own. CUT:
-where no worker ends, no answer does by a deadline that is far. DEAD: what is no request is passed only when
-its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
-nor does Redis hold a turn of it, nor Redis or a worker its KV. HANDED: whoever was told that a person comes stands in
-the topic that people read. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two
-conversations' or tenants' KV has one name. POISON: a record ends four processes at most, no other is called poison,
-and where no reader ends no delivery counts.
-RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown
-something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody
-hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:
-nothing late or cancelled is computed on, and what nobody waits for is not opened.
+where no worker ends, no answer does by a deadline that is far. DEAD: what is no request is passed only when its dead
+letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. EXPIRED: nothing is
+told after the end of its customer's token. FORGOTTEN: after its confirmed erasure Redis holds no turn of a
+conversation, nor Redis or a worker its KV. HANDED: whoever was told that a person comes stands in the topic that people
+read. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations' or tenants' KV has
+one name. POISON: a record ends four processes at most, no other is called poison, and where no reader ends no delivery
+counts. QUOTA: who has used up a minute is refused, and nobody else. RATE: a flood is refused. SERVED: each request of a
+service is answered. SOFT: whoever is there is shown something by the soft deadline. SPIN: no process computes without
+end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and nothing that they ask is
+published. UNHANDLED: none has an exception that nobody hears. UNREMEMBERED: where Redis was well and no process ended,
+each whole answer is a turn of its conversation. WASTED: nothing late or cancelled is computed on, and what nobody waits
+for is not opened.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +25,6 @@ from shared.errors import ProtocolError
 from shared.records.deliveries import MOST, Note
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
-from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
 from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.rights import Oracle
@@ -32,6 +33,7 @@ from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
 from tests.world.plan import Plan
 from tests.world.redis import Redis
+from tests.world.tokens import conversation
 
 _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
 _FAR_S: Final = 0.5
@@ -44,7 +46,6 @@ _HEARD_MS: Final = 1_500
 _OPENED_MS: Final = 1_000 + _LATE_MS
 _SPINS: Final = 2
 _WHOLE: Final = ("stop", "max_output_tokens")
-_TENANT: Final = "demo"
 _REQUESTS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
 
 
@@ -125,9 +126,14 @@ class Oracles:
         if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):
             self.breach("POISON", f"{called} are called so, and {num_poisons} are")
 
+    def published(self, text: str) -> bool:
+        """Return whether a question stands in any topic."""
+        records = (record for name in _REQUESTS for log in self._kafka.log(name) for record in log.records(0, log.high))
+        return any(text.encode() in (record.value or b"") for record in records)
+
     def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page]) -> None:
         """Judge what is left of an erased conversation: the answers of these ids were."""
-        for turn in self._redis.values(SessionKey(_TENANT, session).of("turns")):
+        for turn in self._redis.values(conversation(session).of("turns")):
             for name in [name for name in sorted(erased) if name.encode() in turn]:
                 self.breach("FORGOTTEN", f"{name}: a turn of its conversation after the erasure")
         heard = [node.kv for node in self._kafka.loop.nodes if node.alive and node.kv is not None]
@@ -239,7 +245,7 @@ class Oracles:
             return
         erased = {f"s{act.session}" for act in plan.acts if act.what.startswith("erase")}
         for page in [page for page in _whole(ledger) if page.question.session not in erased]:
-            turns = self._redis.values(SessionKey(_TENANT, page.question.session).of("turns"))
+            turns = self._redis.values(conversation(page.question.session).of("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
@@ -261,6 +267,11 @@ def _whole(ledger: Ledger) -> list[Page]:
 def kafka_ails(plan: Plan) -> bool:
     """Return whether anything is to strike the brokers."""
     return _any(plan, _KAFKA_AILS)
+
+
+def redis_ails(plan: Plan) -> bool:
+    """Return whether anything is to strike Redis."""
+    return _any(plan, ("redis-",))
 
 
 def _any(plan: Plan, kinds: tuple[str, ...]) -> bool:

@@ -12,6 +12,7 @@ _WORKERS_WEIGHT: Final = 2  # where answers change hands
 _LONG_TOKENS: Final = 40
 _LONG_MS: Final = 10_000
 _GARBAGE: Final = 0.3
+_ABUSE: Final = 0.2
 _POISON: Final = {"asks": 0.003, "records": 0.1}
 _PATIENT_MS: Final = 60_000
 FAULTS: Final = (0, 1, 2, 3, 3, 4)
@@ -21,7 +22,7 @@ KINDS: Final = (
     *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
     *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
     "redis-garble",
-    *("cut", "half-open", "slow-net", "clock", "forge", "retention"),
+    *("cut", "half-open", "slow-net", "clock", "forge", "retention", "keys-rotate", "keys-away"),
 )
 """The faults: what is done, and to whom."""
 CALLS: Final = {
@@ -29,7 +30,9 @@ CALLS: Final = {
     "gateway": ("Produce", "OffsetCommit", "SyncGroup", "EVALSHA"),
 }
 """The calls that a fault of a process may be aimed at."""
-ACTS: Final = ("erase", "erase-elsewhere", "handoff", "leave", "leave", "again", "flood")
+ACTS: Final = ("erase", "erase-elsewhere", "handoff", "leave", "leave", "again", "flood", "refresh")
+ABUSES: Final = ("gorge", "intrude", "steal")
+"""What nobody does who asks."""
 
 What = Literal["question", "poison", "garbage"]
 
@@ -94,7 +97,7 @@ def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = N
     return Plan(
         seed=seed,
         asks=_in_order(_ask(chance) for _ in range(asks)),
-        acts=_in_order(_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))),
+        acts=_in_order([_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))] + _abuses(chance)),
         faults=_in_order(_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
@@ -102,6 +105,11 @@ def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = N
 
 def _act(chance: random.Random) -> Act:
     return Act(_moment(chance), chance.randrange(SESSIONS), chance.choice(ACTS))
+
+
+def _abuses(chance: random.Random) -> list[Act]:
+    """Those of another customer."""
+    return [Act(_moment(chance), SESSIONS, what) for what in ABUSES if chance.random() < _ABUSE]
 
 
 def _record(chance: random.Random) -> Ask:

@@ -16,6 +16,7 @@ WORKERS: Final = 2
 STEP_LIMIT_S: Final = 2.0
 JOINED_PROMPT: Final = "You answer for the shop Harbor & Vine."
 """Of a worker that joins: what it writes is another text, as while the workers are renewed one by one."""
+QUOTA: Final = 80
 _AGAIN_S: Final = 0.5
 _SPOILED: Final = 3
 _FIRST_PORT: Final = 9_000
@@ -46,7 +47,8 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "metrics_port": 0,
             "max_inflight_per_connection": 32,
         },
-        "auth": {"mode": "anonymous"},
+        "auth": {"jwks": "https://issuer/keys"},
+        "quotas": {"subject_per_minute": QUOTA},
         "handoff": {"enabled": True},
         "admission": {"enabled": False},
         "answers": {"policy": "model", "guard": False},

@@ -1,7 +1,6 @@
 """Other services: they write requests to the inbox, and now and then what is none."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from shared.kafka import Outgoing, Producer
 from shared.wire.codec import msgpack_encode
@@ -12,8 +11,8 @@ from tests.world.loop import VirtualLoop
 from tests.world.machine import POISON
 from tests.world.plan import Ask
 from tests.world.processes import settings_of
+from tests.world.tokens import TENANTS
 
-_TENANTS: Final = ("demo", "garden")
 _TOPICS = TopicNames()
 
 
@@ -39,7 +38,7 @@ class Services:
             self._loop.after(record.at_s, self._produce, request_id, record, node=self._node)
 
     def _produce(self, request_id: str, record: Ask) -> None:
-        now, tenant = int(self._loop.world.wall_s() * 1_000), _TENANTS[record.session % 2]
+        now, tenant = int(self._loop.world.wall_s() * 1_000), TENANTS[record.session % 2]
         request = ChatRequest(
             id=request_id,
             session_id=f"service-{record.session}",

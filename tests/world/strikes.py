@@ -13,6 +13,7 @@ from tests.world.node import Node
 from tests.world.plan import Fault
 from tests.world.processes import Kind, Process
 from tests.world.redis import Redis
+from tests.world.tokens import Issuer
 
 _GROWN: Final = 12
 _SLOW_S: Final = 0.08  # there and back within an answer's grace
@@ -22,9 +23,15 @@ class Strikes:
     """`processes` has the running ones of a kind, `join` another worker."""
 
     def __init__(
-        self, loop: VirtualLoop, kafka: Kafka, redis: Redis, process: Callable[[Kind, int], Process], joined: int
+        self,
+        loop: VirtualLoop,
+        kafka: Kafka,
+        redis: Redis,
+        issuer: Issuer,
+        process: Callable[[Kind, int], Process],
+        joined: int,
     ) -> None:
-        self._loop, self._kafka, self._redis = loop, kafka, redis
+        self._loop, self._kafka, self._redis, self._issuer = loop, kafka, redis, issuer
         self._process, self._joined = process, joined
         self._aimed: list[Fault] = []
         self.shoppers: Sequence[Shopper] = ()
@@ -58,6 +65,10 @@ class Strikes:
             self._strike_process(fault)
         elif fault.kind in ("cut", "half-open", "slow-net"):
             self._strike_network(fault)
+        elif fault.kind == "keys-rotate":
+            self._issuer.rotate()
+        elif fault.kind == "keys-away":
+            self._issuer.away_until_s = self._loop.now + fault.for_s
         elif fault.kind == "forge":
             self._forge()
         elif fault.kind == "clock":

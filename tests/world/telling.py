@@ -35,6 +35,10 @@ ACT_WORDS: Final = {
     "leave": "connects to another gateway",
     "again": "asks the last two questions again",
     "flood": "sends 150 messages at once",
+    "refresh": "shows a newer token",
+    "gorge": "rates an answer 95 times, where 80 units are taken",
+    "intrude": "comes with a token that does not count, and asks",
+    "steal": "comes with another customer's cursor",
 }
 _FAULTS: Final = {
     "kill-gateway": "gateway-{two} is killed; it starts again {s} s later",
@@ -64,6 +68,8 @@ _FAULTS: Final = {
     "half-open": "the connection of s{customer} falls silent; it is cut {s} s later",
     "slow-net": "the connection of s{customer} becomes slow",
     "clock": "the wall clock of {clock} jumps by {s} s",
+    "keys-rotate": "tokens are signed with another key",
+    "keys-away": "the keys of tokens cannot be read for {s} s",
     "forge": "somebody forges an answer to the latest question",
 }
 

@@ -24,6 +24,7 @@ from tests.world.redis import Redis
 from tests.world.services import Services
 from tests.world.strikes import Strikes
 from tests.world.telling import struck, tell
+from tests.world.tokens import Issuer
 from workers.serving.watchdog import LEAVE_S
 
 GATEWAYS: Final = 2
@@ -67,10 +68,11 @@ class World:
         self._start_s = 0.0
         self._plan: Plan | None = None
         self._digest = hashlib.blake2b(digest_size=16)
-        self._entropy = install(loop, self._kafka, self._redis, self._hear)
+        self._issuer = Issuer(loop)
+        self._entropy = install(loop, self._kafka, self._redis, self._issuer, self._hear)
         self._processes: dict[tuple[Kind, int], Process] = {}
         self._ledger = Ledger()
-        self._strikes = Strikes(loop, self._kafka, self._redis, self._process, WORKERS)
+        self._strikes = Strikes(loop, self._kafka, self._redis, self._issuer, self._process, WORKERS)
         self._customers = loop.node("customers")
         self._services = Services(loop)
 
@@ -127,9 +129,8 @@ class World:
             number = chance.randrange(GATEWAYS)
             return f"gateway-{number}", f"ws://127.0.0.1:{port_of(number)}/ws"
 
-        shoppers = {
-            number: Shopper(f"s{number}", self._ledger, door, chance, self._oracles) for number in plan.sessions
-        }
+        shared = (self._ledger, door, chance, self._oracles, self._issuer)
+        shoppers = {number: Shopper(f"s{number}", *shared) for number in plan.sessions}
         self._strikes.shoppers = list(shoppers.values())
         await self.loop.start(self._customers, self._shop(plan, shoppers))
         self._start_s = self.loop.now

@@ -107,9 +107,8 @@ class Customer:
         self._dialogue = dialogue = Dialogue(self._hear, self._lose)
         cursor, age_ms = self._cursor, int((time.monotonic() - self._cursor_s) * 1_000)
         resume = Resume(cursor=cursor, age_ms=age_ms) if cursor is not None else None
-        start = SessionStart(session_id=self.session, resume=resume)
         try:
-            created = await dialogue.open(url, start)
+            created = await dialogue.open(url, self._start(resume))
         except ConnectFailed as error:
             dialogue.close()
             self._ledger.lost(self.session, time.monotonic(), str(error))
@@ -131,6 +130,9 @@ class Customer:
             if not (created.recovered and question.event_id in self._told):
                 self._ask_again(question)
         return True
+
+    def _start(self, resume: Resume | None) -> SessionStart:
+        return SessionStart(session_id=self.session, resume=resume)
 
     def _ask_again(self, question: Question) -> None:
         if question.event_id in self._open and self.online.is_set():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world.plan import ACTS, KINDS, Ask, Fault, Plan, plan_of
+from tests.world.plan import ABUSES, ACTS, KINDS, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
 from tests.world.telling import ACT_WORDS, struck
 
@@ -52,7 +52,7 @@ def test_every_decision_has_its_words() -> None:
     for kind in KINDS:
         assert "{" not in struck(Fault(0.0, kind), Plan(1))
         assert not struck(Fault(0.0, kind), Plan(1)).startswith(f"FAULT: {kind} 0")
-    assert set(ACTS) == set(ACT_WORDS)
+    assert {*ACTS, *ABUSES} == set(ACT_WORDS)
 
 
 def test_what_fails_shrinks_to_what_it_takes() -> None:
