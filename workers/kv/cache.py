@@ -329,13 +329,16 @@ class KvCache:
         with self._lock:
             now = now_unix_ms()
             kept = {block: encoded.get(block.name) or self._host.get(block.name, now) for block in missing}
-        self._saving.save(
+        saved = self._saving.save(
             session,
             {block.name: value for block, value in kept.items() if value is not None and not block.shared},
             drop=chain.stale(held.session_names),
             shared={block.name: value for block, value in kept.items() if value is not None and block.shared},
             generation=tokens.generation,
         )
+        if saved is None:  # erased before this process could hear of it
+            with self._lock:
+                self._host.erase(_owner(session))
 
     def _come(self, session: SessionKey, coming: "Future[None]") -> None:
         """Note that what was to be kept is in host memory, or will not be."""

@@ -167,10 +167,10 @@ class KvStore:
         drop: Collection[bytes] = (),
         shared: Mapping[bytes, bytes] | None = None,
         generation: int,
-    ) -> int:
+    ) -> int | None:
         """Write the session's new blocks, drop others of it, write the shared ones that are not there: one round trip.
 
-        The bytes of values that Redis has taken: none of the session's where its turn's generation was erased.
+        The bytes of values that Redis has taken; None where the turn's generation was erased, and nothing of it stays.
         While Redis takes no writes this raises without asking it.
         """
         batch = self._batch()
@@ -190,7 +190,7 @@ class KvStore:
                 self._count_dropped("wrong_type")
         taken = replies[len(replies) - len(shared or ()) :]
         written = sum(len(value) for value, ok in zip((shared or {}).values(), taken, strict=True) if ok)
-        return written + (_size(blocks) if self._stays(session, blocks, generation) else 0)
+        return written + _size(blocks) if self._stays(session, blocks, generation) else None
 
     def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
         """Delete blocks that turned out to be something else."""

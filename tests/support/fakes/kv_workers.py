@@ -101,20 +101,21 @@ class Store:
         drop: Collection[bytes] = (),
         shared: Mapping[bytes, bytes] | None = None,
         generation: int,
-    ) -> int:
+    ) -> int | None:
         self._call("save")
         own = self.redis.sessions.setdefault(session, {})
         for name in drop:
             own.pop(name, None)
+        stays = not blocks or self.redis.erased.get(session, 0) <= generation
         written = 0
-        if self.redis.erased.get(session, 0) <= generation:
+        if stays:
             own.update(blocks)
             written = sum(map(len, blocks.values()))
         for name, value in (shared or {}).items():
             if self.redis.shared.setdefault((session.tenant, name), value) is value:
                 written += len(value)
         self.redis.written += written
-        return written
+        return written if stays else None
 
     def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
         self._call("drop")

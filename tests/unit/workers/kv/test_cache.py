@@ -251,6 +251,14 @@ async def test_an_erased_conversation_is_forgotten_at_once_and_the_shops_words_a
     assert (await worker.restored([*TALK, 30], session="b")).computed == 18
 
 
+async def test_a_worker_that_starts_after_an_erasure_holds_nothing_of_what_it_computes_late(workers: Workers) -> None:
+    early = await workers.start().restored(TALK)
+    workers.redis.erase(A)
+    worker = workers.start()
+    worker.keep(early)
+    assert (await worker.restored([*TALK, 30])).computed == 8
+
+
 async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
     """Asked before it was erased, ended after; what is asked after it is kept, and the late one takes nothing of it."""
     worker, other = workers.start(), workers.start()
