@@ -58,6 +58,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
             "slots": 4,
+            "instance_id": "static" if kind == "worker" and number == 0 else "",
             "step_limit_s": STEP_LIMIT_S,
             **_PROMPT,
             "system_prompt": JOINED_PROMPT if number == WORKERS else SYSTEM,
