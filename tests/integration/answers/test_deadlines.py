@@ -83,20 +83,3 @@ async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Se
 
     await eventually(is_counted)
     assert await worker.metric("infer_total", status="completed") == 0
-
-
-async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_deadline(
-    gateway: Service, worker: Service, in_time: InTime
-) -> None:
-    async with Client.connect(gateway.ws) as client:
-        event_id = await client.create(RETURNS, deadline_ms=1_000, max_output_tokens=500)
-        await client.text_of(event_id, chars=10)
-        worker.pause()
-        try:
-            answer = await client.answer(event_id)
-        finally:
-            worker.resume()
-        assert answer.outcome == ("incomplete", "deadline", "model")
-        assert in_time(answer, 1_000)
-        assert (await client.ask("Back?", max_output_tokens=3)).outcome[2] == "model"
-        assert client.count("response.done") == 2

@@ -31,12 +31,6 @@ def test_onnx_runtimes_trace_has_every_call(tmp_path: Path, tiny_source: Path) -
     assert names["layers.0.mlp.down_proj.out_kernel_time"] == 5 + 6
 
 
-def test_a_graph_for_tensorrt_is_refused(tmp_path: Path, tiny_source: Path) -> None:
-    folder = prepare_model(tmp_path / "models", "fp16", source=tiny_source, max_length=64)
-    with pytest.raises(SettingsError, match="its graph is for TensorRT"):
-        profile(settings_of(folder.path), options(tmp_path / "trace.json"))
-
-
 @pytest.mark.parametrize(
     ("engine", "trace", "error", "said"),
     [

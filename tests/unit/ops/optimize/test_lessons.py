@@ -52,8 +52,3 @@ def test_a_file_holds_questions_answers_entries_and_turns(tmp_path: Path) -> Non
 def test_a_bad_line_is_named(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         read_examples(file(tmp_path, *lines), answered=True)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"gone\.jsonl: No such file"):
-        read_examples(tmp_path / "gone.jsonl", answered=False)

@@ -125,15 +125,6 @@ def test_500_texts_are_shown_and_the_mlp_alone_is_asked_for(options: QuantizeOpt
     ]
 
 
-def test_the_mlp_may_be_of_floating_point_and_the_graph_for_older_versions(
-    options: QuantizeOptions, modelopt: Modelopt
-) -> None:
-    assert quantize(msgspec.structs.replace(options, mlp="fp8", primitive=True), Console(file=StringIO())) == 0
-    folder = ModelFolder.open(options.out, verify=True)
-    assert (folder.manifest.precision, folder.manifest.dialect) == ("fp8-mlp", "tensorrt-primitive")
-    assert modelopt.asked["quantize_mode"] == "fp8"
-
-
 def test_below_the_bound_nothing_is_written(
     options: QuantizeOptions, modelopt: Modelopt, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

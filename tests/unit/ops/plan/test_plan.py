@@ -1,7 +1,5 @@
 """How many of everything a forecast needs: the formulas against known cases, the sizes against their limits."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,13 +39,6 @@ def planned(per_s: float = 100.0, chats: int = 4_000, kept: float = 1_000.0, **c
 def test_erlang_c_as_it_stands_in_the_tables() -> None:
     assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
     assert erlang_c(10, 8.0) == pytest.approx(0.4092, abs=1e-4)
-
-
-@given(rates, st.floats(0.05, 5), st.integers(1, 60))
-def test_more_servers_never_wait_longer(per_s: float, service_s: float, servers: int) -> None:
-    few, more = (wait_s(count, per_s, service_s, 1.0, 0.95) for count in (servers, servers + 1))
-    assert more <= few
-    assert math.isinf(few) == (per_s * service_s >= servers)
 
 
 @given(st.floats(0.01, 100), st.floats(0.05, 3), st.floats(0, 2), st.floats(0, 5))

@@ -1,6 +1,5 @@
 """Virtual time: the same scheduler, each request ended once, and a seed replayed to the last number."""
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -122,11 +121,3 @@ def test_admission_answers_what_the_worker_could_not_at_once() -> None:
     run = simulator(trace, "goodput", gate=Gate.of(Settings())).run()
     waited = [ending.released_ms - ending.request.arrival_ms for ending in run.endings if ending.num_rows == 0]
     assert sum(ms == 0 for ms in waited) > len(waited) / 2
-
-
-def test_too_many_unanswered_at_once_are_refused() -> None:
-    """What the gateway's own limit does not take is a refusal, not a fallback."""
-    gate = Gate.of(Settings())
-    gate.limits = replace(gate.limits, max_inflight=2)
-    endings = simulator(trace_of(*(request(0.0) for _ in range(5))), "fcfs-continuous", gate=gate).run().endings
-    assert [ending.outcome for ending in endings].count(Outcome.REFUSED) == 3

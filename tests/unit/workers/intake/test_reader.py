@@ -38,6 +38,7 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer_and_
     owed = [record(at, replies=crm, **late) for at in (3, 4)]
     bench.intake._sort([record(0, **late), record(1), record(2, **late), *owed])
     assert bench.offsets.committable() == {TOPIC: 1}
+    bench.intake._sort(owed)  # read again
     [(target, done, origin)] = bench.answered
     assert (target, done.request_id, origin) == ((crm, None), "r3", (TOPIC, 3))
     assert counted("replyline_worker_outcomes_total", outcome="missed") == before + 1, "the last has its own answer"
@@ -45,6 +46,13 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer_and_
     assert bench.offsets.committable() == {TOPIC: 3}
     bench.offsets.done(*origin)
     assert bench.offsets.committable() == {TOPIC: 4}
+
+
+def test_only_the_flooded_topic_rests() -> None:
+    bench = IntakeBench()
+    bench.intake._sort([*(record(offset) for offset in range(8)), record(0, topic=LONG)])
+    bench.intake._rest()
+    assert bench.at_rest == {SHORT}
 
 
 async def test_after_a_rebalance_what_is_done_or_served_is_let_alone_and_the_rest_is_read_again() -> None:

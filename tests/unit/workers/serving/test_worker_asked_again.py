@@ -66,6 +66,8 @@ def test_what_was_answered_is_told_again_uncomputed_and_holds_up_no_commit(*, de
     assert bench.ends() == [end]
     assert repeat(bench)
     assert bench.publisher.by_target[THERE][-1] == end
+    bench.acknowledge(target=HOME)
+    assert bench.offsets.committable() == {}, "it is owed there, too"
     bench.acknowledge()
     assert bench.offsets.committable() == {TOPIC: 101}
     assert bench.worker.idle
