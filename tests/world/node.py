@@ -11,6 +11,8 @@ from shared.process.threads import MACHINERY, Machinery
 from tests.world.threads import Threads
 
 if TYPE_CHECKING:
+    from gateway.admission.control import Admission
+    from gateway.request.entry import Entry
     from tests.world.loop import VirtualLoop
     from tests.world.network import Pipe
     from workers.kv.cache import KvCache
@@ -45,6 +47,8 @@ class Node:
         self.hangs_since_s: float | None = None  # its engine
         self.spoils = 0  # so many imports of KV
         self.kv: KvCache | None = None
+        self.admission: Admission | None = None
+        self.sent: dict[str, Entry] = {}  # the last of each conversation
         self.serves = self.timed_out = self.awake = False
         self.ready: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []

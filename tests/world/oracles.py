@@ -1,16 +1,19 @@
 """Invariants that no client can see, judged at the brokers, the stores and the schedule. By name:
 
-COMMITTED: at each commit every request that is passed has an acknowledged `chat.done`; one that is too late by the
-clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no process ends by a fault of its own. CUT:
-where no worker ends, no answer does by a deadline that is far. DEAD: what is no request is passed only when its dead
-letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. EXPIRED: nothing is
-told after the end of its customer's token. FORGOTTEN: after its confirmed erasure Redis holds no turn of a
-conversation, nor Redis or a worker its KV. HANDED: whoever was told that a person comes stands in the topic that people
-read. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations' or tenants' KV has
-one name. POISON: a record ends four processes at most, no other is called poison, and where no reader ends no delivery
-counts. QUOTA: who has used up a minute is refused, and nobody else. RATE: a flood is refused. SERVED: each request of a
-service is answered. SOFT: whoever is there is shown something by the soft deadline. SPIN: no process computes without
-end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and nothing that they ask is
+BREAKER: a breaker is shut where enough is late. COMMITTED: at each commit every request that is passed has an
+acknowledged `chat.done`; one that is too late by the clock of whoever reads it needs none, for its gateway has cut it.
+CRASHED: no process ends by a fault of its own. CUT: where no worker ends, no answer does by a deadline that is far.
+DEAD: what is no request is passed only when its dead letter is acknowledged. ERASED: nothing is told after the
+confirmed erasure of its conversation. EXPIRED: nothing is told after the end of its customer's token. FORGOTTEN: after
+its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. HANDED: whoever was told that
+a person comes stands in the topic that people read. HUNG: a worker whose engine hangs while it serves ends by itself.
+NAMED: no two conversations' or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its
+partition. OVERTAKEN: a conversation's questions are sent in their order. POISON: a record ends four processes at most,
+no other is called poison, and where no reader ends no delivery counts. QUOTA: who has used up a minute is refused, and
+nobody else. RATE: a flood is refused. SERVED: each request of a service is answered. SHARES: who has all the slots gets
+no more where another tenant asks. SHED: where nothing is wrong and half of the slots are free every question goes to
+the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no process computes without end.
+STRANGER: nobody is let in without a token that counts, nor to another's conversation, and nothing that they ask is
 published. UNHANDLED: none has an exception that nobody hears. UNREMEMBERED: where Redis was well and no process ended,
 each whole answer is a turn of its conversation. WASTED: nothing late or cancelled is computed on, and what nobody waits
 for is not opened.

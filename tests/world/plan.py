@@ -13,6 +13,7 @@ _LONG_TOKENS: Final = 40
 _LONG_MS: Final = 10_000
 _GARBAGE: Final = 0.3
 _ABUSE: Final = 0.2
+_PRESS: Final = 0.07
 _POISON: Final = {"asks": 0.003, "records": 0.1}
 _PATIENT_MS: Final = 60_000
 FAULTS: Final = (0, 1, 2, 3, 3, 4)
@@ -87,6 +88,10 @@ class Plan:
         return len(self.asks) + len(self.acts) + len(self.faults) + len(self.records)
 
     @property
+    def presses(self) -> bool:
+        return any(ask.session > SESSIONS for ask in self.asks)
+
+    @property
     def sessions(self) -> list[int]:
         return sorted({ask.session for ask in self.asks} | {act.session for act in self.acts} | {0})
 
@@ -94,13 +99,23 @@ class Plan:
 def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = None, asks: int = _ASKS) -> Plan:
     """Draw a plan."""
     chance = random.Random(f"{seed}/plan")
-    return Plan(
+    plan = Plan(
         seed=seed,
         asks=_in_order(_ask(chance) for _ in range(asks)),
         acts=_in_order([_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))] + _abuses(chance)),
         faults=_in_order(_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
+    return _pressed(chance, plan) if chance.random() < _PRESS and asks == _ASKS and faults is None else plan
+
+
+def _pressed(chance: random.Random, plan: Plan) -> Plan:
+    """Have one customer ask and ask, and a worker stand still meanwhile."""
+    start_s, worker = chance.uniform(1, 4), chance.randrange(12)
+    moments = [start_s + max(0, number - 11) * 0.1 for number in range(48)]  # twelve at once, then ten a second
+    asks = [Ask(round(at_s, 3), SESSIONS + 1, tokens=3, soft_ms=600, hard_ms=2_000) for at_s in moments]
+    stands = Fault(round(start_s, 3), "freeze-worker", worker, 8.0)
+    return replace(plan, asks=_in_order([*plan.asks, *asks]), faults=_in_order([*plan.faults, stands]))
 
 
 def _act(chance: random.Random) -> Act:

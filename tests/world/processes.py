@@ -50,7 +50,6 @@ def settings_of(kind: Kind, number: int) -> Settings:
         "auth": {"jwks": "https://issuer/keys"},
         "quotas": {"subject_per_minute": QUOTA},
         "handoff": {"enabled": True},
-        "admission": {"enabled": False},
         "answers": {"policy": "model", "guard": False},
         "worker": {
             "engine": "fake",

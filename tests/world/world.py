@@ -12,6 +12,7 @@ from shared.wire.topics import TopicNames
 from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import Verdict, judge
+from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
 from tests.world.loop import DeadlockError, VirtualLoop
@@ -70,6 +71,7 @@ class World:
         self._digest = hashlib.blake2b(digest_size=16)
         self._issuer = Issuer(loop)
         self._entropy = install(loop, self._kafka, self._redis, self._issuer, self._hear)
+        watch(self._oracles)
         self._processes: dict[tuple[Kind, int], Process] = {}
         self._ledger = Ledger()
         self._strikes = Strikes(loop, self._kafka, self._redis, self._issuer, self._process, WORKERS)
@@ -140,6 +142,9 @@ class World:
         await self._until_settled(plan)
         for shopper in shoppers.values():
             shopper.judge()
+        for node in self.loop.nodes:
+            if node.alive and node.admission is not None:
+                judge_breakers(node.admission, self._oracles)
         self._oracles.judge(plan, self._ledger, self._services.request_ids)
 
     async def _shop(self, plan: Plan, shoppers: dict[int, Shopper]) -> None:

@@ -1,0 +1,61 @@
+"""What gateways decide of their questions, judged as they do."""
+
+from typing import Any
+
+from gateway.admission.breaker import BreakerState
+from gateway.admission.control import Admission
+from gateway.kafka.request_publisher import RequestPublisher
+from tests.world.node import NODE
+from tests.world.oracles import Oracles, kafka_ails
+from tests.world.tokens import TENANTS
+
+_FEWEST_LATE = 5
+
+
+def watch(oracles: Oracles) -> None:
+    """Judge each decision, and the order in which a conversation's questions are sent."""
+    decide, enqueue = Admission.decide, RequestPublisher.enqueue
+
+    def decided(self: Any, request_id: str, tenant: str, bucket: Any, deadline: Any, **given: Any) -> Any:
+        NODE.get().admission = self
+        now, reader = given["now_unix_ms"], self.fleet._readers.get((bucket, given["partition"]))
+        wait_ms = reader.eta_ms(bucket, now) if reader is not None and self.fleet._fresh(reader, now) else None
+        floods = _floods(self, tenant)
+        decision = decide(self, request_id, tenant, bucket, deadline, **given)
+        if wait_ms is not None and decision.eta_ms != now - given["received_unix_ms"] + wait_ms:
+            oracles.breach("OUTLOOK", f"{request_id}: {decision.eta_ms} ms, where its worker says {wait_ms} ms")
+        if floods and decision.light is None:
+            oracles.breach("SHARES", f"{request_id} of {tenant}, which has all the slots")
+        idle = len(self._shares) * 2 < self.fleet.slots and not oracles.plan.presses
+        if decision.light is not None and idle and not oracles.plan.faults:
+            oracles.breach("SHED", f"{request_id}: {decision.light}, and nothing is wrong")
+        return decision
+
+    def enqueued(self: Any, entry: Any, asked: Any) -> Any:
+        sent = NODE.get().sent
+        before = sent.get(entry.session_id, entry)
+        if before.received_unix_ms > entry.received_unix_ms and not kafka_ails(oracles.plan):
+            oracles.breach("OVERTAKEN", f"{entry.event_id} by {before.event_id}")
+        sent[entry.session_id] = entry
+        return enqueue(self, entry, asked)
+
+    for owner, name, method in ((Admission, "decide", decided), (RequestPublisher, "enqueue", enqueued)):
+        setattr(owner, name, method)
+
+
+def _floods(admission: Any, tenant: str) -> bool:
+    """Return whether a tenant has all that the workers compute, and it is enough to fill them."""
+    shares, slots = admission._shares, admission.fleet.slots
+    alone = len({*shares._asked_unix_ms, tenant}) < len(TENANTS)
+    return bool(slots and not alone and len(shares) >= slots and shares._held[tenant] == len(shares))
+
+
+def judge_breakers(admission: Any, oracles: Oracles) -> None:
+    """A breaker is shut while enough is late."""
+    owners = (*admission.fleet._owners.values(), *admission.fleet._known.values())
+    for breaker in (admission.breaker, *(owner.breaker for owner in owners)):
+        policy = breaker._policy
+        enough = breaker.words >= policy.fewest_words and breaker.late >= _FEWEST_LATE
+        too_late = enough and breaker.late * 100 > breaker.words * policy.late_per_hundred
+        if too_late and breaker.state is BreakerState.CLOSED:
+            oracles.breach("BREAKER", f"{breaker.late} of {breaker.words} words are late, and all is let through")
