@@ -197,11 +197,12 @@ def main() -> None:
     from tests.world.loop import VirtualLoop
     from tests.world.machine import install
     from tests.world.redis import Redis
+    from tests.world.tokens import Issuer
 
     seeds = [int(each) for each in sys.argv[1:]]
     loop = VirtualLoop(random.Random(0))
     kafka = Kafka(loop, {topic_of(seed): PARTITIONS for seed in seeds}, {})
-    install(loop, kafka, Redis(loop), lambda *_: None)
+    install(loop, kafka, Redis(loop), Issuer(loop), lambda *_: None)
     for seed in seeds:
         node = loop.node(f"program-{seed}")
         seen = loop.run_until_complete(loop.start(node, Program(seed, "kafka:9092").run()))
