@@ -231,6 +231,8 @@ class Shopper(Customer):
                 self._check_refusal(message.error.message)
                 if (message.event_id or "").startswith("care"):  # which the ledger knows nothing of
                     return
+            case ErrorEvent() if message.error.code == "handoff_failed":
+                return
             case HandoffCreated():
                 self._oracles.handed(message.handoff_id)
         super()._hear(message, now_s)

@@ -6,17 +6,18 @@ CRASHED: no process ends by a fault of its own. CUT: where no worker ends, no an
 DEAD: what is no request is passed only when its dead letter is acknowledged. ERASED: nothing is told after the
 confirmed erasure of its conversation. EXPIRED: nothing is told after the end of its customer's token. FORGOTTEN: after
 its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. HANDED: whoever was told that
-a person comes stands in the topic that people read. HUNG: a worker whose engine hangs while it serves ends by itself.
-NAMED: no two conversations' or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its
-partition. OVERTAKEN: a conversation's questions are sent in their order. POISON: a record ends four processes at most,
-no other is called poison, and where no reader ends no delivery counts. QUOTA: who has used up a minute is refused, and
-nobody else. RATE: a flood is refused. SERVED: each request of a service is answered. SHARES: who has all the slots gets
-no more where another tenant asks. SHED: where nothing is wrong and half of the slots are free every question goes to
-the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no process computes without end.
-STRANGER: nobody is let in without a token that counts, nor to another's conversation, and nothing that they ask is
-published. UNHANDLED: none has an exception that nobody hears. UNREMEMBERED: where Redis was well and no process ended,
-each whole answer is a turn of its conversation. WASTED: nothing late or cancelled is computed on, and what nobody waits
-for is not opened.
+a person comes stands in the topic that people read. HARMED: an exception of our own harms one who asked, in an engine's
+step those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations'
+or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
+conversation's questions are sent in their order. POISON: a record ends four processes at most, no other is called
+poison, and where no reader ends no delivery counts. QUOTED: no line of a log has a customer's words. QUOTA: who has
+used up a minute is refused, and nobody else. RATE: a flood is refused. SERVED: each request of a service is answered.
+SHARES: who has all the slots gets no more where another tenant asks. SHED: where nothing is wrong and half of the slots
+are free every question goes to the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no
+process computes without end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and
+nothing that they ask is published. UNHANDLED: none has an exception that nobody hears. UNREMEMBERED: where Redis was
+well and no process ended, each whole answer is a turn of its conversation. UNSEEN: of each such exception there is a
+line. WASTED: nothing late or cancelled is computed on, and what nobody waits for is not opened.
 """
 
 from collections import Counter, defaultdict
@@ -26,6 +27,7 @@ from typing import Any, Final
 
 from shared.errors import ProtocolError
 from shared.records.deliveries import MOST, Note
+from shared.telemetry.logs import render_exception
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
@@ -34,13 +36,23 @@ from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
-from tests.world.plan import Plan
+from tests.world.node import Node
+from tests.world.plan import Fault, Plan
+from tests.world.processes import SLOTS
 from tests.world.redis import Redis
+from tests.world.throws import SECRET
 from tests.world.tokens import conversation
 
-_DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
+_DEADLY: Final = ("kill-", "stop-", "hang-", "redis-", "throw-")
+_EVERYBODYS: Final = (
+    "FakeEngine",
+    "Scheduler",
+    "CostModel",
+    "run_step",
+)  # whose fault it was in a step nobody can tell
+_TWO_TEXTS: Final = ("join-worker",)  # of one answer: it fails
 _FAR_S: Final = 0.5
-_HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
+_HOLDS_UP: Final = ("freeze-worker", "hang-", "throw-", "clock")
 _KAFKA_AILS: Final = ("slow-", "broker-", "move-", "stale-")
 _ENDS_WORKERS: Final = ("kill-worker", "hang-worker", "freeze-worker")
 _ENDS_READERS: Final = (*_ENDS_WORKERS, "kill-gateway", "freeze-gateway")
@@ -61,6 +73,8 @@ class Oracles:
         self._ended: set[str] = set()
         self._deaths = 0
         self._answers: list[tuple[float, dict[str, Any]]] = []
+        self.thrown: list[Fault] = []
+        self._unseen: dict[str, str] = {}
         self.plan = Plan(0)
         self.clock_off_ms = 0.0
         self.found: dict[str, list[str]] = defaultdict(list)
@@ -74,12 +88,36 @@ class Oracles:
         self._names()
         self._soft(ledger)
         self._cuts(plan, ledger)
-        for request_id in self.unserved(request_ids):
+        self._harm(ledger)
+        unserved = self.unserved(request_ids)
+        for request_id in unserved[len(self.thrown) :]:  # an exception may leave a dead letter instead
             self.breach("SERVED", f"{request_id}: no answer")
 
     def died(self) -> None:
         """Note that poison has ended a process."""
         self._deaths += 1
+
+    def threw(self, node: Node, fault: Fault) -> None:
+        """Note that a process has an exception that nobody foresaw."""
+        self.thrown.append(fault)
+        self._unseen[node.name] = fault.call
+
+    def faulted(self, process: str, said: dict[str, Any]) -> None:
+        """Judge an error's line."""
+        self._unseen.pop(process, None)
+        if SECRET in str(render_exception(None, "", {**said})):
+            self.breach("QUOTED", f"{process}: a customer's words are logged")
+
+    def _harm(self, ledger: Ledger) -> None:
+        """Judge whom the exceptions harmed, and who heard of them."""
+        pages = ledger.pages.values()
+        refused = [page.question.event_id for page in pages if page.refused == "internal"]
+        failed = [page.question.event_id for page in pages if page.ends and page.ends[0][1].reason == "internal"]
+        most = sum(SLOTS if any(each in fault.call for each in _EVERYBODYS) else 1 for fault in self.thrown)
+        if len(refused + failed) > most and not _any(self.plan, _TWO_TEXTS):
+            self.breach("HARMED", f"{refused} are refused and {failed} fail, by {len(self.thrown)} exceptions")
+        for name, call in self._unseen.items():
+            self.breach("UNSEEN", f"{name}: no error tells that {call} threw")
 
     def breach(self, name: str, what: str) -> None:
         """Note what must not be."""
@@ -97,13 +135,15 @@ class Oracles:
         log = self._kafka.logs[topic, number]
         now_ms = self._kafka.loop.world.wall_s() * 1_000 + self.clock_off_ms
         wanted = set[str]()
+        dead = self._letters() if self.thrown else {}  # an exception leaves one, whoever is told
         for record in log.records(before, offset):
+            origin = f"{topic}/{number}/{record.offset}"
             try:
                 request = decode_request(record.value)
             except ProtocolError:
-                self._dead(f"{topic}/{number}/{record.offset}")
+                self._dead(origin)
             else:
-                if (request.deadline_unix_ms or 0) > now_ms:
+                if (request.deadline_unix_ms or 0) > now_ms and origin not in dead:
                     wanted.add(request.id)
         if wanted - self._ended:
             self._read_ends()

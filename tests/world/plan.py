@@ -31,6 +31,43 @@ CALLS: Final = {
     "gateway": ("Produce", "OffsetCommit", "SyncGroup", "EVALSHA"),
 }
 """The calls that a fault of a process may be aimed at."""
+_BOTH: Final = (
+    *("shared.faq.answer_policy:AnswerPolicy", "shared.records.commits:Commits", "shared.faq.index:FaqIndex"),
+    *("shared.records.dead_letters:DeadLetters", "shared.records.dead_letters:letter_of"),
+)
+SEAMS: Final = {
+    "gateway": (
+        *(f"gateway.kafka.{each}" for each in ("question_reader:QuestionReader", "request_publisher:RequestPublisher")),
+        *(f"gateway.kafka.{each}" for each in ("log_follower:LogFollower", "reply_consumer:decode_reply")),
+        *(
+            f"gateway.people.{each}"
+            for each in ("people:People", "handoffs:Handoffs", "session_answers:SessionAnswers")
+        ),
+        *(f"gateway.request.{each}" for each in ("inflight:InflightTable", "cursor:CursorKey", "cursor:Seal")),
+        *(
+            f"gateway.serving.{each}"
+            for each in ("deadline_timer:DeadlineTimer", "answering:Answering", "admission_gate:AdmissionGate")
+        ),
+        *(f"gateway.serving.gateway:{each}" for each in ("Gateway", "check_length", "choose_fallback", "promise")),
+        *(f"gateway.session.{each}" for each in ("connections:Connections", "resumption:Resumption")),
+        *("gateway.session.protocol:Session", "gateway.request.outbox:Outbox", "gateway.telemetry.tracer:Tracer"),
+        *("gateway.admission.control:Admission", "gateway.frontends.websocket:WebSocketConnection"),
+        *(f"gateway.router:{each}" for each in ("asker_of", "failed_end", "open_request", "settle")),
+        *_BOTH,
+    ),
+    "worker": (
+        *(f"workers.answer.{each}" for each in ("stream:Answer", "detokenizer:Detokenizer")),
+        *("workers.engine.fake:FakeEngine", "workers.intake.prepare:Preparer", "workers.intake.triage:Triage"),
+        *(f"workers.intake.reader:{each}" for each in ("asker_of", "failed_end", "open_request", "settle")),
+        *("workers.intake.lookahead:Lookahead", "workers.intake.cancels:decode_notice"),
+        *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_cancels:RecentCancels")),
+        *("workers.request.reply_publisher:ReplyPublisher", "workers.prompt.conversation:PromptBuilder"),
+        *(f"workers.schedule.{each}" for each in ("costs:CostModel", "scheduler:Scheduler")),
+        *(f"workers.serving.{each}" for each in ("engine_loop:EngineLoop", "engine_loop:run_step", "worker:Worker")),
+        *("workers.serving.worker:count_end", "workers.telemetry.tracer:Tracer", *_BOTH),
+    ),
+}
+"""Whose calls may throw: classes and functions."""
 ACTS: Final = ("erase", "erase-elsewhere", "handoff", "leave", "leave", "again", "flood", "refresh")
 ABUSES: Final = ("gorge", "intrude", "steal")
 """What nobody does who asks."""
@@ -70,6 +107,7 @@ class Fault:
     target: int = 0
     for_s: float = 1.0
     call: str = ""
+    nth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +141,10 @@ def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = N
         seed=seed,
         asks=_in_order(_ask(chance) for _ in range(asks)),
         acts=_in_order([_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))] + _abuses(chance)),
-        faults=_in_order(_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)),
+        faults=_in_order(
+            [_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)]
+            + _throws(random.Random(f"{seed}/throws"))
+        ),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
     return _pressed(chance, plan) if chance.random() < _PRESS and asks == _ASKS and faults is None else plan
@@ -167,6 +208,20 @@ def _fault(chance: random.Random, kinds: tuple[str, ...]) -> Fault:
         for_s=chance.choice(_seconds(kind)),
         call=chance.choice(calls) if calls and chance.random() < 0.4 else "",
     )
+
+
+def _throws(chance: random.Random) -> list[Fault]:
+    """In one world of three, at the first call of a part's so manyth method that is called then."""
+    return [
+        Fault(
+            at_s=_moment(chance),
+            kind=f"throw-{where}",
+            target=chance.randrange(12),
+            call=chance.choice(SEAMS[where]) + chance.choice(("", " done")),
+            nth=chance.choice((1, 1, 2, 3)),
+        )
+        for where in chance.choice(((), (), ("gateway", "gateway", "worker", "worker")))
+    ]
 
 
 def _seconds(kind: str) -> tuple[float, ...]:

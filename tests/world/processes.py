@@ -14,6 +14,7 @@ from tests.world.node import Node
 Kind = Literal["gateway", "worker"]
 WORKERS: Final = 2
 STEP_LIMIT_S: Final = 2.0
+SLOTS: Final = 4
 JOINED_PROMPT: Final = "You answer for the shop Harbor & Vine."
 """Of a worker that joins: what it writes is another text, as while the workers are renewed one by one."""
 QUOTA: Final = 80
@@ -56,7 +57,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "metrics_port": 0,
             "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
-            "slots": 4,
+            "slots": SLOTS,
             "instance_id": "static" if kind == "worker" and number == 0 else "",
             "step_limit_s": STEP_LIMIT_S,
             **_PROMPT,

@@ -1,6 +1,7 @@
 """The faults, done: at their time, or at the next call of a process that they are aimed at."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from shared.errors import ProtocolError
@@ -13,6 +14,7 @@ from tests.world.node import Node
 from tests.world.plan import Fault
 from tests.world.processes import Kind, Process
 from tests.world.redis import Redis
+from tests.world.throws import ThrownError
 from tests.world.tokens import Issuer
 
 _GROWN: Final = 12
@@ -34,13 +36,18 @@ class Strikes:
         self._loop, self._kafka, self._redis, self._issuer = loop, kafka, redis, issuer
         self._process, self._joined = process, joined
         self._aimed: list[Fault] = []
+        self._throws: dict[Fault, set[str]] = {}
+        self.threw: Callable[[Node, Fault], None] = lambda *_: None
         self.shoppers: Sequence[Shopper] = ()
         self.done: list[tuple[float, Fault]] = []
 
     def plan(self, faults: Sequence[Fault]) -> None:
         """Have each happen at its time from now."""
         for fault in faults:
-            self._loop.after(fault.at_s, self._aimed.append if fault.call else self.strike, fault)
+            if fault.nth:
+                self._loop.after(fault.at_s, self._throws.setdefault, fault, set())
+            else:
+                self._loop.after(fault.at_s, self._aimed.append if fault.call else self.strike, fault)
 
     def calls(self, node: Node, call: str) -> None:
         """Strike where a fault is aimed at this call."""
@@ -49,6 +56,17 @@ class Strikes:
                 self._aimed.remove(fault)
                 self.strike(fault)
                 return
+
+    def entered(self, node: Node, call: str, method: str) -> None:
+        """Throw where a fault is aimed at a part that is called; a process that starts is none of it."""
+        for fault, methods in self._throws.items() if node.serves else ():
+            if fault.call == call and self._victim(fault).node is node:
+                methods.add(method)
+                if len(methods) >= fault.nth or ":" + method in call:
+                    del self._throws[fault]
+                    self.strike(replace(fault, call=f"{call}.{method}"))
+                    self.threw(node, fault)
+                    raise ThrownError
 
     def _victim(self, fault: Fault) -> Process:
         kind: Kind = "gateway" if fault.kind.endswith("gateway") else "worker"

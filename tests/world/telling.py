@@ -50,6 +50,8 @@ _FAULTS: Final = {
     "hang-worker": "the engine of worker-{two} hangs",
     "join-worker": "a third worker joins",
     "spoil-worker": "the engine of worker-{two} refuses KV",
+    "throw-gateway": "an exception is thrown in gateway-{two}",
+    "throw-worker": "an exception is thrown in worker-{two}",
     "broker-down": "broker {three} of Kafka is down for {s} s",
     "move-leaders": "Kafka's partitions get other leaders",
     "slow-broker": "broker {three} of Kafka is slow for {s} s",

@@ -12,6 +12,7 @@ from shared.wire.topics import TopicNames
 from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import Verdict, judge
+from tests.world import throws
 from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
@@ -19,7 +20,7 @@ from tests.world.loop import DeadlockError, VirtualLoop
 from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
-from tests.world.plan import Act, Ask, Fault, Plan
+from tests.world.plan import SEAMS, Act, Ask, Fault, Plan
 from tests.world.processes import JOINED_PROMPT, STEP_LIMIT_S, SYSTEM, WORKERS, Kind, Process, port_of
 from tests.world.redis import Redis
 from tests.world.services import Services
@@ -75,6 +76,8 @@ class World:
         self._processes: dict[tuple[Kind, int], Process] = {}
         self._ledger = Ledger()
         self._strikes = Strikes(loop, self._kafka, self._redis, self._issuer, self._process, WORKERS)
+        self._strikes.threw = self._oracles.threw
+        throws.install(sorted({*SEAMS["gateway"], *SEAMS["worker"]}), self._strikes.entered)
         self._customers = loop.node("customers")
         self._services = Services(loop)
 
@@ -184,7 +187,10 @@ class World:
     def _judge(self, plan: Plan) -> Outcome:
         joined = ("worker", WORKERS) in self._processes
         verdict = judge(self._ledger, Oracle(SYSTEM, others=(JOINED_PROMPT,)) if joined else self._rights)
-        if kafka_ails(plan):  # an adopted question that cannot be read in time is told "busy", rightly
+        thrown = bool(self._oracles.thrown)
+        if thrown:  # who is harmed by one may be refused so (HARMED)
+            verdict.broken[Breach.FAULT].clear()
+        if thrown or kafka_ails(plan):  # an adopted question that cannot be read in time is told "busy", rightly
             wrong = verdict.broken[Breach.WRONG_TEXT]
             wrong[:] = [found for found in wrong if not found[0].ends or found[0].ends[0][1].source != "busy"]
         broken = Counter({name: len(found) for name, found in self._oracles.found.items()})
@@ -218,6 +224,8 @@ class World:
             NODE.get(self.loop.world).serves = True
         if self._plan is not None and process.startswith("worker"):
             self._oracles.answered(said)
+        if said["level"] == "error":
+            self._oracles.faulted(process, said)
         words = [f"{key}={value}" for key, value in said.items() if key not in _LEFT_OUT and value not in (None, False)]
         self._logs.append(Line(self.loop.now, f"{process}: {said.get('event')} {' '.join(words)}"))
 

@@ -1,0 +1,68 @@
+"""Faults of our own: an exception that nobody foresees, at a call that one part of the product makes of another."""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Final
+
+from tests.world.node import NODE, Node
+
+SECRET: Final = "my card is 4111"
+_ROOT: Final = Path(__file__).parents[2]
+_OURS: Final = tuple(f"{_ROOT / name}/" for name in ("gateway", "shared", "workers"))
+# Handlers themselves, and what raises nothing by its contract: what they call is thrown at. And what a process does for
+# no single item, without which it ends.
+_LEFT_OUT: Final = (
+    *("Answering.end", "Answering.show", "Answering.beginning", "Answering.for_one", "Gateway.replied"),
+    *("DeadLetters.put", "Worker.hear", "Worker.settled", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),
+    *("EngineLoop.stuck", "Commits.commit", "Commits.part", "Commits.run"),
+)
+
+
+class ThrownError(Exception):
+    """Quotes what a customer wrote, as many an exception does."""
+
+    def __init__(self) -> None:
+        super().__init__(f"could not convert '{SECRET}'")
+
+
+def install(seams: Sequence[str], entered: Callable[[Node, str, str], None]) -> None:
+    """Have `entered` told of each call of these classes' public methods and functions, before it and after."""
+    for seam in seams:
+        thing, (module, _, own) = resolve_name(seam), seam.partition(":")
+        if not inspect.isclass(thing):
+            setattr(resolve_name(module), own, _watched(thing, own, seam, entered))
+            continue
+        for name, method in list(vars(thing).items()):
+            if inspect.isfunction(method) and name[0] != "_" and f"{own}.{name}" not in _LEFT_OUT:
+                setattr(thing, name, _watched(method, f"{own}.", seam, entered))
+
+
+def _watched(
+    call: Callable[..., Any], own: str, seam: str, entered: Callable[[Node, str, str], None]
+) -> Callable[..., Any]:
+    """Return the same; a class's calls of itself, and those of libraries, are none of a handler's."""
+    waits = inspect.iscoroutinefunction(call)
+
+    async def work(node: Node, args: Any, named: Any) -> Any:
+        entered(node, seam, call.__name__)
+        value = await call(*args, **named)
+        entered(node, f"{seam} done", call.__name__)
+        return value
+
+    @wraps(call)
+    def called(*args: Any, **named: Any) -> Any:
+        by, node = sys._getframe(1).f_code, NODE.get(None)
+        if node is None or not by.co_filename.startswith(_OURS) or by.co_qualname.startswith(own):
+            return call(*args, **named)
+        if waits:
+            return work(node, args, named)
+        entered(node, seam, call.__name__)
+        value = call(*args, **named)
+        entered(node, f"{seam} done", call.__name__)
+        return value
+
+    return called
