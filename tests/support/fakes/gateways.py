@@ -54,7 +54,6 @@ from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire
 from tests.support.fakes.sessions import new
-from tests.support.hostile.saboteur import Saboteur
 
 TOPICS = TopicNames()
 MINUTE_MS = 60_000
@@ -220,8 +219,6 @@ class FakeConnection:
     num_inflight: int = 0
     heard: list[ServerMessage] = field(default_factory=list)
     closed_with: int | None = None
-    seen_as: Any = None
-    """What the gateway has of it, where that is not itself."""
     _outbox: Outbox = field(default_factory=Outbox)
 
     def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
@@ -244,11 +241,11 @@ class FakeConnection:
     async def say(self, *messages: ClientMessage) -> Self:
         """One after the other, in one breath."""
         for message in messages:
-            await self.gateway.received(self.seen_as or self, message)
+            await self.gateway.received(self, message)
         return self
 
     def lose(self) -> None:
-        self.gateway.closed(self.seen_as or self)
+        self.gateway.closed(self)
 
     @property
     def cursor(self) -> str:
@@ -275,7 +272,6 @@ class Edge:
     questions: FakeQuestions = field(default_factory=FakeQuestions)
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
-    saboteur: Saboteur = field(default_factory=Saboteur)
     quotas: FakeQuotas = field(default_factory=FakeQuotas)
     kafka_is_away: bool = False
     people: bool = False
@@ -286,21 +282,18 @@ class Edge:
 
     def __post_init__(self) -> None:
         settings = Settings()
-        before = self.saboteur.before
-        quotas: Any = before(self.quotas)
-        fakes: dict[str, Any] = {"history": before(self.history), "rate_limits": RateLimits(quotas=quotas)}
+        quotas: Any = self.quotas
+        fakes: dict[str, Any] = {"history": self.history, "rate_limits": RateLimits(quotas=quotas)}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
-        publisher = before(
-            RequestPublisher(
-                producer=producer,
-                topics=TOPICS,
-                defaults=settings.request_defaults,
-                reply_partition=self.partition,
-                source=f"gateway-{self.partition}",
-                away=lambda: self.kafka_is_away,
-            )
+        publisher = RequestPublisher(
+            producer=producer,
+            topics=TOPICS,
+            defaults=settings.request_defaults,
+            reply_partition=self.partition,
+            source=f"gateway-{self.partition}",
+            away=lambda: self.kafka_is_away,
         )
         self.gateway = Gateway(
             limits=AdmissionLimits(
@@ -312,28 +305,24 @@ class Edge:
                 max_deadline_ms=2 * MINUTE_MS,
             ),
             tokenizer=Tokenizer.byte_level(),
-            faq=before(shipped_faq(), within=("index",)),
+            faq=shipped_faq(),
             min_score=DEFAULT_MIN_SCORE,
             publisher=publisher,
-            admission_gate=before(
-                AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))), within=("admission",)
+            admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))),
+            resumption=Resumption(
+                key=CursorKey(b"secret"),
+                adopt=publisher.adopt,
+                word_s=self.word_s,
+                follower=self.follower,
+                question_reader=questions,
+                partition=self.partition,
+                next_offset=self.next_offset,
+                max_inflight=100,
             ),
-            resumption=before(
-                Resumption(
-                    key=CursorKey(b"secret"),
-                    adopt=publisher.adopt,
-                    word_s=self.word_s,
-                    follower=self.follower,
-                    question_reader=questions,
-                    partition=self.partition,
-                    next_offset=self.next_offset,
-                    max_inflight=100,
-                )
-            ),
-            people=before(People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas)),
-            tracer=before(Tracer()),
-            inflight=before(InflightTable()),
-            connections=before(Connections()),
+            people=People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas),
+            tracer=Tracer(),
+            inflight=InflightTable(),
+            connections=Connections(),
             **fakes,
         )
         self.follower.replied = self.gateway.replied
@@ -343,8 +332,7 @@ class Edge:
         self._numbers += 1
         session.connection_id = f"conn_{self.partition}_{self._numbers}"
         connection = FakeConnection(self.gateway, session)
-        connection.seen_as = self.saboteur.before(connection)
-        self.gateway.opened(connection.seen_as)
+        self.gateway.opened(connection)
         return connection
 
     @property

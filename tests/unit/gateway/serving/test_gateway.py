@@ -61,6 +61,20 @@ def name_of(event_id: str) -> str:
     return response_id(SessionKey("demo", "s"), event_id, QUESTION)
 
 
+async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await edge.connect().say(START, asks("first"))
+    await quiet()
+    with monkeypatch.context() as patch:
+        patch.setattr(edge.producer, "enqueue", lambda _: 1 / 0)
+        await client.say(asks("second"))
+        await quiet()
+    assert [(end.status, end.reason) for end in client.ends] == [("failed", "internal")]
+    edge.gateway.replied([done(name_of("first"), "Within 30 days.")])
+    assert (client.ends[-1].status, client.num_inflight, len(edge.gateway.inflight)) == ("completed", 0, 0)
+
+
 # --- which worker gets it
 
 
