@@ -1,19 +1,18 @@
-"""An end of a gateway's own stands in the log, for the gateway that its client comes back to."""
+"""What a gateway writes to Kafka: requests by the wall clock, and ends of its own for whoever answers next."""
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.cursor import Place
 from shared.settings import Settings
-from shared.wire.codec import decode_reply
+from shared.wire.codec import decode_reply, decode_request
 from shared.wire.failed_ends import OWN_FAULT
-from shared.wire.messages import ReplyDone
+from shared.wire.messages import ReplyDone, ResponseCreate
 from shared.wire.topics import TopicNames
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateways import FakeProducer
 
 
-async def test_an_end_is_logged_with_its_model_and_error() -> None:
-    producer = FakeProducer()
-    publisher = RequestPublisher(
+def publisher_to(producer: FakeProducer) -> RequestPublisher:
+    return RequestPublisher(
         producer=producer,  # type: ignore[arg-type]
         topics=TopicNames(),
         defaults=Settings().request_defaults,
@@ -21,8 +20,20 @@ async def test_an_end_is_logged_with_its_model_and_error() -> None:
         source="g",
         away=lambda: False,
     )
+
+
+async def test_a_request_bears_its_deadline_by_the_clock_that_was_set() -> None:
+    producer, entry = FakeProducer(), make_entry(received=10_000.0, soft=10_200, hard=11_000, clock_ms=5_000)
+    entry.bucket = "short"
+    await publisher_to(producer).enqueue(entry, ResponseCreate(event_id="e", input="hi"))
+    asked = decode_request(producer.published[0].value)
+    assert (asked.created_unix_ms, asked.first_token_unix_ms, asked.deadline_unix_ms) == (15_000, 15_200, 16_000)
+
+
+async def test_an_end_is_logged_with_its_model_and_error() -> None:
+    producer = FakeProducer()
     told = answer(text="so far", status="failed", reason="internal", model="m", error=OWN_FAULT)
-    await publisher.ended(make_entry(log=Place(3, 0), response=told))
+    await publisher_to(producer).ended(make_entry(log=Place(3, 0), response=told))
     logged = decode_reply(producer.of("chat.replies")[0].value)
     assert isinstance(logged, ReplyDone)
     assert (logged.error, logged.model, logged.output_text, logged.origin) == (OWN_FAULT, "m", "so far", "gateway")

@@ -86,6 +86,13 @@ def test_the_deadlines_that_a_request_gets(
     assert order.deadline.expired(NOW, started=True) == (deadline <= NOW)
 
 
+def test_a_process_whose_clock_was_set_goes_by_its_own_time() -> None:
+    """It is five minutes behind the wire's: the deadline comes when it was promised."""
+    asked = request(created_unix_ms=1_000_000, first_token_unix_ms=1_000_500, deadline_unix_ms=1_002_000)
+    deadline = settle(asked, DEFAULTS, NOW).by_a_clock_behind(AHEAD).deadline
+    assert (deadline.first_token_unix_ms, deadline.deadline_unix_ms) == (1_000_500 - AHEAD, 1_002_000 - AHEAD)
+
+
 @given(any_of(ChatRequest))
 def test_every_request_is_settled_or_its_reply_topic_is_refused(asked: ChatRequest) -> None:
     try:
