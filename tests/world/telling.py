@@ -65,6 +65,7 @@ _FAULTS: Final = {
     "redis-full": "Redis is full for {s} s",
     "redis-unheard": "Redis does what it is asked, but its answers are lost, for {s} s",
     "redis-evict": "Redis evicts what it may",
+    "retention": "Kafka deletes what is old",
     "redis-garble": "Redis garbles KV",
     "cut": "the connection of s{customer} is cut",
     "half-open": "the connection of s{customer} falls silent; it is cut {s} s later",
