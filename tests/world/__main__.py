@@ -1,7 +1,8 @@
-"""`make world SEEDS=60 SEED=1`, or `python -m tests.world 60 --seed 1`: have so many seeds happen.
+"""Run the whole system in virtual time, once for each seed: `make world SEEDS=60 SEED=1`.
 
-The last line has seeds a second of CPU, and a hash of all that happened. A seed that fails shrinks to the fewest
-decisions that fail so, and tells its story. Status 1: one failed.
+The first failure shrinks to the fewest decisions that still break the promise. They are written to world.json, and a
+page tells what happened. The last line has the seeds, how many failed, the seeds a second of CPU, and a hash of all
+events: the same code gives the same hash. Status 0: every promise was kept; 1: one was broken; 2: a wrong argument.
 """
 
 import argparse
@@ -31,13 +32,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("seeds", type=int, nargs="?", default=60, help="how many seeds to run (60)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml whose name has this part")
-    parser.add_argument("--plan", type=Path, help="run this plan instead, which an earlier failure has written")
+    parser.add_argument("--plan", type=Path, help="run this file instead, which an earlier failure has written")
     parser.add_argument("--kinds", default=",".join(KINDS), help="draw faults of these kinds only, comma-separated")
     parser.add_argument("--faults", type=int, help="draw so many faults in each world")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
-    parser.add_argument("--no-shrinking", action="store_true", help="tell the failure as its seed draws it")
+    parser.add_argument("--keep-going", action="store_true", help="run the other seeds too after one has failed")
+    parser.add_argument("--no-shrinking", action="store_true", help="tell of the failing seed as it was drawn")
     parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if unknown := sorted(set(given.kinds.split(",")) - set(KINDS)):
+        parser.error(f"no such kinds of faults: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    return given
 
 
 def main() -> int:
@@ -51,7 +55,7 @@ def main() -> int:
             bug.plant_here()
             print(f"planted: {bug.name}", flush=True)
         plans = [msgspec.json.decode(given.plan.read_bytes(), type=Plan)] if given.plan else _drawn(given)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, msgspec.MsgspecError) as error:
         print(error, file=sys.stderr)
         return 2
     from tests.world.runs import Runs  # imports the product, the bug with it
