@@ -30,14 +30,9 @@ COSTS_UNITS: Final[Mapping[Kind, int]] = {
 class Caller:
     """The sender of a message. `subject` is empty where no tokens are checked, `address` where there is none."""
 
-    tenant: str
-    session_id: str
+    session: SessionKey
     subject: str = ""
     address: str = ""
-
-    @property
-    def session(self) -> SessionKey:
-        return SessionKey(self.tenant, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Tariff:
         for that."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
-            name = f"{caller.tenant}/{caller.session_id}"
+            name = f"{caller.session.tenant}/{caller.session.session_id}"
             charges.append(Charge("session", name, 1, _HANDOFFS_PER_MINUTE))
         return _due(charges)
 

@@ -52,7 +52,7 @@ class Quotas:
 
     async def take_shared(self, kind: Kind, caller: Caller) -> None:
         """Take the charges that all gateways count together."""
-        _check(await self._take_shared(caller.tenant, self._tariff.shared(kind, caller)))
+        _check(await self._take_shared(caller.session.tenant, self._tariff.shared(kind, caller)))
 
     async def take(self, kind: Kind, caller: Caller) -> None:
         self.take_here(kind, caller)
@@ -60,7 +60,7 @@ class Quotas:
 
     async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
         """Charge a hand-off that is about to be made."""
-        _check(await self._take_shared(caller.tenant, self._tariff.opened(reason, caller)))
+        _check(await self._take_shared(caller.session.tenant, self._tariff.opened(reason, caller)))
 
     async def close(self) -> None:
         await self._redis.close()

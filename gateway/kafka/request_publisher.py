@@ -43,9 +43,9 @@ class RequestPublisher:
         deadline = entry.deadline.later(entry.clock_ms)
         request = ChatRequest(
             id=entry.response_id,
-            session_id=entry.session_id,
+            session_id=entry.session.session_id,
             input=entry.input,
-            tenant=entry.tenant,
+            tenant=entry.session.tenant,
             max_output_tokens=asked.max_output_tokens,
             temperature=asked.temperature,
             top_p=asked.top_p,
@@ -118,12 +118,12 @@ class RequestPublisher:
         done = response.within(
             ReplyDone,
             request_id=response.id,
-            session_id=entry.session_id,
+            session_id=entry.session.session_id,
             attempt=max(entry.attempt, 0),
             output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
             origin="gateway",
         )
-        key = entry.session_id.encode()
+        key = entry.session.session_id.encode()
         record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.log.partition)
         try:
             await self.producer.enqueue(record)

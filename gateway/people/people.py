@@ -135,7 +135,7 @@ class People:
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
         """Hand over after fallbacks. Nobody has asked for it: where it does not come about, nothing is said of it."""
-        caller = Caller(entry.tenant, entry.session_id) if connection is None else connection.session.caller
+        caller = Caller(entry.session) if connection is None else connection.session.caller
         with suppress(ProtocolError):
             outcome = await self._open(caller, "fallbacks", detect_language(entry.input))
             if outcome.handoff is not None and not outcome.was_open and connection is not None:

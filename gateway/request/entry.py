@@ -49,8 +49,7 @@ class Entry:
 
     response_id: str
     event_id: str
-    tenant: str
-    session_id: str
+    session: SessionKey
     connection_id: str | None
     input: str
     received_unix_ms: float
@@ -89,10 +88,6 @@ class Entry:
     def asked_unix_ms(self) -> int:
         """When it was received, on the wire: in its record, its cursor and its cancel the same."""
         return int(self.received_unix_ms + self.clock_ms)
-
-    @property
-    def session(self) -> SessionKey:
-        return SessionKey(self.tenant, self.session_id)
 
     @property
     def text(self) -> str:
@@ -169,8 +164,7 @@ def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: in
     return Entry(
         response_id=told.response_id,
         event_id=told.event_id,
-        tenant=session.tenant,
-        session_id=session.session_id,
+        session=session,
         connection_id=connection_id,
         input="",
         received_unix_ms=start,

@@ -42,7 +42,7 @@ class AdmissionGate:
             return "memory"
         decision = self.admission.decide(
             entry.response_id,
-            entry.tenant,
+            entry.session.tenant,
             entry.bucket,
             entry.deadline,
             partition=entry.partition,

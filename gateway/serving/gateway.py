@@ -214,8 +214,7 @@ class Gateway:
         entry = Entry(
             response_id=response_id(session.key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
-            tenant=session.tenant,
-            session_id=session.conversation_id,
+            session=session.key,
             connection_id=session.connection_id,
             input=asked.input,
             received_unix_ms=now,
@@ -310,7 +309,7 @@ class Gateway:
         if isinstance(reply, ReplyDone):
             with contained("answer", request_id=reply.request_id):
                 self.tracer.heard(entry, reply, now)
-        if entry is None or reply.session_id != entry.session_id:
+        if entry is None or reply.session_id != entry.session.session_id:
             if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                 metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
             return

@@ -244,7 +244,7 @@ class Session:
     def caller(self) -> Caller:
         """Return who is charged for what is done in the session."""
         subject = "" if self.identity is None else self.identity.subject
-        return Caller(self.tenant, self.conversation_id, subject, self._address)
+        return Caller(self.key, subject, self._address)
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
         """Return the first message of an open session to its client."""

@@ -61,7 +61,7 @@ class RateLimits:
         kind, caller = _kind_of(effect), connection.session.caller
         try:
             if isinstance(effect, Begin):
-                self.sockets.begin(connection.session.connection_id, caller.tenant, caller.subject)
+                self.sockets.begin(connection.session.connection_id, caller.session.tenant, caller.subject)
             if kind is None:
                 return True
             self.quotas.take_here(kind, caller)

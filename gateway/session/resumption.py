@@ -65,7 +65,7 @@ class Resumption:
         if not entry.seen:
             self._look_ahead(entry)
         if not (entry.done or entry.heard) and entry.log is not None:
-            await self.follower.join(entry.log, entry.session_id, entry.response_id)
+            await self.follower.join(entry.log, entry.session.session_id, entry.response_id)
         if entry.seen:
             self._look_ahead(entry)
 

@@ -33,10 +33,10 @@ def watch(oracles: Oracles) -> None:
 
     def enqueued(self: Any, entry: Any, asked: Any) -> Any:
         sent = NODE.get().sent
-        before = sent.get(entry.session_id, entry)
+        before = sent.get(entry.session, entry)
         if before.received_unix_ms > entry.received_unix_ms and not kafka_ails(oracles.plan):
             oracles.breach("OVERTAKEN", f"{entry.event_id} by {before.event_id}")
-        sent[entry.session_id] = entry
+        sent[entry.session] = entry
         return enqueue(self, entry, asked)
 
     for owner, name, method in ((Admission, "decide", decided), (RequestPublisher, "enqueue", enqueued)):

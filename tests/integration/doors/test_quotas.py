@@ -14,6 +14,7 @@ from shared.errors import ProtocolError, StoreUnavailable
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
 
 MakeQuotas = Callable[..., Quotas]
 
@@ -35,7 +36,7 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
 
 async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
     """So many of the tries passed; the others were told when to come again."""
-    caller = Caller(tenant, "s", subject)
+    caller = Caller(SessionKey(tenant, "s"), subject)
     return await passed([await refusal(quotas.take(kind, caller)) for _ in range(tries)])
 
 
@@ -92,12 +93,12 @@ async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
 ) -> None:
     """An outage's are counted apart, and another tenant's."""
     one, other = (make_quotas(handoffs_per_minute=3) for _ in range(2))
-    shop = unique("shop")
+    asker = Caller(SessionKey(unique("shop"), "s"))
     tries = [*([one] * 2), *([other] * 5)]
-    assert await passed([await refusal(each.take_handoff("requested", Caller(shop, "s"))) for each in tries]) == 3
-    assert await refusal(one.take_handoff("text", Caller(shop, "s"))) is not None
-    assert await refusal(one.take_handoff("fallbacks", Caller(shop, "s"))) is None
-    assert await refusal(one.take_handoff("requested", Caller(unique("shop"), "s"))) is None
+    assert await passed([await refusal(each.take_handoff("requested", asker)) for each in tries]) == 3
+    assert await refusal(one.take_handoff("text", asker)) is not None
+    assert await refusal(one.take_handoff("fallbacks", asker)) is None
+    assert await refusal(one.take_handoff("requested", Caller(SessionKey(unique("shop"), "s")))) is None
 
 
 async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
@@ -127,9 +128,9 @@ async def test_zero_is_no_limit_and_who_has_no_name_is_not_counted_by_it(
 async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redis_server: Any) -> None:
     redis_server.stop()
     quotas = make_quotas(address_per_minute=5)
-    callers = [Caller("shop", f"s{number}", address="192.0.2.7") for number in range(9)]
+    callers = [Caller(SessionKey("shop", f"s{number}"), address="192.0.2.7") for number in range(9)]
     assert await passed([await refusal(quotas.take("ask", caller)) for caller in callers]) == 5
-    assert await refusal(quotas.take("ask", Caller("shop", "s", address="192.0.2.8"))) is None
+    assert await refusal(quotas.take("ask", Caller(SessionKey("shop", "s"), address="192.0.2.8"))) is None
     assert quotas._calls.problem == "no answer yet"
 
 
@@ -162,7 +163,7 @@ async def test_units_come_back_as_redis_own_time_passes(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
 ) -> None:
     """To the microsecond, over the turn of a second too."""
-    quotas, caller = make_quotas(tenant_per_minute=20), Caller(unique("shop"), "s")
+    quotas, caller = make_quotas(tenant_per_minute=20), Caller(SessionKey(unique("shop"), "s"))
     assert await passed([await refusal(quotas.take("delete", caller)) for _ in range(2)]) == 2
     with Redis.from_url(redis_server.url) as admin:
 

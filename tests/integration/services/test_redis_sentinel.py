@@ -80,7 +80,7 @@ async def test_quotas_are_counted_and_the_doctor_sees_the_master(
     settings: RedisSettings, unique: Callable[[str], str]
 ) -> None:
     quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings)
-    caller = Caller(unique("shop"), "s", "alice")
+    caller = Caller(SessionKey(unique("shop"), "s"), "alice")
     await quotas.take("ask", caller)
     with pytest.raises(ProtocolError, match="this subject may have a minute"):
         await quotas.take("ask", caller)

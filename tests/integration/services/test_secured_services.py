@@ -164,7 +164,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     assert await history.append(session, Turn("r1", "q", "a", "model", 1))
     assert await history.delete(session, generation=ERASED) == ERASED
     assert await history.generation(session) == ERASED
-    alice = Caller(session.tenant, session.session_id, "alice")
+    alice = Caller(session, "alice")
     await quotas.take_shared("ask", alice)
     with pytest.raises(ProtocolError, match="more than this subject may have"):
         await quotas.take_shared("ask", alice)

@@ -39,8 +39,7 @@ def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received:
     given: dict[str, Any] = {
         "response_id": name(number),
         "event_id": f"e{number}",
-        "tenant": "t",
-        "session_id": "s",
+        "session": SESSION,
         "connection_id": "c",
         "input": "hi",
         "received_unix_ms": received,

@@ -164,7 +164,7 @@ class FakeQuotas:
         await asyncio.sleep(0)
         if len(self.handoffs) >= self.handoffs_left:
             raise too_often()
-        self.handoffs.append((caller.tenant, reason))
+        self.handoffs.append((caller.session.tenant, reason))
 
 
 def too_often() -> ProtocolError:

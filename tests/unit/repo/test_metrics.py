@@ -18,6 +18,7 @@ from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
 from shared.telemetry import metrics
 from shared.wire.messages import Response, Timings, Usage
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import make_entry
 from tests.support.samples.label_values import NONE, ROOT, Module, sent
@@ -73,7 +74,7 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
     worker = Bench()
     for number in range(300):
         entry = make_entry(number)
-        entry.tenant, entry.session_id = f"unboundedtenant{number}", f"unboundedsession{number}"
+        entry.session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
         entry.bucket = BUCKETS[number % 3]
         keeper.light_path(entry, 1.0)
         keeper.ended(entry)

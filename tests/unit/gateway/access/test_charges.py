@@ -9,9 +9,11 @@ from gateway.access.local_quota import LocalQuota
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.wire.messages import HandoffReason
+from shared.wire.session_key import SessionKey
 
-ALICE = Caller("shop", "s", "alice", "192.0.2.7")
-NOBODY = Caller("shop", "s")
+SESSION = SessionKey("shop", "s")
+ALICE = Caller(SESSION, "alice", "192.0.2.7")
+NOBODY = Caller(SESSION)
 
 
 def tariff(costs: Mapping[Kind, int] = COSTS_UNITS, **quotas: int) -> Tariff:
@@ -45,11 +47,14 @@ def test_who_has_no_name_is_not_charged_by_it_and_no_limit_and_no_cost_are_no_ch
 
 def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
     prices = tariff(tenant_per_minute=9)
-    opened = [prices.opened("requested", ALICE), prices.opened("fallbacks", Caller("shop", "s", "", "192.0.2.7"))]
+    opened = [
+        prices.opened("requested", ALICE),
+        prices.opened("fallbacks", Caller(SESSION, "", "192.0.2.7")),
+    ]
     names = {charge.name for charges in opened for charge in charges}
     names |= {"tenant"}
     for subject in names:
-        (charge, _) = prices.shared("ask", Caller("shop", "s", subject))
+        (charge, _) = prices.shared("ask", Caller(SESSION, subject))
         assert charge.name not in names
 
 
@@ -72,11 +77,14 @@ def test_one_address_or_subject_leaves_the_others_their_part_of_the_people(reaso
     def taken(*callers: Caller) -> int:
         return sum(counts.take(prices.opened(reason, each), 0.0, tenant="shop") is None for each in callers)
 
-    flood = [Caller("shop", f"s{number}", "", "192.0.2.7") for number in range(60)]
+    flood = [Caller(SessionKey("shop", f"s{number}"), "", "192.0.2.7") for number in range(60)]
     assert taken(*flood) == 6
-    assert taken(*[Caller("shop", f"t{number}", "mallory", "192.0.2.7") for number in range(60)]) == 6
-    assert taken(*[Caller("shop", f"r{number}", f"customer {number}", "192.0.2.8") for number in range(18)]) == 18
-    assert taken(Caller("shop", "last", "one more", "192.0.2.9")) == 0, "the tenant's own limit"
+    assert taken(*[Caller(SessionKey("shop", f"t{number}"), "mallory", "192.0.2.7") for number in range(60)]) == 6
+    assert (
+        taken(*[Caller(SessionKey("shop", f"r{number}"), f"customer {number}", "192.0.2.8") for number in range(18)])
+        == 18
+    )
+    assert taken(Caller(SessionKey("shop", "last"), "one more", "192.0.2.9")) == 0, "the tenant's own limit"
 
 
 def test_without_a_limit_of_the_tenant_nobody_has_one() -> None:

@@ -73,7 +73,7 @@ def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuot
 
 
 async def opened(handoffs: Handoffs, session_id: str = "s") -> Outcome:
-    return await handoffs.open(Caller("t", session_id), "requested", "en", ("r",))
+    return await handoffs.open(Caller(SessionKey("t", session_id)), "requested", "en", ("r",))
 
 
 async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> None:

@@ -9,6 +9,7 @@ from gateway.people.people import People
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
@@ -16,7 +17,7 @@ from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 async def answered_from_the_faq(people: People, session_id: str, *, times: int = 2) -> None:
     for number in range(times):
-        entry = make_entry(number, session_id=session_id, stood_in=True)
+        entry = make_entry(number, session=SessionKey("t", session_id), stood_in=True)
         people.ended(entry, answer(f"{session_id}{number}", source="faq"), None)
         await quiet()
 
@@ -42,7 +43,7 @@ async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> No
     """Else sessions with an open hand-off would use up what the others need."""
     broker, quotas = Broker(), FakeQuotas()
     people = caring(broker, quotas)
-    await people.handoffs.open(Caller("t", "a"), "requested", "en", ())
+    await people.handoffs.open(Caller(SessionKey("t", "a")), "requested", "en", ())
     await answered_from_the_faq(people, "a", times=6)
     await answered_from_the_faq(people, "b")
     assert quotas.handoffs == [("t", "requested"), ("t", "fallbacks")]
@@ -74,5 +75,5 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
     people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
     await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
-    assert await people.wished(asked, None, Caller("t", "a")) is None
+    assert await people.wished(asked, None, Caller(SessionKey("t", "a"))) is None
     assert broker.records == []

@@ -383,7 +383,7 @@ def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Infligh
 def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: InflightTable) -> None:
     """And no other session's: what is open is to be ended, what has ended is dropped."""
     ended, open_, later, other = waiting(table), *(publishing(table, number) for number in (2, 3, 4))
-    later.generation, other.session_id = 7, "s2"
+    later.generation, other.session = 7, SessionKey("t", "s2")
     table.finish(ended, done("Hi"), 1)
     assert table.erased(SESSION, 7) == [open_]
     table.forget_session(SESSION, 7)

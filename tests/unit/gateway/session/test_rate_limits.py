@@ -24,6 +24,7 @@ from shared.wire.messages import (
     SessionRefresh,
     SessionStart,
 )
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeQuotas, quiet
 from tests.support.fakes.sessions import guarded, new
 from tests.support.tokens import gate, token
@@ -32,7 +33,7 @@ from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 START, NAMED = SessionStart(), SessionStart(session_id="s")
 ASK = ResponseCreate(event_id="e", input="How do I return an item?")
 PERSON, RATING = HandoffRequest(event_id="h"), Feedback(event_id="f", response_id="r", rating="up")
-WHO = Caller("demo", "s", address="192.0.2.7")
+WHO = Caller(SessionKey("demo", "s"), address="192.0.2.7")
 
 
 @pytest.fixture
@@ -186,8 +187,8 @@ async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_receive
 async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
     session = guarded(sub="alice", tenant="shop")
     caller = session.caller
-    assert (caller.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
-    assert caller.session_id == session.conversation_id
+    assert (caller.session.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
+    assert caller.session == session.key
 
 
 async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:

@@ -18,6 +18,7 @@ from shared.tracing.keep import KeepRules
 from shared.tracing.spans import Span, Trace
 from shared.tracing.worker import WorkerHalf
 from shared.wire.messages import Usage, WorkerTimes
+from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import done, make_entry
 
 NOW = 1_760_000_000_000.0
@@ -45,7 +46,7 @@ def worker_half(times: WorkerTimes, heard_unix_ms: float = NOW + 195, **fields: 
 
 def entry_of(trace: RequestTrace | None, **fields: Any) -> Entry:
     """Accepted at NOW, with 3 s for the first text and 15 s for the whole."""
-    secret = {"event_id": "secret-event", "tenant": "secret-tenant", "session_id": "secret", "input": "a secret"}
+    secret = {"event_id": "secret-event", "session": SessionKey("secret-tenant", "secret"), "input": "a secret"}
     soft, hard = int(NOW) + 3_000, int(NOW) + 15_000
     return make_entry(soft=soft, hard=hard, received=NOW, trace=trace, **(secret | fields))
 
