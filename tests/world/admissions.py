@@ -5,9 +5,9 @@ from typing import Any
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import Admission
 from gateway.kafka.request_publisher import RequestPublisher
-from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
 from tests.world.tokens import TENANTS
+from tests.world.virtual.node import NODE
 
 _FEWEST_LATE = 5
 

@@ -30,10 +30,10 @@ from shared.wire.messages import (
 )
 from tests.chaos.actors.client import Customer
 from tests.chaos.ledger.requests import Ledger, Question
-from tests.world.network import Pipe
 from tests.world.oracles import Oracles, kafka_ails, redis_ails
 from tests.world.processes import QUOTA
 from tests.world.tokens import SESSION, STRANGERS, Issuer
+from tests.world.virtual.network import Pipe
 
 _HEARD_S: Final = 1.0
 _FLOOD: Final = 150  # messages, where 100 a minute are taken

@@ -36,12 +36,12 @@ from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
-from tests.world.node import Node
 from tests.world.plan import Fault, Plan
 from tests.world.processes import SLOTS
 from tests.world.redis import Redis
 from tests.world.throws import SECRET
 from tests.world.tokens import conversation
+from tests.world.virtual.node import Node
 
 _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-", "throw-")
 _EVERYBODYS: Final = (

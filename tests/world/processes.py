@@ -8,8 +8,8 @@ import gateway.__main__ as gateway_main
 import workers.__main__ as worker_main
 from shared.errors import ReplylineError
 from shared.settings import Settings
-from tests.world.loop import VirtualLoop
-from tests.world.node import Node
+from tests.world.virtual.loop import VirtualLoop
+from tests.world.virtual.node import Node
 
 Kind = Literal["gateway", "worker"]
 WORKERS: Final = 2

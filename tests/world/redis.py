@@ -13,10 +13,10 @@ from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from tests.world.node import NODE, Node
+from tests.world.virtual.node import NODE, Node
 
 if TYPE_CHECKING:
-    from tests.world.loop import VirtualLoop
+    from tests.world.virtual.loop import VirtualLoop
 
 MODES: Final = ("away", "slow", "hang", "readonly", "full", "unheard")
 _GROWS: Final = frozenset({"set", "setex", "psetex", "rpush", "lpush", "hset", "hsetnx", "incr", "incrby", "append"})

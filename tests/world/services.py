@@ -7,11 +7,11 @@ from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
-from tests.world.loop import VirtualLoop
-from tests.world.machine import POISON
 from tests.world.plan import Ask
 from tests.world.processes import settings_of
 from tests.world.tokens import TENANTS
+from tests.world.virtual.loop import VirtualLoop
+from tests.world.virtual.machine import POISON
 
 _TOPICS = TopicNames()
 

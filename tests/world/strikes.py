@@ -9,13 +9,13 @@ from shared.wire.codec import decode_request, msgpack_encode
 from shared.wire.messages import ReplyDone, Timings, Usage
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import BROKERS, Kafka
-from tests.world.loop import VirtualLoop
-from tests.world.node import Node
 from tests.world.plan import Fault
 from tests.world.processes import Kind, Process
 from tests.world.redis import Redis
 from tests.world.throws import ThrownError
 from tests.world.tokens import Issuer
+from tests.world.virtual.loop import VirtualLoop
+from tests.world.virtual.node import Node
 
 _GROWN: Final = 12
 _SLOW_S: Final = 0.08  # there and back within an answer's grace

@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
 
-from tests.world.node import NODE, Node
+from tests.world.virtual.node import NODE, Node
 
 SECRET: Final = "my card is 4111"
 _ROOT: Final = Path(__file__).parents[2]

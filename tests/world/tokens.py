@@ -10,7 +10,7 @@ from gateway.access.token_keys import TokenKey
 from shared.wire.session_key import SessionKey, owned_session_id
 
 if TYPE_CHECKING:
-    from tests.world.loop import VirtualLoop
+    from tests.world.virtual.loop import VirtualLoop
 
 TENANTS: Final = ("demo", "garden")
 SESSION: Final = "chat"  # as every customer calls theirs

@@ -16,9 +16,6 @@ from tests.world import throws
 from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
-from tests.world.loop import DeadlockError, VirtualLoop
-from tests.world.machine import POISON, install
-from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
 from tests.world.plan import SEAMS, Act, Ask, Fault, Plan
 from tests.world.processes import JOINED_PROMPT, STEP_LIMIT_S, SYSTEM, WORKERS, Kind, Process, port_of
@@ -27,6 +24,9 @@ from tests.world.services import Services
 from tests.world.strikes import Strikes
 from tests.world.telling import struck, tell
 from tests.world.tokens import Issuer
+from tests.world.virtual.loop import DeadlockError, VirtualLoop
+from tests.world.virtual.machine import POISON, install
+from tests.world.virtual.node import NODE
 from workers.serving.watchdog import LEAVE_S
 
 GATEWAYS: Final = 2

@@ -194,10 +194,10 @@ class Program:
 def main() -> None:
     """Run against the world's broker."""
     from tests.world.kafka.broker import Kafka
-    from tests.world.loop import VirtualLoop
-    from tests.world.machine import install
     from tests.world.redis import Redis
     from tests.world.tokens import Issuer
+    from tests.world.virtual.loop import VirtualLoop
+    from tests.world.virtual.machine import install
 
     seeds = [int(each) for each in sys.argv[1:]]
     loop = VirtualLoop(random.Random(0))

@@ -12,10 +12,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.world.kafka.connection import Connection
 from tests.world.kafka.groups import NOT_COORDINATOR, Groups
 from tests.world.kafka.log import Batch, Log
-from tests.world.node import Handle, Node
+from tests.world.virtual.node import Handle, Node
 
 if TYPE_CHECKING:
-    from tests.world.loop import VirtualLoop
+    from tests.world.virtual.loop import VirtualLoop
 
 BROKERS: Final = 3
 _FIRST_PORT: Final = 9_092

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaConnectionError
 
-from tests.world.node import NODE, Handle
+from tests.world.virtual.node import NODE, Handle
 
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka

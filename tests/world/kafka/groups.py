@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tests.world.loop import VirtualLoop
-    from tests.world.node import Handle
+    from tests.world.virtual.loop import VirtualLoop
+    from tests.world.virtual.node import Handle
 
 UNKNOWN_TOPIC, LONG_METADATA, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER = 3, 12, 16, 22, 25
 REBALANCING, ID_REQUIRED, FENCED = 27, 79, 82

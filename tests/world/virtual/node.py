@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shared.process.clock import CLOCKS, Clocks
 from shared.process.threads import MACHINERY, Machinery
-from tests.world.threads import Threads
+from tests.world.virtual.threads import Threads
 
 if TYPE_CHECKING:
     from gateway.admission.control import Admission
     from gateway.request.entry import Entry
-    from tests.world.loop import VirtualLoop
-    from tests.world.network import Pipe
+    from tests.world.virtual.loop import VirtualLoop
+    from tests.world.virtual.network import Pipe
     from workers.kv.cache import KvCache
 
 _THAWED_S: Final = 1.0
@@ -77,7 +77,7 @@ class Node:
 
     def wall_s(self) -> float:
         """Return what its wall clock says."""
-        from tests.world.loop import EPOCH_S, START_S
+        from tests.world.virtual.loop import EPOCH_S, START_S
 
         return EPOCH_S + self.loop.now - START_S + self.wall_off_s
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import greenlet
 
 if TYPE_CHECKING:
-    from tests.world.node import Node
+    from tests.world.virtual.node import Node
 
 
 class Threads:

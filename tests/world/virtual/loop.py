@@ -12,8 +12,8 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import Any, Final
 
-from tests.world.network import Network
-from tests.world.node import NODE, Handle, Node
+from tests.world.virtual.network import Network
+from tests.world.virtual.node import NODE, Handle, Node
 
 START_S: Final = 1_000.0  # of the monotonic clock
 EPOCH_S: Final = 1_800_000_000.0

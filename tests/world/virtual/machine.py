@@ -38,16 +38,16 @@ from shared.faq import FaqIndex
 from shared.kafka import PartitionReader
 from shared.model.tokenizer import Tokenizer
 from shared.settings.gateway import GatewaySettings
-from tests.world.node import NODE
 from tests.world.redis import runtime_of
+from tests.world.virtual.node import NODE
 from workers.engine.fake import FakeEngine
 from workers.serving.capacity import CapacityPublisher
 
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
-    from tests.world.loop import VirtualLoop
     from tests.world.redis import Redis
     from tests.world.tokens import Issuer
+    from tests.world.virtual.loop import VirtualLoop
 
 POISON: Final = "\N{SKULL AND CROSSBONES}"
 _POISON: Final = Tokenizer.byte_level().encode_text(POISON)[0]

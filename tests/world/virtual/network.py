@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tests.world.loop import VirtualLoop
-    from tests.world.node import Node
+    from tests.world.virtual.loop import VirtualLoop
+    from tests.world.virtual.node import Node
 
 _KERNEL_BYTES: Final = 65_536
 _FIRST_PORT: Final = 20_000
