@@ -20,7 +20,7 @@ from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.deadline_timer import DeadlineTimer
-from gateway.serving.erasure import Generations, not_erased
+from gateway.serving.erasing import Erasing, not_erased
 from gateway.session.connection import Connection, put_all, refuse, write
 from gateway.session.connections import Connections
 from gateway.session.keyed_locks import KeyedLocks
@@ -66,7 +66,7 @@ class Gateway:
     draining: bool = False
     _deadline_timer: DeadlineTimer = field(init=False)
     _answering: Answering = field(init=False)
-    _generations: Generations = field(init=False)
+    _erasing: Erasing = field(init=False)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
@@ -82,7 +82,7 @@ class Gateway:
             tracer=self.tracer,
             beside=self._beside,
         )
-        self._generations = Generations(
+        self._erasing = Erasing(
             history=self.history,
             publisher=self.publisher,
             inflight=self.inflight,
@@ -147,7 +147,7 @@ class Gateway:
         """Begin a session. What the client missed follows at once where it is held here; what another gateway began is
         read from the log."""
         session, resume, now = connection.session, begin.resume, now_unix_ms()
-        generation = (await self._generations.of(session))[0] if resume is not None else 0
+        generation = (await self._erasing.of(session))[0] if resume is not None else 0
         seal = self.resumption.seal(session)
         told = self.resumption.resumable(seal, resume, wire_unix_ms(), self.inflight) if resume is not None else None
         connection.begin(seal, told or (), now)
@@ -198,7 +198,7 @@ class Gateway:
     async def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
         """Take a question. Raises `ProtocolError` where it is not taken."""
         session, now = connection.session, now_unix_ms()
-        generation, sure = await self._generations.of(session)
+        generation, sure = await self._erasing.of(session)
         known = self.inflight.find(session.key, asked.event_id)
         if known is not None:
             if self.connections.waits_elsewhere(connection, known):
@@ -405,15 +405,15 @@ class Gateway:
     async def _forget(self, connection: Connection) -> None:
         """`session.delete`. What the client asks next is of the conversation that begins."""
         try:
-            generation = await self._generations.begin(connection.session)
+            generation = await self._erasing.begin(connection.session)
         except StoreUnavailable:
             refuse(connection, not_erased())
         else:
-            self._beside.start(self._generations.tell(connection, generation))
+            self._beside.start(self._erasing.tell(connection, generation))
 
     def erased(self, erase: Erase) -> None:
         """Take in that a gateway has erased a conversation."""
-        self._generations.heard(erase)
+        self._erasing.heard(erase)
 
     # --- bookkeeping
 

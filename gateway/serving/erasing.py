@@ -23,7 +23,7 @@ from shared.wire.session_key import SessionKey
 
 
 @dataclass(slots=True, kw_only=True)
-class Generations:
+class Erasing:
     """Owned by the gateway's event loop."""
 
     history: History
