@@ -125,10 +125,27 @@ class Outcome(Message, frozen=True, kw_only=True):
     replaced: tuple[Replaced, ...] = ()
 
     @classmethod
-    def uncounted(cls, status: Status, reason: Reason, source: Source = "model", **fields: Any) -> "Outcome":
+    def uncounted(
+        cls,
+        status: Status,
+        reason: Reason,
+        source: Source = "model",
+        *,
+        output_text: str = "",
+        error: ErrorDetail | None = None,
+        grounding: tuple[Grounding, ...] = (),
+    ) -> "Outcome":
         """Return the outcome of an answer of which nobody counted tokens or times."""
-        given = {"output_text": "", "usage": Usage(), "timings": Timings(), **fields}
-        return Outcome(status=status, reason=reason, source=source, **given)
+        return Outcome(
+            status=status,
+            reason=reason,
+            source=source,
+            output_text=output_text,
+            usage=Usage(),
+            timings=Timings(),
+            error=error,
+            grounding=grounding,
+        )
 
     def within(self, message: type[OutcomeT], **fields: Any) -> OutcomeT:
         """Return a message that bears this outcome, with its own `fields`; one that names a field here changes it."""
