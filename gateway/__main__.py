@@ -62,7 +62,7 @@ class GatewayProcess:
         self._faq = LiveFaq(settings.faq)
         self._redis = RedisWing(settings)
         self._kafka = KafkaWing(settings, source)
-        self._inbox = RouterWing(settings, tokenizer, self._kafka.producer, source)
+        self._router = RouterWing(settings, tokenizer, self._kafka.producer, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admission = Admission(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admission, self._memory)
@@ -207,20 +207,16 @@ class GatewayProcess:
         await kafka.handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
-        await self._inbox.reader.start()
-        self._tasks.start(self._inbox.router.run(), "router")
-        self._tasks.start(self._inbox.commits.run(), "routed")
+        await self._router.reader.start()
+        self._router.start(self._tasks)
 
     async def _drain(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""
         self._gateway.draining = True
         server.close(close_connections=False)
         self._frontend.announce_shutdown()
-        async with AsyncExitStack() as leaving:
-            leaving.push_async_callback(self._inbox.leave)
-            leaving.push_async_callback(self._tasks.cancel, "routed")
-            leaving.push_async_callback(self._inbox.finish)
-            await self._tasks.cancel("startup", "router")
+        await self._tasks.cancel("startup")
+        await self._router.leave(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._gateway.idle()

@@ -12,6 +12,7 @@ from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
 from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.model.tokenizer import Tokenizer
+from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
@@ -79,13 +80,13 @@ class RouterWing:
             unhurried=True,
         )
         offsets = OffsetTracker()
-        self.commits = Commits(self.reader, offsets)
-        self.router = Router(
+        self._commits = Commits(self.reader, offsets)
+        self._router = Router(
             reader=self.reader,
             producer=producer,
             letters=DeadLetters(producer, kafka.topics),
             offsets=offsets,
-            commits=self.commits,
+            commits=self._commits,
             topics=kafka.topics,
             tokenizer=tokenizer,
             defaults=settings.request_defaults,
@@ -93,11 +94,17 @@ class RouterWing:
             source=source,
         )
 
-    async def finish(self) -> None:
-        """End what is being routed. Its tasks are cancelled before it, those of `commits` by `leave`."""
-        await self.router.finish(self._finish_s)
+    def start(self, tasks: Tasks) -> None:
+        """Route from now on, by two of the process's tasks."""
+        tasks.start(self._router.run(), "router")
+        tasks.start(self._commits.run(), "routed")
 
-    async def leave(self) -> None:
-        """Leave the inbox to the other gateways."""
-        await self.commits.part()
-        await self.reader.stop()
+    async def leave(self, tasks: Tasks) -> None:
+        """End what is being routed, commit it, and leave the inbox to the other gateways."""
+        await tasks.cancel("router")
+        try:
+            await self._router.finish(self._finish_s)
+            await tasks.cancel("routed")
+            await self._commits.part()
+        finally:
+            await self.reader.stop()
