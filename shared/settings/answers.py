@@ -1,5 +1,6 @@
 """The grounds of answers, and how their words are watched (docs/answers.md)."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -34,3 +35,15 @@ class AnswerSettings(Group):
                 "where it may fit; lower it"
             )
         return self
+
+
+class FaqSettings(Group):
+    """The fallback, and what grounds the model."""
+
+    path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
+    embeddings_dir: Path | None = Field(
+        None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
+    )
+    embeddings_missing: Literal["refuse", "terms"] = Field(
+        "refuse", description="where that folder is not there. refuse: do not start; terms: search by these, as logged"
+    )

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from shared.process.extras import install_command
 from shared.process.threads import Event, Thread, make_event, make_thread
-from shared.settings.tracing import TracingSettings
+from shared.settings.telemetry import TracingSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from shared.settings.tracing import TracingSettings
+from shared.settings.telemetry import TracingSettings
 from shared.tracing import conventions as names
 from shared.tracing.spans import Process, Span, Trace
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SettingsError
-from shared.settings import Group, PromiseSettings, Settings, describe, load_settings
+from shared.settings import PromiseSettings, Settings, describe, load_settings
+from shared.settings.group import Group
 
 Put = Callable[[dict[str, str]], None]
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.telemetry.trace_spans import Ended, spans_of
-from shared.settings.tracing import TracingSettings
+from shared.settings.telemetry import TracingSettings
 from shared.telemetry import metrics
 from shared.tracing.export import MOST_WAITING, TraceExporter, open_exporter
 from shared.tracing.spans import Trace

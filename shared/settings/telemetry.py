@@ -1,5 +1,6 @@
-"""The settings of tracing."""
+"""The settings of logs and traces."""
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -7,6 +8,12 @@ from pydantic import Field, field_validator
 from shared.settings.group import Group
 
 _PATH = "/v1/traces"  # OTLP over HTTP names it
+
+
+class LogSettings(Group):
+    """The lines that a process writes to its standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
 
 
 class TracingSettings(Group):

@@ -1,0 +1,47 @@
+"""Read the settings once, and say in a line a variable what is wrong with them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.errors import SettingsError
+from shared.settings.listing import describe
+from shared.settings.redis import refused_value
+from shared.settings.settings import PREFIX, Settings
+
+_NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Return the settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
+    named = os.environ.get(PREFIX + "CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")
+    unknown = _unknown_variables(os.environ)
+    if unknown:
+        raise SettingsError("\n".join(f"{name}: no such setting; `replyline settings` lists them" for name in unknown))
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_line(item) for item in error.errors())) from None
+    except (ValueError, OSError) as error:  # TOML that does not parse, JSON in a tuple's variable
+        cause = error.__cause__ or error
+        raise SettingsError(f"settings cannot be read: {error}: {cause}") from None
+
+
+def _line(item: Any) -> str:
+    place = [part for part in item["loc"] if isinstance(part, str)]  # not the place within a list
+    variable = PREFIX + "__".join(place).upper() if place else "settings"
+    if item["type"] == "extra_forbidden":
+        return f"{variable}: no such setting; `replyline settings` lists them"
+    shown = bool(place) and not place[-1].endswith(("secret", "password")) and not isinstance(item["input"], dict)
+    value = refused_value(item["input"]) if isinstance(item["input"], str) else item["input"]
+    given = f"={value!r}" if shown else ""
+    return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown_variables(environ: Any) -> list[str]:
+    known = {variable for variable, *_ in describe()} | {PREFIX + name for name in _NO_SETTINGS}
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)

@@ -1,0 +1,98 @@
+"""Every setting of every process, in one frozen object."""
+
+import os
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from shared.settings.answers import AnswerSettings, FaqSettings
+from shared.settings.auth import AuthSettings
+from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
+from shared.settings.kafka import KafkaSettings
+from shared.settings.promise import LimitSettings, PromiseSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings
+from shared.settings.telemetry import LogSettings, TracingSettings
+from shared.settings.worker import KvSettings, ModelSettings, WorkerSettings
+from shared.wire.requests import Defaults
+
+PREFIX = "REPLYLINE_"
+_LEAST_STEP_LIMIT_S: Final = 5.0
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, frozen=True, extra="forbid"
+    )
+
+    tenant: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="of requests that name none")
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    kv: KvSettings = KvSettings()
+    kv_redis: KvRedisSettings = KvRedisSettings()
+    model: ModelSettings = ModelSettings()
+    promise: PromiseSettings = PromiseSettings()
+    limits: LimitSettings = LimitSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    auth: AuthSettings = AuthSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    handoff: HandoffSettings = HandoffSettings()
+    worker: WorkerSettings = WorkerSettings()
+    faq: FaqSettings = FaqSettings()
+    answers: AnswerSettings = AnswerSettings()
+    log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
+
+    @property
+    def redis_of_kv(self) -> RedisAddress:
+        """Return where conversations' KV is kept."""
+        return self.kv_redis if self.kv_redis.url else self.redis
+
+    @property
+    def step_limit_s(self) -> float:
+        """Return the time after which an engine step hangs."""
+        return self.worker.step_limit_s or max(_LEAST_STEP_LIMIT_S, 2 * self.promise.deadline_ms / 1_000)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    @property
+    def request_defaults(self) -> Defaults:
+        return Defaults(
+            tenant=self.tenant,
+            output_tokens=self.limits.default_output_tokens,
+            max_output_tokens=self.limits.max_output_tokens,
+            first_token_ms=self.promise.first_token_ms,
+            deadline_ms=self.promise.deadline_ms,
+            max_deadline_ms=self.promise.max_deadline_ms,
+            reply_topic=self.kafka.topics.external_replies,
+            reply_topics=tuple(self.kafka.topic_prefix + pattern for pattern in self.kafka.reply_topics),
+            tenants=self.kafka.tenants,
+        )
+
+    @model_validator(mode="after")
+    def _partition_exists(self) -> Self:
+        if self.gateway.reply_partition >= self.kafka.reply_partitions:
+            raise ValueError(
+                f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
+                f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
+            )
+        return self
