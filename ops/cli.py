@@ -17,7 +17,6 @@ from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.handoffs import handoffs_app
-from ops.operate.listing import show_table
 from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
@@ -26,7 +25,6 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
-from shared.settings import describe
 from shared.wire.topics import reply_topic_allowed
 
 app = typer.Typer(
@@ -187,10 +185,17 @@ def doctor(
 
 
 @app.command("settings")
-def show_settings() -> None:
-    """List every setting: its variable, its value here, what it means. A line each where no terminal shows it."""
-    titles = ("variable", "value", "meaning")
-    show_table(titles, describe(settings_of("settings")), folds=titles[1:])
+def show_settings(
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print docs/settings.md, with the defaults")] = False,
+) -> None:
+    """List every setting by question: its variable, its value here, its meaning. A line each where no terminal shows
+    it."""
+    from ops.operate.settings_list import show, written_page
+
+    if as_markdown:
+        typer.echo(written_page(), nl=False)
+    else:
+        show(settings_of("settings"))
 
 
 @app.command()

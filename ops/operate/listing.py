@@ -23,10 +23,12 @@ def duration_ms(since: str) -> int:
     return duration
 
 
-def show_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: Collection[str]) -> None:
+def show_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: Collection[str], header: bool = True
+) -> None:
     """Show a table. The columns that `folds` names give way where a terminal is narrow. Where none shows it a row is a
     line."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=header)
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title not in folds)
     for row in rows:

@@ -6,7 +6,7 @@ process: exit status 2 and a line a variable.
 """
 
 from shared.settings.answers import FaqSettings
-from shared.settings.listing import describe
+from shared.settings.listing import by_question, describe
 from shared.settings.loading import load_settings
 from shared.settings.promise import PromiseSettings
 from shared.settings.settings import PREFIX, Settings
@@ -23,6 +23,7 @@ __all__ = [
     "Settings",
     "WindowKind",
     "WorkerSettings",
+    "by_question",
     "describe",
     "load_settings",
 ]

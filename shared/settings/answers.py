@@ -15,16 +15,22 @@ class AnswerSettings(Group):
 
     policy: AnswerPolicy = Field(
         "grounded",
-        description="grounded: the model where the FAQ bears it out, else the FAQ, else a person; model: always it",
+        description="grounded: the model answers where the FAQ supports it, else the FAQ, else a person; "
+        "model: always the model",
     )
-    guard: bool = Field(True, description="a sentence with a figure that nothing bears out gives way to the FAQ's own")
+    guard: bool = Field(
+        True, description="true: a sentence with a figure that no source supports is replaced by the FAQ's own"
+    )
     confident_score: float | None = Field(
-        None, ge=0, le=1, description="from this score of an entry on the model answers by it (empty: the fitted one)"
+        None, ge=0, le=1, description="FAQ score from which the model answers, 0 to 1 (empty: the fitted one)"
     )
     weak_score: float | None = Field(
-        None, ge=0, le=1, description='from this one on the entry is shown beside "I am not sure" (empty: fitted)'
+        None,
+        ge=0,
+        le=1,
+        description='FAQ score from which an entry is shown beside "I am not sure", 0 to 1 (empty: the fitted one)',
     )
-    history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="of the earlier turns in a prompt, at most")
+    history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="most tokens of earlier turns in a prompt")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -40,10 +46,13 @@ class AnswerSettings(Group):
 class FaqSettings(Group):
     """The fallback, and what grounds the model."""
 
-    path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
+    path: Path | None = Field(None, description="FAQ file, or folder of FAQ files (empty: the demo shop's)")
     embeddings_dir: Path | None = Field(
-        None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
+        None,
+        description="folder of an ONNX sentence-embedding model that workers search the FAQ by too (empty: terms only)",
     )
     embeddings_missing: Literal["refuse", "terms"] = Field(
-        "refuse", description="where that folder is not there. refuse: do not start; terms: search by these, as logged"
+        "refuse",
+        description="where embeddings_dir is not there: refuse (do not start) or terms (search by terms only, "
+        "and log it)",
     )

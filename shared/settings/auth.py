@@ -19,14 +19,19 @@ class AuthSettings(Group):
     """The access of clients. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
 
     mode: Literal["anonymous", "token"] | None = Field(
-        None, description="anonymous: anyone, as `tenant`; token: by secret_file or jwks (none: by these)"
+        None,
+        description="anonymous: anyone may ask, as REPLYLINE_TENANT; token: with a token (empty: token where "
+        "secret_file or jwks is set)",
     )
     secret_file: Path | None = Field(
-        None, description="file with the HS256 secret, 32 bytes at least; the line's end does not belong"
+        None,
+        description="file with the HS256 secret that signs tokens, 32 bytes at least; a line end is not part of it",
     )
-    jwks: str | None = Field(None, description="public keys (RS256, ES256, EdDSA): a JWKS file, or its https:// URL")
-    issuer: str = Field("replyline", min_length=1, description="a token's `iss` must be this")
-    audience: str = Field("replyline", min_length=1, description="a token's `aud` must be or contain this")
+    jwks: str | None = Field(
+        None, description="public keys of tokens (RS256, ES256, EdDSA): a JWKS file, or its https:// URL"
+    )
+    issuer: str = Field("replyline", min_length=1, description="`iss` that a token must have")
+    audience: str = Field("replyline", min_length=1, description="`aud` that a token must have, alone or among others")
 
     @field_validator("secret_file")
     @classmethod

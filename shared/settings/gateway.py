@@ -21,48 +21,72 @@ def _network(value: object) -> IPv4Network | IPv6Network:
 class GatewaySettings(Group):
     """The edge: WebSocket and page on one port for customers; health and metrics on another for operators."""
 
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
+    host: str = Field("127.0.0.1", description="address that the gateway listens on for clients")
+    port: int = Field(8080, ge=0, le=65_535, description="port for clients: WebSocket and page (0: a free one)")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
-    metrics_port: int = Field(8082, ge=0, le=65_535, description="0 picks a free port")
-    reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
+    metrics_port: int = Field(8082, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
+    reply_partition: int = Field(
+        0, ge=0, description="this gateway's own partition of chat.replies; each gateway needs another"
+    )
     allowed_origins: tuple[str, ...] = Field(
-        (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
+        (),
+        description="web origins that may connect, as https://shop.example[:port], comma-separated (empty: "
+        "any; set it in production)",
     )
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, PlainValidator(_network)], ...] = Field(
         (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
-        description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
+        description="networks whose X-Forwarded-For header gives a client's address, as 10.0.0.0/8 (empty: none)",
     )
     max_connections: int = Field(
         10_000,
         ge=1,
-        description="further ones are told to come again (4009); one address may hold a twentieth of them, one token's "
-        "subject a hundredth",
+        description="most connections; one more is closed with 4009. One address may hold a twentieth of "
+        "them, one subject a hundredth",
     )
-    max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
+    max_inflight: int = Field(2_000, ge=1, description="most unanswered requests of all connections together")
     # Each stands in every cursor of its connection, and a cursor has its longest (`gateway.request.cursor`).
-    max_inflight_per_connection: int = Field(4, ge=1, le=32, description="unanswered requests of one connection")
-    messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
-    max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
+    max_inflight_per_connection: int = Field(4, ge=1, le=32, description="most unanswered requests of one connection")
+    messages_per_minute: int = Field(
+        100, ge=1, description="messages a minute from one connection; pings and pongs are free"
+    )
+    max_message_bytes: int = Field(
+        65_536,
+        ge=256,
+        le=16_777_216,
+        description="largest frame in bytes; a larger one closes the connection with 1009",
+    )
     cursor_secret_file: Path | None = Field(
         None,
-        description="file with the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own "
-        "only); the line's end does not belong",
+        description="file with the gateways' common secret, 32 bytes at least, by which a client resumes at "
+        "any of them (empty: at its own only); a line end is not part of it",
     )
-    hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
-    heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
+    hello_timeout_s: float = Field(
+        5.0, gt=0, le=300, description="a connection without session.start after so many seconds is closed with 4502"
+    )
+    heartbeat_s: float = Field(
+        25.0,
+        gt=0,
+        le=3_600,
+        description="seconds between pings; after two without an answer the connection is closed with 4012",
+    )
     buffer_close_bytes: int = Field(
         262_144,
         ge=1_024,
-        description="over this for slow_consumer_s: closed with 4008; over a quarter of it, deltas are merged",
+        description="unsent bytes of a slow client: over a quarter of it deltas are merged; over it for "
+        "slow_consumer_s the connection is closed with 4008",
     )
-    slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
+    slow_consumer_s: float = Field(
+        5.0, gt=0, le=300, description="seconds that a client may stay over buffer_close_bytes"
+    )
     memory_budget_mib: int = Field(
         0,
         ge=0,
-        description="of this process: at 92 % the fallback answers, at 95 % nobody new is let in (0: no budget)",
+        description="memory of this process in MiB: at 92 % of it the FAQ answers, at 95 % nobody new is let "
+        "in (0: no bound)",
     )
-    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
+    drain_s: float = Field(
+        10.0, ge=0, le=300, description="seconds that a gateway which stops waits for answers in flight"
+    )
 
     @property
     def buffer_merge_bytes(self) -> int:
@@ -105,20 +129,20 @@ class HandoffSettings(Group):
     """When people are asked to take a conversation over. Somebody has to read chat.handoffs: `replyline handoffs`."""
 
     enabled: bool = Field(
-        False, description="true: somebody reads chat.handoffs and answers; else no person is promised to anybody"
+        False, description="true: somebody reads chat.handoffs and answers; false: no person is promised to anybody"
     )
     after_fallbacks: int = Field(
         2,
         ge=0,
         le=1_000,
-        description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
+        description="a person is asked after so many answers in a row that were fallbacks or said that "
         "nothing is known (0: never)",
     )
     per_minute: int = Field(
         30,
         ge=0,
-        description="people who are asked by one tenant's customers, at all gateways; as many again because of its "
-        "fallbacks: an outage is not all theirs (0: any)",
+        description="hand-offs a minute that one tenant's customers may ask for, at all gateways, and as many "
+        "again that its fallbacks cause (0: no bound)",
     )
 
 

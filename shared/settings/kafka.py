@@ -20,41 +20,58 @@ _TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 class KafkaSettings(Group):
     """The broker and the topics on it."""
 
-    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, comma-separated")
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="Kafka brokers as host:port, comma-separated")
     security: Security = Field(
-        "plaintext", description="of the brokers' listener. ssl: TLS; sasl_plaintext: user and password; sasl_ssl: both"
+        "plaintext",
+        description="how the brokers' listener is secured: plaintext, ssl (TLS), sasl_plaintext (user and "
+        "password), sasl_ssl (both)",
     )
     sasl_mechanism: SaslMechanism = Field(
-        "SCRAM-SHA-512", description="how the password is proven; PLAIN sends it, so only over sasl_ssl"
+        "SCRAM-SHA-512", description="how the password is proven to the brokers; PLAIN sends it, so only over sasl_ssl"
     )
-    username: str | None = Field(None, description="who this process is to the brokers, with security=sasl_…")
+    username: str | None = Field(None, description="user name at the brokers, with security=sasl_plaintext or sasl_ssl")
     password_file: PasswordFile | None = Field(
-        None, description="file with that user's password; the line's end does not belong"
+        None, description="file with that user's password; a line end is not part of it"
     )
-    tls_ca: AuthorityFile | None = Field(None, description="PEM file of the brokers' authorities (none: the system's)")
-    tls_cert: Path | None = Field(None, description="PEM file of this process's certificate, where brokers ask for one")
-    tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (none: it stands in tls_cert)")
-    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
-    request_partitions: int = Field(4, ge=1, le=1000, description="partitions of each chat.requests topic")
-    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
+    tls_ca: AuthorityFile | None = Field(
+        None, description="PEM file of the authorities that sign the brokers' certificates (empty: the system's)"
+    )
+    tls_cert: Path | None = Field(
+        None, description="PEM file of this process's certificate, where the brokers ask for one"
+    )
+    tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (empty: the key is in tls_cert)")
+    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic name")
+    request_partitions: int = Field(
+        4, ge=1, le=1000, description="partitions of each chat.requests topic: at most so many workers serve it"
+    )
+    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most as many gateways")
     replication_factor: int | None = Field(
         None,
         ge=1,
         le=9,
-        description="of topics that `replyline topics create` makes; with fewer no process is ready (none: 3, or as "
-        "many as there are brokers)",
+        description="replicas of the topics that `replyline topics create` makes; a process with fewer is not "
+        "ready (empty: 3, or one a broker where there are fewer)",
     )
     reply_topics: tuple[str, ...] = Field(
-        ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
+        ("chat.replies", "chat.replies.*"),
+        description="topics, as patterns, that producers may ask to have answers sent to",
     )
     tenants: tuple[str, ...] = Field(
-        ("*",), description="tenants that a record may name (patterns; without one: REPLYLINE_TENANT)"
+        ("*",),
+        description="tenants, as patterns, that a record may name; a record without one belongs to REPLYLINE_TENANT",
     )
-    request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
+    request_timeout_ms: int = Field(
+        5_000, ge=100, le=120_000, description="longest that a produce or fetch request may take, in ms"
+    )
     fetch_max_wait_ms: int = Field(
-        100, ge=1, le=5_000, description="a fetch waits so long for records (cancels, inbox: 5x)"
+        100,
+        ge=1,
+        le=5_000,
+        description="longest that a fetch waits for records, in ms (cancels and the inbox: 5 times that)",
     )
-    session_timeout_ms: int = Field(6_000, ge=500, le=300_000, description="a silent consumer is replaced after this")
+    session_timeout_ms: int = Field(
+        6_000, ge=500, le=300_000, description="a worker that is silent for so many ms loses its partitions to another"
+    )
 
     @field_validator("bootstrap_servers")
     @classmethod

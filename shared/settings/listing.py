@@ -1,25 +1,136 @@
-"""List the settings as people read them."""
+"""List the settings by the question that brings somebody to them; the ones that matter first stand first."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from shared.settings.group import Group
 from shared.settings.redis import without_password
 from shared.settings.settings import PREFIX, Settings
 
+FIRST: Final = "What does every installation set?"
+# A group's name stands for those of its settings that no question names by itself.
+QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
+    FIRST: (
+        "kafka.bootstrap_servers",
+        "redis.url",
+        "model.dir",
+        "worker.engine",
+        "worker.slots",
+        "promise.profile",
+        "promise.first_token_ms",
+        "promise.deadline_ms",
+        "auth.secret_file",
+        "gateway.allowed_origins",
+        "gateway.cursor_secret_file",
+        "faq.path",
+    ),
+    "How do answers come sooner?": (
+        "worker.window",
+        "worker.prefill_chunk_tokens",
+        "worker.reply_interval_ms",
+        "worker.threads",
+        "kv.enabled",
+        "kv.host_mib",
+        "kafka.fetch_max_wait_ms",
+        "redis.timeout_ms",
+        "kv.timeout_ms",
+    ),
+    "How are short questions favoured?": ("worker.buckets", "kafka.request_partitions"),
+    "How long may a question and an answer be?": ("limits", "worker.max_length", "promise"),
+    "How are fewer let in?": (
+        "quotas",
+        "gateway.max_connections",
+        "gateway.max_inflight",
+        "gateway.max_inflight_per_connection",
+        "gateway.messages_per_minute",
+        "gateway.max_message_bytes",
+        "gateway.memory_budget_mib",
+        "admission",
+        "worker.max_waiting",
+    ),
+    "Who may ask, and from where?": (
+        "auth",
+        "gateway.trusted_proxies",
+        "tenant",
+        "kafka.tenants",
+        "kafka.reply_topics",
+    ),
+    "What is answered, and by whom?": (
+        "worker.system_prompt",
+        "worker.grounding_entries",
+        "worker.history_turns",
+        "answers",
+        "faq",
+        "handoff",
+    ),
+    "What is kept, and for how long?": ("redis.history_ttl_s", "kv"),
+    "What happens when a part dies, stalls or is stopped?": (
+        "kafka.session_timeout_ms",
+        "kafka.request_timeout_ms",
+        "kafka.replication_factor",
+        "worker.step_limit_s",
+        "worker.fallback_engine",
+        "worker.instance_id",
+        "worker.drain_s",
+        "gateway.drain_s",
+        "gateway.heartbeat_s",
+        "gateway.hello_timeout_s",
+        "gateway.slow_consumer_s",
+        "gateway.buffer_close_bytes",
+    ),
+    "Where does it listen, and what does it tell of itself?": (
+        "gateway.host",
+        "gateway.port",
+        "gateway.metrics_host",
+        "gateway.metrics_port",
+        "worker.metrics_host",
+        "worker.metrics_port",
+        "log",
+        "tracing",
+    ),
+    "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
+    "What else has an engine?": ("worker", "model"),
+}
 
-def describe(settings: Settings | None = None) -> list[tuple[str, str, str]]:
-    """(variable, value or default, what it means) of every setting."""
-    rows: list[tuple[str, str, str]] = []
+
+class Described(NamedTuple):
+    """A setting: its variable in the environment, its value (a password left out) and its meaning."""
+
+    variable: str
+    value: str
+    meaning: str
+
+
+def describe(settings: Settings | None = None) -> list[Described]:
+    """Return every setting, with its value there; without `settings` with its default."""
+    return [each for _, group in by_question(settings) for each in group]
+
+
+def by_question(settings: Settings | None = None) -> list[tuple[str, list[Described]]]:
+    """Return every setting once, under the question that brings somebody to it, in the order of `QUESTIONS`."""
+    found = dict(_each(settings))
+    named = {name for names in QUESTIONS.values() for name in names}
+    listed: list[tuple[str, list[Described]]] = []
+    for question, names in QUESTIONS.items():
+        rows: list[Described] = []
+        for name in names:
+            group = [each for each in found if each.startswith(f"{name}.") and each not in named]
+            rows += [found.pop(each) for each in ([name] if name in found else group)]
+        listed.append((question, rows))
+    if found:
+        raise AssertionError(f"no question of QUESTIONS leads to {', '.join(found)}")
+    return listed
+
+
+def _each(settings: Settings | None) -> Iterator[tuple[str, Described]]:
     for name, field in Settings.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, Group):
-            group = getattr(settings, name) if settings else field.default
-            rows.extend(
-                (f"{PREFIX}{name}__{sub}".upper(), _show(getattr(group, sub)), part.description or "")
-                for sub, part in annotation.model_fields.items()
-            )
-        else:
-            value = getattr(settings, name) if settings else field.default
-            rows.append((f"{PREFIX}{name}".upper(), _show(value), field.description or ""))
-    return rows
+        value = getattr(settings, name) if settings else field.default
+        if not isinstance(value, Group):
+            yield name, Described(f"{PREFIX}{name}".upper(), _show(value), field.description or "")
+            continue
+        for sub, part in type(value).model_fields.items():
+            variable = f"{PREFIX}{name}__{sub}".upper()
+            yield f"{name}.{sub}", Described(variable, _show(getattr(value, sub)), part.description or "")
 
 
 def _show(value: object) -> str:

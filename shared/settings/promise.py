@@ -21,10 +21,22 @@ class PromiseSettings(Group):
     """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s, the soft one
     never beyond the hard one."""
 
-    profile: Literal["cpu", "gpu"] = Field("cpu", description="defaults of the two deadlines")
-    first_token_ms: int = Field(0, ge=0, le=600_000, description="soft: then the FAQ answers (0: by profile)")
-    deadline_ms: int = Field(0, ge=0, le=600_000, description="hard: then the answer is cut (0: by profile)")
-    max_deadline_ms: int = Field(120_000, ge=1, le=3_600_000, description="the longest that a client may ask for")
+    profile: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="gpu or cpu: sets the two deadlines that are not set, to 200 and 1000 ms or 3000 and 15000 ms",
+    )
+    first_token_ms: int = Field(
+        0,
+        ge=0,
+        le=600_000,
+        description="first-token deadline in ms; without text by then the FAQ answers (0: by profile)",
+    )
+    deadline_ms: int = Field(
+        0, ge=0, le=600_000, description="deadline of the whole answer in ms; then it is cut (0: by profile)"
+    )
+    max_deadline_ms: int = Field(
+        120_000, ge=1, le=3_600_000, description="longest deadline that a client may ask for, in ms"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -52,9 +64,13 @@ class PromiseSettings(Group):
 class LimitSettings(Group):
     """The bounds of what a request may ask for."""
 
-    max_input_tokens: int = Field(1_024, ge=1, le=1_000_000, description="a longer input is refused")
-    max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="the most that a request may ask for")
-    default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
+    max_input_tokens: int = Field(
+        1_024, ge=1, le=1_000_000, description="longest input, in tokens; a longer one is refused"
+    )
+    max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="most output tokens that a request may ask for")
+    default_output_tokens: int = Field(
+        160, ge=1, le=1_000_000, description="output tokens of a request that does not say"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

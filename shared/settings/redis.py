@@ -33,15 +33,16 @@ class RedisAddress(Group):
     url: str = Field(
         "",
         repr=False,
-        description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file. With Sentinel: "
-        "redis+sentinel://[user@]host:26379,host2:26379/master-name/0, or rediss+sentinel:// (TLS)",
+        description="redis://, rediss:// (TLS) or unix:// URL with user@ where needed; with Sentinel "
+        "redis+sentinel://[user@]host:26379,host2:26379/master-name/0, or rediss+sentinel:// "
+        "(TLS)",
     )
-    cluster: bool = Field(False, description="the URL is of one node of a Redis Cluster: its redirections are followed")
-    password_file: PasswordFile | None = Field(
-        None, description="file with the password; the line's end does not belong"
+    cluster: bool = Field(
+        False, description="true: the URL is of one node of a Redis Cluster, whose redirections are followed"
     )
+    password_file: PasswordFile | None = Field(None, description="file with the password; a line end is not part of it")
     tls_ca: AuthorityFile | None = Field(
-        None, description="PEM file of the authorities for rediss:// (none: the system's)"
+        None, description="PEM file of the authorities for rediss:// (empty: the system's)"
     )
 
     @field_validator("url")
@@ -119,11 +120,12 @@ class RedisSettings(RedisAddress):
     group = "redis"
 
     url: str = Field("redis://127.0.0.1:6379/0", repr=False, description=RedisAddress.model_fields["url"].description)
-    timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
+    timeout_ms: int = Field(50, ge=1, le=10_000, description="longest that an answer waits for Redis, in ms")
     history_ttl_s: int = Field(
         3_600,
         ge=1,
-        description="a conversation is forgotten so long after its last turn, an open hand-off after it was made",
+        description="a conversation is forgotten so many seconds after its last turn, an open hand-off so "
+        "many after it was made",
     )
 
 

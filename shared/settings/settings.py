@@ -32,7 +32,9 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, frozen=True, extra="forbid"
     )
 
-    tenant: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="of requests that name none")
+    tenant: str = Field(
+        "demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="tenant of requests that name none"
+    )
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     kv: KvSettings = KvSettings()

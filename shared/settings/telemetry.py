@@ -13,14 +13,19 @@ _PATH = "/v1/traces"  # OTLP over HTTP names it
 class LogSettings(Group):
     """The lines that a process writes to its standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level that is logged")
 
 
 class TracingSettings(Group):
     """One trace a request, to a store that takes OTLP over HTTP (the extra `tracing` of pyproject.toml)."""
 
-    endpoint: str = Field("", description="where traces are sent: http://tempo:4318 (empty: none are made)")
-    ratio: float = Field(0.01, ge=0, le=1, description="share of the traces kept of what went well; else all are")
+    endpoint: str = Field("", description="trace store, as http://tempo:4318 (empty: no traces)")
+    ratio: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="share of the traces of answers that went well that is kept, 0 to 1; of all others each is kept",
+    )
 
     @field_validator("endpoint")
     @classmethod

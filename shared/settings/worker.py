@@ -19,17 +19,26 @@ SYSTEM_PROMPT = (
 class KvSettings(Group):
     """The KV that the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
 
-    enabled: bool = Field(True, description="keep it; without it every prompt is computed whole")
-    precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
-    ttl_s: int = Field(3_600, ge=1, le=2_592_000, description="Redis drops it so long after its last use")
-    host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
-    timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
+    enabled: bool = Field(
+        True, description="keep the KV cache of a conversation for its next turn; false: every prompt is computed whole"
+    )
+    precision: Literal["fp16", "exact", "int8"] = Field(
+        "fp16", description="precision of the KV that is kept (exact: the engine's own)"
+    )
+    ttl_s: int = Field(3_600, ge=1, le=2_592_000, description="Redis drops KV so many seconds after its last use")
+    host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for KV, in MiB (0: none, Redis only)")
+    timeout_ms: int = Field(
+        20, ge=1, le=10_000, description="longest that one read or write of KV in Redis takes, in ms"
+    )
 
 
 class ModelSettings(Group):
     """The prepared model folder (`replyline model prepare`)."""
 
-    dir: Path = Field(Path(".models/smollm2-135m-shop-int8"), description="folder with manifest.json")
+    dir: Path = Field(
+        Path(".models/smollm2-135m-shop-int8"),
+        description="folder of the prepared model, with its manifest.json (`replyline model prepare`)",
+    )
 
 
 class WorkerSettings(Group):
@@ -37,50 +46,68 @@ class WorkerSettings(Group):
 
     engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "fake"] = Field(
         "onnx",
-        description="onnx: the model on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; "
-        "fake: scripted, for tests",
+        description="onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; fake: scripted, for tests",
     )
     fallback_engine: Literal["", "onnx"] = Field(
-        "", description="taken where the GPU or its libraries cannot be used (empty: the worker stops, status 2)"
+        "",
+        description="engine to take where the GPU or its libraries cannot be used (empty: the worker stops "
+        "with status 2)",
     )
     cache_dir: Path = Field(
-        Path(".models"), description="what is made for this machine is kept here: TensorRT's plans, a step's costs"
+        Path(".models"), description="folder of what is made for this machine: TensorRT's plans, the costs of a step"
     )
     torch_device: Literal["auto", "cuda", "cpu"] = Field(
-        "auto", description="engine=torch: where it computes (auto: on a GPU where there is one)"
+        "auto", description="where engine=torch computes (auto: on a GPU where there is one)"
     )
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
-    metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
-    instance_id: str = Field("", description="static membership (group.instance.id); empty: dynamic")
+    metrics_port: int = Field(8081, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
+    instance_id: str = Field(
+        "",
+        description="group.instance.id of a static member: restarted within the session timeout it keeps its "
+        "partitions (empty: dynamic)",
+    )
     buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
-        ("short", "medium", "long"), min_length=1, description="which request topics this worker serves"
+        ("short", "medium", "long"),
+        min_length=1,
+        description="request topics that this worker serves: short, medium, long; a worker of short alone "
+        "keeps long questions out of their way",
     )
     slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
-    max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
-    threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
+    max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer that a slot holds")
+    threads: int = Field(0, ge=0, le=256, description="threads of the engine (0: one a core)")
     window: WindowKind = Field(
         "off",
-        description="adaptive: hold the first of the waiting for 10 ms while others run, else 50 ms, so that others "
-        "share its prefill call",
+        description="adaptive: the first that waits is held for 10 ms while others run, else for 50 ms, so "
+        "that more share its prefill; off: never",
     )
-    prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
-    max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
+    prefill_chunk_tokens: int = Field(
+        256,
+        ge=8,
+        le=65_536,
+        description="most prompt tokens computed in one step; fewer make running answers smoother, and first "
+        "tokens later",
+    )
+    max_waiting: int = Field(
+        64, ge=1, le=100_000, description="requests read ahead; at that many the partitions are paused"
+    )
     reply_interval_ms: float = Field(
-        50.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
+        50.0, ge=0, le=1_000, description="ms between an answer's deltas; its first and its end leave at once"
     )
-    system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
-    grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
-    history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt, at most")
-    fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
-    fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
+    system_prompt: str = Field(SYSTEM_PROMPT, description="text that begins every prompt")
+    grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into a prompt")
+    history_turns: int = Field(5, ge=0, le=50, description="most earlier turns put into a prompt")
+    fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: ms for a prompt token")
+    fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: ms for a decode step")
     step_limit_s: float = Field(
         0.0,
         ge=0,
         le=3_600,
-        description="an engine step that takes longer hangs: the worker leaves and ends, status 1 (0: twice the "
-        "promise's deadline, 5 s at least)",
+        description="an engine step that takes more seconds hangs: the worker leaves its group and ends with "
+        "status 1 (0: twice promise.deadline_ms, 5 s at least)",
     )
-    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
+    drain_s: float = Field(
+        10.0, ge=0, le=300, description="seconds that a worker which stops waits for answers in flight"
+    )
 
     @property
     def plans_dir(self) -> Path:

@@ -138,7 +138,7 @@ def test_settings_are_a_line_each_with_its_value_here_where_they_are_piped(typed
     """To be searched, and copied, at any width."""
     done = typed("settings", COLUMNS="40", REPLYLINE_GATEWAY__PORT="8123")
     assert (done.status, done.err) == (0, "")
-    lines = done.out.splitlines()[1:]
+    lines = [line for line in done.out.splitlines() if line and not line.startswith("# ")]
     assert [line.split()[0] for line in lines] == [variable for variable, _, _ in describe()]
     (port,) = [line for line in lines if line.startswith("REPLYLINE_GATEWAY__PORT ")]
     assert "8123" in port

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ops.operate.settings_list import written_page
 from shared.process.extras import install_command
 
 ROOT = Path(__file__).parents[3]
@@ -105,3 +106,8 @@ def test_the_journeys_names_stand_in_the_files_beside_them() -> None:
             file = (ROOT / name).read_text()
         elif "." not in name:
             assert re.search(rf"(def|class) {name}\b", file), name
+
+
+def test_the_page_of_settings_is_what_the_settings_say() -> None:
+    """Else type: replyline settings --markdown > docs/settings.md."""
+    assert (ROOT / "docs" / "settings.md").read_text() == written_page()
