@@ -20,15 +20,8 @@ from shared.settings.gateway import HandoffSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import (
-    Feedback,
-    FeedbackRecorded,
-    HandoffCreated,
-    HandoffReason,
-    HandoffRequest,
-    Language,
-    Response,
-)
+from shared.wire.messages import Feedback, FeedbackRecorded, HandoffCreated, HandoffReason, HandoffRequest, Language
+from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
 log = get_logger()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.errors import ProtocolError
-from shared.wire.messages import Feedback, RatingReason, Response, Source
+from shared.wire.messages import Feedback, RatingReason
+from shared.wire.outcome import Response, Source
 from shared.wire.session_key import SessionKey
 
 MAX_ANSWERS: Final = 50_000

@@ -10,7 +10,8 @@ from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, Consent, Response, ResponseCreated
+from shared.wire.messages import Bucket, Consent, ResponseCreated
+from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
 # An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond

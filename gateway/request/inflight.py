@@ -17,17 +17,8 @@ from gateway.request.cursor import Told, checksum
 from gateway.request.entry import Entry, Item, State, adopted
 from gateway.request.outbox import Shown
 from shared.faq.fallback import Fallback
-from shared.wire.messages import (
-    Bucket,
-    ErrorDetail,
-    Outcome,
-    Reply,
-    ReplyDelta,
-    ReplyDone,
-    Response,
-    Source,
-    Timings,
-)
+from shared.wire.messages import Bucket, Reply, ReplyDelta, ReplyDone
+from shared.wire.outcome import ErrorDetail, Outcome, Response, Source, Timings
 from shared.wire.session_key import SessionKey
 
 _REMEMBERED_DONE = 2_000

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.request.cursor import Seal, Told
-from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.outcome import Response
 
 
 @dataclass(frozen=True, slots=True)

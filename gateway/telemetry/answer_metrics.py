@@ -4,7 +4,7 @@ from gateway.request.entry import Entry
 from gateway.telemetry.attainment import attainment, is_late
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import BY_MODEL, Response
+from shared.wire.outcome import BY_MODEL, Response
 
 log = get_logger()
 

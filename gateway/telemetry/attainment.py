@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Response
+from shared.wire.outcome import Response
 
 # Every accepted request has its terminal event by its deadline and so much.
 GRACE_MS: Final = 250.0

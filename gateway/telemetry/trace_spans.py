@@ -11,7 +11,7 @@ from shared.tracing import conventions as names
 from shared.tracing.keep import KeepRules, Why
 from shared.tracing.spans import Attribute, Event, Process, Span, SpanTree, Trace
 from shared.tracing.worker import add_worker_spans, clock_shift_ms, shifted, topic_attributes
-from shared.wire.messages import Response
+from shared.wire.outcome import Response
 
 _FIRST_TEXT: Final = "first text"
 _LAST_TEXT: Final = "last text"

@@ -18,7 +18,8 @@ from shared.tracing.context import TraceContext, begin_trace
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
 from shared.tracing.worker import WorkerHalf
-from shared.wire.messages import ReplyDone, Response
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Response
 from shared.wire.topics import TopicNames
 
 _RANDOM_BITS: Final = 192

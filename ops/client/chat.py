@@ -19,13 +19,12 @@ from shared.wire.messages import (
     HandoffCreated,
     HandoffRequest,
     Rating,
-    Response,
     ResponseCreate,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
-    Source,
 )
+from shared.wire.outcome import Response, Source
 
 _SOURCES: dict[Source, str] = {
     "model": "AI answer",

@@ -7,7 +7,8 @@ from typing import Final
 from ops.client.protocol import ConnectFailed
 from ops.client.wire import Wire
 from shared.wire.codec import CLIENT_CODECS
-from shared.wire.messages import ErrorEvent, Message, Ping, Pong, ServerMessage, SessionCreated, SessionStart
+from shared.wire.messages import ErrorEvent, Ping, Pong, ServerMessage, SessionCreated, SessionStart
+from shared.wire.outcome import Message
 
 SUBPROTOCOL: Final = "chat.v1.msgpack"
 CONNECTION_LOST: Final = "connection_lost"

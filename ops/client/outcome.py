@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from shared.wire.messages import BY_MODEL, Reason, Source, Status
+from shared.wire.outcome import BY_MODEL, Reason, Source, Status
 
 UNANSWERED: Final = "unanswered"
 

@@ -32,7 +32,6 @@ from shared.wire.messages import (
     FeedbackRecorded,
     HandoffCreated,
     HandoffRequest,
-    Message,
     Ping,
     Pong,
     ResponseCancel,
@@ -48,6 +47,7 @@ from shared.wire.messages import (
     SessionDeleted,
     SessionStart,
 )
+from shared.wire.outcome import Message
 
 CareEvent = HandoffCreated | FeedbackRecorded | SessionDeleted | ErrorEvent
 

@@ -18,7 +18,8 @@ from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
-from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
+from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseDone
+from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
 _DEADLINE_MS: Final = 600_000

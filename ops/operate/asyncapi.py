@@ -15,12 +15,12 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
-    Message,
     ReplyDelta,
     ReplyDone,
     ServerMessage,
     WorkerReport,
 )
+from shared.wire.outcome import Message
 from shared.wire.topics import BUCKETS, TopicNames
 
 Document = dict[str, Any]

@@ -20,7 +20,7 @@ from shared.errors import ProtocolError, SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.model.chat_template import ChatTemplate
 from shared.settings import SYSTEM_PROMPT
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from workers.prompt.conversation import PromptBuilder
 
 _MOST_TURNS = 5

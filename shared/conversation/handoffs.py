@@ -7,7 +7,8 @@ import msgspec
 from shared.errors import ProtocolError
 from shared.wire.codec import MSGPACK
 from shared.wire.fields import Count, Identifier, Tenant
-from shared.wire.messages import HandoffReason, Language, Message
+from shared.wire.messages import HandoffReason, Language
+from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shared.wire.messages import Grounding, Message, Reason, Replaced, Source, Status
+from shared.wire.outcome import Grounding, Message, Reason, Replaced, Source, Status
 
 
 class Turn(Message, frozen=True):

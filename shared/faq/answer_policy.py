@@ -21,7 +21,7 @@ from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import Kind, courtesy, small_talk
 from shared.settings.answers import AnswerSettings
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import msgspec
 
 from shared.errors import SettingsError
 from shared.faq.texts import MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
-from shared.wire.messages import Grounding, Language
+from shared.wire.messages import Language
+from shared.wire.outcome import Grounding
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 PACKAGED_PATH = Path(__file__).with_name("shop.json")

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from shared.faq import FaqHit, Language, detect_language
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
 # questions in

@@ -7,7 +7,8 @@ import msgspec
 
 from shared.tracing import conventions as names
 from shared.tracing.spans import Attribute, Attributes, Process, Span, SpanTree
-from shared.wire.messages import Reason, ReplyDone, Status, Usage, WorkerTimes
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Reason, Status, Usage, WorkerTimes
 
 PROVIDER = "replyline"
 

@@ -14,12 +14,12 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
-    Message,
     Notice,
     Reply,
     ServerMessage,
     WorkerReport,
 )
+from shared.wire.outcome import Message
 
 T = TypeVar("T")
 

@@ -3,7 +3,8 @@
 from typing import Final, Literal
 
 from shared.errors import ProtocolError
-from shared.wire.messages import ErrorDetail, Outcome, ReplyDone
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import ErrorDetail, Outcome
 
 OWN_FAULT: Final = ErrorDetail(
     type="server_error",

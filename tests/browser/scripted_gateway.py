@@ -20,16 +20,12 @@ from websockets.typing import Subprotocol
 from shared.wire.codec import GATEWAY_CODECS
 from shared.wire.messages import (
     ClientMessage,
-    ErrorDetail,
     ErrorEvent,
     Feedback,
     FeedbackRecorded,
-    Grounding,
     HandoffCreated,
     HandoffRequest,
     Limits,
-    Reason,
-    Replaced,
     ResponseCancel,
     ResponseCreate,
     ResponseCreated,
@@ -43,12 +39,9 @@ from shared.wire.messages import (
     SessionRefresh,
     SessionRefreshed,
     SessionStart,
-    Source,
-    Status,
-    Timings,
-    Usage,
 )
-from shared.wire.messages import Response as Answer
+from shared.wire.outcome import ErrorDetail, Grounding, Reason, Replaced, Source, Status, Timings, Usage
+from shared.wire.outcome import Response as Answer
 
 WIDGET = Path(__file__).parents[2] / "gateway" / "widget"
 CODEC = GATEWAY_CODECS["chat.v1.json"]

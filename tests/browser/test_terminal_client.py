@@ -18,7 +18,6 @@ from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from shared.errors import SettingsError
 from shared.wire.messages import (
     ClientMessage,
-    ErrorDetail,
     ErrorEvent,
     Feedback,
     FeedbackRecorded,
@@ -32,6 +31,7 @@ from shared.wire.messages import (
     SessionDelete,
     SessionStart,
 )
+from shared.wire.outcome import ErrorDetail
 from tests.browser.scripted_gateway import CODEC, Script, ScriptedGateway, Session
 from tests.support.system import eventually
 

@@ -2,7 +2,8 @@
 
 from playwright.async_api import expect
 
-from shared.wire.messages import ErrorDetail, Grounding, ResponseCancel, ResponseCreate, SessionDelete
+from shared.wire.messages import ResponseCancel, ResponseCreate, SessionDelete
+from shared.wire.outcome import ErrorDetail, Grounding
 from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 

@@ -2,7 +2,8 @@
 
 from playwright.async_api import expect
 
-from shared.wire.messages import ErrorDetail, Feedback, HandoffCreated, HandoffRequest, SessionStart
+from shared.wire.messages import Feedback, HandoffCreated, HandoffRequest, SessionStart
+from shared.wire.outcome import ErrorDetail
 from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from playwright.async_api import Page, WebSocket, expect
 
-from shared.wire.messages import ErrorDetail, Ping, Pong, ResponseCreate, SessionClosing, SessionDelete, SessionStart
+from shared.wire.messages import Ping, Pong, ResponseCreate, SessionClosing, SessionDelete, SessionStart
+from shared.wire.outcome import ErrorDetail
 from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from shared.wire.messages import ErrorDetail, Grounding
+from shared.wire.outcome import ErrorDetail, Grounding
 from tests.browser.pages import OpenChat
 from tests.browser.payloads import PAYLOADS
 from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site

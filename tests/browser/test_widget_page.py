@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from shared.wire.messages import Grounding, ResponseCancel, ResponseCreate
+from shared.wire.messages import ResponseCancel, ResponseCreate
+from shared.wire.outcome import Grounding
 from tests.browser.pages import OpenChat
 from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
 

@@ -4,7 +4,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from ops.client.protocol import ChatClient
-from shared.wire.messages import Consent, Grounding, HandoffRequest, Replaced, SessionStart, Source
+from shared.wire.messages import Consent, HandoffRequest, SessionStart
+from shared.wire.outcome import Grounding, Replaced, Source
 from tests.browser.pages import OpenChat
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 

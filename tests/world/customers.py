@@ -14,7 +14,6 @@ from shared.wire.messages import (
     Feedback,
     HandoffCreated,
     HandoffRequest,
-    Message,
     ResponseCancel,
     ResponseCreate,
     ResponseCreated,
@@ -28,6 +27,7 @@ from shared.wire.messages import (
     SessionRefreshed,
     SessionStart,
 )
+from shared.wire.outcome import Message
 from tests.chaos.actors.client import Customer
 from tests.chaos.ledger.requests import Ledger, Question
 from tests.world.oracles import Oracles, kafka_ails, redis_ails

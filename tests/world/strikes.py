@@ -6,7 +6,8 @@ from typing import Final
 
 from shared.errors import ProtocolError
 from shared.wire.codec import decode_request, msgpack_encode
-from shared.wire.messages import ReplyDone, Timings, Usage
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Timings, Usage
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import BROKERS, Kafka
 from tests.world.plan import Fault

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.facts import Known, facts_in
-from shared.wire.messages import Grounding, Replaced
+from shared.wire.outcome import Grounding, Replaced
 from workers.answer.quotes import Quotes
 from workers.answer.repetition import Repetition, goes_round
 from workers.answer.sentences import MAX_CHARS, Cut, may_end, next_cut

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shared.facts import facts_in
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from workers.answer.repetition import wording
 from workers.answer.sentences import sentences
 

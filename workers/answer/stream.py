@@ -7,17 +7,8 @@ A text is the text only once the guard lets it pass; so deltas, `so_far` and the
 
 from collections.abc import Callable, Sequence
 
-from shared.wire.messages import (
-    ErrorDetail,
-    Grounding,
-    Reason,
-    ReplyDelta,
-    ReplyDone,
-    Source,
-    Status,
-    Timings,
-    Usage,
-)
+from shared.wire.messages import ReplyDelta, ReplyDone
+from shared.wire.outcome import ErrorDetail, Grounding, Reason, Source, Status, Timings, Usage
 from workers.answer.detokenizer import Detokenizer
 from workers.answer.guard import FactGuard
 

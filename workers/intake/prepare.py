@@ -14,7 +14,8 @@ from shared.faq.live import LiveFaq
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
 from shared.settings import WorkerSettings
-from shared.wire.messages import BY_MODEL, Bucket, Grounding, ReplyDone
+from shared.wire.messages import Bucket, ReplyDone
+from shared.wire.outcome import BY_MODEL, Grounding
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import bucket_of_text

@@ -14,7 +14,8 @@ from enum import Enum, auto
 from typing import Final
 
 from shared.wire.deadline import parse_unix_ms, reads_as_seconds
-from shared.wire.messages import Outcome, ReplyDone
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Outcome
 from shared.wire.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_topic_allowed
 
 ANSWERED_MS: Final = 1_000

@@ -16,7 +16,7 @@ from itertools import chain
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.model.chat_template import ChatTemplate, Ids
-from shared.wire.messages import BY_MODEL, Grounding
+from shared.wire.outcome import BY_MODEL, Grounding
 from workers.prompt.budget import PromptBudget, whole_sentences
 from workers.prompt.encoded_turns import EncodedTurns, TurnEncoder
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from shared.faq.fallback import Fallback
 from shared.records.deliveries import Partition
-from shared.wire.messages import Bucket, Cancel, Grounding, ReplyDone, Timings, Usage
+from shared.wire.messages import Bucket, Cancel, ReplyDone
+from shared.wire.outcome import Grounding, Timings, Usage
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 from workers.answer.stream import Answer

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from shared.conversation.turn import Turn
-from shared.wire.messages import ReplyDone, Status, Timings, Usage
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Status, Timings, Usage
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 

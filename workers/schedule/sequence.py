@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, Reason, Status
+from shared.wire.messages import Bucket
+from shared.wire.outcome import Reason, Status
 from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
 from workers.engine.kv_pieces import KvPieces

@@ -23,7 +23,8 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT, failed_end
-from shared.wire.messages import BY_MODEL, Adopt, Cancel, ErrorDetail, ReplyDelta, ReplyDone
+from shared.wire.messages import Adopt, Cancel, ReplyDelta, ReplyDone
+from shared.wire.outcome import BY_MODEL, ErrorDetail
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames

@@ -7,7 +7,8 @@ import msgspec
 
 from shared.tracing.context import is_sampled
 from shared.tracing.worker import shifted
-from shared.wire.messages import ReplyDone, WorkerTimes
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import WorkerTimes
 from workers.request.job import Job
 
 

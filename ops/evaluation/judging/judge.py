@@ -15,7 +15,7 @@ from ops.evaluation.judging.figures import figures, foreign
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.spelling import normal, occurrences, says
 from shared.facts import Known
-from shared.wire.messages import BY_MODEL, Grounding, Source
+from shared.wire.outcome import BY_MODEL, Grounding, Source
 
 HUMAN: Final = "contact-person"
 """The FAQ entry that is an offer of a person."""

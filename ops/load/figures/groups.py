@@ -7,7 +7,7 @@ from ops.client.outcome import Outcome
 from ops.load.figures.report import LoadReport, summarise
 from ops.measure.quantiles import Quantiles
 from ops.measure.runner import Cell, show
-from shared.wire.messages import Source
+from shared.wire.outcome import Source
 
 # "unsure" is no answer of the model's, "mixed" is one.
 _COLUMNS: Final[dict[str, tuple[Source, ...]]] = {

@@ -11,7 +11,7 @@ from ops.client.outcome import UNANSWERED, Outcome
 from ops.measure.environment import Environment
 from ops.measure.quantiles import Quantiles, quantiles
 from ops.measure.runner import Cell
-from shared.wire.messages import BY_MODEL, Source
+from shared.wire.outcome import BY_MODEL, Source
 
 _MOST_SAMPLES: Final = 20_000
 LATENCIES: Final = ("ms", "p50", "p95", "p99")

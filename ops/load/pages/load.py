@@ -16,7 +16,7 @@ from ops.measure.plot import Line, Plot, Points
 from ops.measure.quantiles import Quantiles, percentile
 from ops.measure.report import Part, report
 from ops.measure.runner import Cell, show
-from shared.wire.messages import BY_MODEL, Source
+from shared.wire.outcome import BY_MODEL, Source
 
 Latency = Callable[[Outcome], float | None]
 

@@ -17,17 +17,8 @@ from websockets.typing import Subprotocol
 from ops.client.dialogue import SUBPROTOCOL
 from ops.load.system import READY
 from shared.wire.codec import GATEWAY_CODECS, msgpack_encode
-from shared.wire.messages import (
-    Limits,
-    Response,
-    ResponseCreate,
-    ResponseCreated,
-    ResponseDelta,
-    ResponseDone,
-    SessionCreated,
-    Timings,
-    Usage,
-)
+from shared.wire.messages import Limits, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone, SessionCreated
+from shared.wire.outcome import Response, Timings, Usage
 from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, delta_text
 
 _LIMITS = Limits(

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ops.client.dialogue import Dialogue
-from shared.wire.messages import BY_MODEL, ErrorEvent, ResponseCreate, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.outcome import BY_MODEL
 
 DELTAS: Final = 32
 INTERVAL_MS: Final = 20.0

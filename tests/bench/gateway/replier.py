@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ops.load.system import READY
 from shared.wire.codec import decode_request, msgpack_encode
-from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone
+from shared.wire.outcome import Timings, Usage
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, delta_text
 

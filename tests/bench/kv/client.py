@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ops.client.protocol import ChatClient, new_event_id
-from shared.wire.messages import BY_MODEL, ResponseCreate, ResponseDelta, ResponseDone
+from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
+from shared.wire.outcome import BY_MODEL
 from tests.bench.cell import FAILED, Figures, middle
 from tests.bench.kv.conversations import Conversation
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, assert_never
 
-from shared.wire.messages import ErrorEvent, Response, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.messages import ErrorEvent, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import Response
 
 _OWN_FAULT: Final = "internal"
 AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent

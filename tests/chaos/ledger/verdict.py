@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shared.wire.messages import Response
+from shared.wire.outcome import Response
 from tests.chaos.ledger.requests import Absence, Breach, Ledger, Page, Question
 
 GRACE_S: Final = 0.25

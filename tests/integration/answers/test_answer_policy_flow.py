@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.wire.messages import BY_MODEL
+from shared.wire.outcome import BY_MODEL
 from tests.support.system import Service, System
 from tests.support.wire import Client
 

@@ -13,7 +13,7 @@ from ops.measure.arrivals import schedule
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import question
-from shared.wire.messages import BY_MODEL
+from shared.wire.outcome import BY_MODEL
 from tests.support.reliability import Reliability
 from tests.support.shared_system import Running
 

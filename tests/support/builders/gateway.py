@@ -7,16 +7,8 @@ from gateway.request.cursor import Told
 from gateway.request.entry import Entry
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
-from shared.wire.messages import (
-    Bucket,
-    Grounding,
-    ReplyDelta,
-    ReplyDone,
-    Response,
-    Timings,
-    Usage,
-    WorkerReport,
-)
+from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, WorkerReport
+from shared.wire.outcome import Grounding, Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders import wire

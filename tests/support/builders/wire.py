@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from shared.wire.messages import ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import ReplyDelta, ReplyDone
+from shared.wire.outcome import Timings, Usage
 
 
 def delta(

@@ -17,7 +17,8 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.wire.messages import ChatRequest, Reply, ReplyDelta, ReplyDone
+from shared.wire.outcome import Grounding
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames

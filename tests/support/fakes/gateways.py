@@ -45,10 +45,10 @@ from shared.wire.messages import (
     Reply,
     ReplyDelta,
     ReplyDone,
-    Response,
     ResponseDone,
     ServerMessage,
 )
+from shared.wire.outcome import Response
 from shared.wire.partitioner import partition_of
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames

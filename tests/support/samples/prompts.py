@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shared.conversation.turn import Turn
 from shared.model.chat_template import ChatTemplate
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import Prompt, PromptBuilder
 

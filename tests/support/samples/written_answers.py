@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from shared.model.tokenizer import Tokenizer
-from shared.wire.messages import ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import ReplyDelta, ReplyDone
+from shared.wire.outcome import Timings, Usage
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 

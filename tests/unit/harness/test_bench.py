@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
 from ops.stack.processes import ServiceError
-from shared.wire.messages import Reason, Status
+from shared.wire.outcome import Reason, Status
 from tests.bench.bare_engine import generate
 from tests.bench.cell import Measured, Target, report
 from tests.bench.engines.llama import measured, parse

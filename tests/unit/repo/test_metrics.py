@@ -17,7 +17,7 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
 from shared.telemetry import metrics
-from shared.wire.messages import Response, Timings, Usage
+from shared.wire.outcome import Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import make_entry

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.people.session_answers import Rated, SessionAnswers, verdict_of
 from shared.errors import ProtocolError
-from shared.wire.messages import Feedback, Grounding, Source, Status
+from shared.wire.messages import Feedback
+from shared.wire.outcome import Grounding, Source, Status
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer
 

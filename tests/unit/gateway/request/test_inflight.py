@@ -10,7 +10,8 @@ from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext
-from shared.wire.messages import ErrorDetail, Reason, Replaced, ReplyDone, Response, ResponseCreated, Status, Timings
+from shared.wire.messages import ReplyDone, ResponseCreated
+from shared.wire.outcome import ErrorDetail, Reason, Replaced, Response, Status, Timings
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import FAQ, R1, SESSION, delta, done, make_entry, name
 

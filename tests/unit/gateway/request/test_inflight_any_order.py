@@ -13,7 +13,8 @@ from gateway.request.entry import Entry, Item, State
 from gateway.request.inflight import _FLOWS_MS, InflightTable
 from gateway.request.outbox import Outbox
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
-from shared.wire.messages import ReplyDelta, ReplyDone, Response, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.messages import ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import FAQ, delta, done, make_entry
 from tests.support.fakes.machine_runs import run_machine

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from gateway.request.cursor import CursorKey, Told, checksum, digest_of
 from gateway.request.outbox import Opened, Outbox, Shown
-from shared.wire.messages import Ping, Response, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.messages import Ping, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 from tests.support.builders import gateway as builders
 

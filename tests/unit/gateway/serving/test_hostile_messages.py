@@ -12,7 +12,8 @@ from gateway.request.cursor import CursorKey
 from gateway.session.protocol import Begin, Refuse, Send, Session, State, error_event
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
-from shared.wire.messages import ChatRequest, ErrorEvent, Message, ResponseCreate
+from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate
+from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.sessions import new
 from tests.support.hostile.messages import KINDS, MAX_BYTES, hostile_messages

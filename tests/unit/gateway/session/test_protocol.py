@@ -7,7 +7,6 @@ from shared.errors import ProtocolError
 from shared.wire.messages import (
     ClientMessage,
     Consent,
-    ErrorDetail,
     ErrorEvent,
     Ping,
     Pong,
@@ -18,6 +17,7 @@ from shared.wire.messages import (
     SessionRefresh,
     SessionStart,
 )
+from shared.wire.outcome import ErrorDetail
 from tests.support.fakes.sessions import ALL, ANNOUNCED, ASK, START, new, opened, refused
 
 

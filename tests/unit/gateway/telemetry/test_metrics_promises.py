@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Response, Timings
+from shared.wire.outcome import Response, Timings
 from tests.support.builders.gateway import answer, make_entry
 from tests.unit.workers.serving.test_worker import Bench
 from workers.engine import PrefillChunk

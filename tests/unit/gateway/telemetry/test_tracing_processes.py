@@ -11,7 +11,8 @@ from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
-from shared.wire.messages import ReplyDone, Timings
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Timings
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, done
 from tests.unit.shared.tracing.test_export import Store

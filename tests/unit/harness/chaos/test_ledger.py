@@ -9,19 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.wire.messages import (
-    ErrorDetail,
-    ErrorEvent,
-    Reason,
-    Response,
-    ResponseCreated,
-    ResponseDelta,
-    ResponseDone,
-    Source,
-    Status,
-    Timings,
-    Usage,
-)
+from shared.wire.messages import ErrorEvent, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import ErrorDetail, Reason, Response, Source, Status, Timings, Usage
 from tests.chaos.ledger.requests import AnswerEvent, Breach, Ledger, Question
 from tests.chaos.ledger.story import story
 from tests.chaos.ledger.verdict import GRACE_S, RETURN_GRACE_S, Rights, Verdict, judge

@@ -9,7 +9,8 @@ import pytest
 from ops.cli import main
 from ops.measure.environment import Environment
 from shared.errors import SettingsError
-from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, Timings, Usage
+from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import Response, Timings, Usage
 from tests.chaos.faults.schedule import Kind
 from tests.chaos.ledger.questions import make_questions
 from tests.chaos.ledger.requests import Breach, Ledger, Line

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ops.client.chat import _print_caption
-from shared.wire.messages import Grounding, Replaced, Response, Source, Timings, Usage
+from shared.wire.outcome import Grounding, Replaced, Response, Source, Timings, Usage
 
 ENTRY = Grounding(id="returns", question="How long can I return it?", answer="Within 30 days.")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from ops.client.telling import AnswerEvent, Telling
-from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, Timings, Usage
+from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import Response, Timings, Usage
 
 
 def created() -> ResponseCreated:

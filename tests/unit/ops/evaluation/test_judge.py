@@ -4,7 +4,7 @@ import pytest
 
 from ops.evaluation.judging.judge import Given, judge, retrieved
 from ops.evaluation.judging.questions import Exchange, Question
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 
 RETURNS = Grounding(
     id="return-period",

@@ -12,7 +12,8 @@ from ops.evaluation.judging.result import Figures, Judged, cells_of, figures_of,
 from ops.evaluation.judging.retrieval import Hit
 from ops.evaluation.table import print_run
 from shared.errors import SettingsError
-from shared.wire.messages import Grounding, Language, Source
+from shared.wire.messages import Language
+from shared.wire.outcome import Grounding, Source
 
 
 def judged(

@@ -19,7 +19,7 @@ from ops.measure.environment import Environment
 from ops.measure.plot import Line, Plot
 from ops.measure.quantiles import Quantiles
 from ops.measure.report import Part, report
-from shared.wire.messages import Source
+from shared.wire.outcome import Source
 from tests.unit.examples import examples
 
 RATES = "Requests offered and answered a second, over time"

@@ -9,7 +9,7 @@ import pytest
 from ops.client.outcome import Outcome
 from ops.load.figures.report import Run, as_json, summarise
 from ops.measure.environment import Environment
-from shared.wire.messages import Source
+from shared.wire.outcome import Source
 
 GOOD = Outcome(
     scheduled_s=10.0,

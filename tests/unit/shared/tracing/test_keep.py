@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.request.entry import Entry
 from gateway.telemetry.trace_spans import why_kept
 from shared.tracing.keep import KeepRules
-from shared.wire.messages import Reason, Response, Source, Status, Timings
+from shared.wire.outcome import Reason, Response, Source, Status, Timings
 from tests.support.builders.gateway import answer
 from tests.unit.shared.tracing.test_spans import NOW, entry_of, request_trace
 

@@ -17,7 +17,7 @@ from shared.tracing.context import begin_trace
 from shared.tracing.keep import KeepRules
 from shared.tracing.spans import Span, Trace
 from shared.tracing.worker import WorkerHalf
-from shared.wire.messages import Usage, WorkerTimes
+from shared.wire.outcome import Usage, WorkerTimes
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import done, make_entry
 

@@ -28,13 +28,13 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
-    Message,
     Notice,
     Reply,
     ResponseCreate,
     ServerMessage,
     WorkerReport,
 )
+from shared.wire.outcome import Message
 from tests.support.hostile.message_strategies import any_of
 
 from_json = client_decoder(text=True)

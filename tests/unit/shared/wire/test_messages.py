@@ -14,12 +14,12 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
-    Message,
     Notice,
     Reply,
     ServerMessage,
     WorkerReport,
 )
+from shared.wire.outcome import Message
 from tests.support.hostile.message_strategies import any_of
 from tests.support.reliability import Reliability
 

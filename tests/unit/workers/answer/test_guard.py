@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shared.facts import Known
 from shared.faq.entries import PACKAGED_PATH, read_entries
-from shared.wire.messages import Grounding, Replaced
+from shared.wire.outcome import Grounding, Replaced
 from workers.answer.guard import FactGuard
 from workers.answer.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
 

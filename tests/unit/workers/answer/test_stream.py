@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from tests.support.samples.written_answers import TOKENIZER, add, answer, done, write
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer

@@ -10,7 +10,7 @@ from shared.errors import ModelError
 from shared.model.chat_template import ChatTemplate
 from shared.model.folder import CHATML, LLAMA3, TemplateMarks
 from shared.model.tokenizer import Tokenizer, bpe_definition, byte_level_definition
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from tests.support.models.fixtures import TINY, write_llama
 from tests.support.samples.prompts import said
 from workers.graph.sources.opening import open_source

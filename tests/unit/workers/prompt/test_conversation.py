@@ -10,7 +10,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.model.chat_template import ChatTemplate
 from shared.model.tokenizer import shown_text
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from tests.support.samples.prompts import (
     END,
     ENTRIES,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.turn import Turn
-from shared.wire.messages import Grounding
+from shared.wire.outcome import Grounding
 from tests.support.samples.prompts import BYTE_0, ENTRIES, HOSTILE, OUTPUT_IDS, TEMPLATE, TOKENIZER, build, readable
 from workers.answer.stream import Answer
 from workers.prompt.conversation import Prompt

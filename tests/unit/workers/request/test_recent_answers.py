@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from shared.conversation.turn import Turn
-from shared.wire.messages import Grounding, Replaced, ReplyDone, Timings, Usage
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import Grounding, Replaced, Timings, Usage
 from shared.wire.session_key import SessionKey
 from tests.support.builders.wire import done
 from tests.support.builders.worker import NOW, order

@@ -9,7 +9,8 @@ from shared.errors import EngineError
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.failed_ends import OWN_FAULT, failed_end
-from shared.wire.messages import Cancel, Grounding, Usage
+from shared.wire.messages import Cancel
+from shared.wire.outcome import Grounding, Usage
 from tests.support.builders.wire import done
 from tests.support.builders.worker import LETTER_A, QUOTED, TOPIC, Bench, answer
 from workers.answer.guard import FactGuard

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Reason, Status
+from shared.wire.outcome import Reason, Status
 from tests.support.builders.worker import NOW, sequence
 from workers.schedule.sequence import Finished
 from workers.telemetry.outcome import Outcome, outcome_of

@@ -1,0 +1,130 @@
+"""The end of an answer, the same in the record of a worker and in the frame that its client gets."""
+
+from typing import Any, Final, Literal, TypeVar
+
+from msgspec import Struct
+
+from shared.errors import ErrorKind
+from shared.wire.fields import Count
+
+Status = Literal["completed", "incomplete", "cancelled", "failed"]
+Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
+# Whose words an answer is: "mixed" is the model's with an FAQ entry's in some place, "courtesy" a fixed line that
+# returns a greeting, "unsure" says that nothing is known for sure.
+Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
+BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
+OutcomeT = TypeVar("OutcomeT", bound="Outcome")
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything below: immutable, by keyword, defaults left off the wire."""
+
+
+class Usage(Message, frozen=True):
+    """Tokens of the whole prompt (system, FAQ entries and history too), those not computed again, and generated."""
+
+    input_tokens: Count = 0
+    cached_tokens: Count = 0
+    output_tokens: Count = 0
+
+
+class Timings(Message, frozen=True):
+    """The times of an answer in milliseconds. `ttft_ms` and `total_ms` run from the gateway's receipt of the
+    request."""
+
+    admission_ms: float | None = None
+    queue_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+
+
+class WorkerTimes(Message, frozen=True):
+    """When a worker did what for an answer, in Unix milliseconds by its own clock: its half of the trace.
+
+    Taken up at `arrived`; from `kv_asked` to `kv_found` it looked for what was computed before; `ready` to be computed;
+    `started` with the first step; `prefilled` is the end of each chunk of the prompt."""
+
+    worker_id: str
+    arrived_unix_ms: float
+    ready_unix_ms: float
+    ended_unix_ms: float
+    kv_asked_unix_ms: float | None = None
+    kv_found_unix_ms: float | None = None
+    started_unix_ms: float | None = None
+    prefilled_unix_ms: tuple[float, ...] = ()
+    first_token_unix_ms: float | None = None
+
+
+class Grounding(Message, frozen=True):
+    """A FAQ entry that stood in the prompt, or was itself the answer."""
+
+    id: str
+    question: str
+    answer: str
+
+
+class Replaced(Message, frozen=True):
+    """A stretch of an answer, in characters (code points), that stands where the model named what nothing bears out:
+    words of the FAQ entry `id`, or none at all where `length` is 0."""
+
+    offset: Count
+    length: Count
+    id: str | None = None
+
+
+class ErrorDetail(Message, frozen=True):
+    type: ErrorKind
+    code: str
+    message: str
+    retryable: bool
+    param: str | None = None
+    retry_after_ms: int | None = None
+
+
+class Outcome(Message, frozen=True, kw_only=True):
+    """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas."""
+
+    status: Status
+    reason: Reason
+    source: Source
+    output_text: str
+    usage: Usage
+    timings: Timings
+    model: str | None = None
+    error: ErrorDetail | None = None
+    grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+
+    @classmethod
+    def uncounted(
+        cls,
+        status: Status,
+        reason: Reason,
+        source: Source = "model",
+        *,
+        output_text: str = "",
+        error: ErrorDetail | None = None,
+        grounding: tuple[Grounding, ...] = (),
+    ) -> "Outcome":
+        """Return the outcome of an answer of which nobody counted tokens or times."""
+        return Outcome(
+            status=status,
+            reason=reason,
+            source=source,
+            output_text=output_text,
+            usage=Usage(),
+            timings=Timings(),
+            error=error,
+            grounding=grounding,
+        )
+
+    def within(self, message: type[OutcomeT], **fields: Any) -> OutcomeT:
+        """Return a message that bears this outcome, with its own `fields`; one that names a field here changes it."""
+        return message(**{name: getattr(self, name) for name in Outcome.__struct_fields__} | fields)
+
+
+class Response(Outcome, frozen=True):
+    """An answer, as its client has it."""
+
+    id: str
