@@ -175,7 +175,7 @@ class Gateway:
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
         session = connection.session
         entry = self.inflight.adopt(told, session.key, session.connection_id, now)
-        connection.num_inflight += 1
+        self.connections.count_in(connection)
         with self._answering.beginning(entry):
             entry.trace = self.tracer.adopt(told.trace, now)
         metrics.inflight.set(len(self.inflight))
@@ -226,7 +226,7 @@ class Gateway:
             log=self.resumption.log_place(),
             trace=self.tracer.begin(asked.traceparent),
         )
-        connection.num_inflight += 1
+        self.connections.count_in(connection)
         with self._answering.beginning(entry):
             self.inflight.accept(entry)
             self._set_timer()

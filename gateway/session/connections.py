@@ -25,14 +25,19 @@ class Connections:
         """Return the connection that hears of an answer; None after that was lost."""
         return self._open.get(entry.connection_id) if entry.connection_id is not None else None
 
+    @staticmethod
+    def count_in(connection: Connection) -> None:
+        """Count an answer in that the connection waits for from now on."""
+        connection.num_inflight += 1
+
     def take_over(self, connection: Connection, entry: Entry) -> None:
         """Have this connection wait for the answer from now on."""
         if self.waits_elsewhere(connection, entry):
             former = self.of(entry)
             if former is not None:
-                former.num_inflight -= 1
+                self.count_out(entry)
                 former.let_go(entry.response_id)
-            connection.num_inflight += 1
+            self.count_in(connection)
 
     @staticmethod
     def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
