@@ -31,7 +31,6 @@ from gateway.telemetry.tracer import Tracer
 from gateway.wings import KafkaWing, RedisWing, RouterWing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
-from shared.faq.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer
@@ -78,7 +77,7 @@ class GatewayProcess:
             topics=settings.kafka.topics,
         )
         self._gateway = self._make_gateway()
-        self._kafka.follower.replied = self._gateway.replied
+        self._kafka.follower.replied = self._gateway.answering.replied
         self._frontend = WebSocketFrontend(
             gateway=self._gateway,
             settings=settings.gateway,
@@ -122,7 +121,6 @@ class GatewayProcess:
             limits=AdmissionLimits.of(settings),
             tokenizer=self._tokenizer,
             faq=self._faq,
-            min_score=DEFAULT_MIN_SCORE,
             history=redis.history,
             publisher=publisher,
         )
@@ -197,7 +195,7 @@ class GatewayProcess:
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.replies.start()
         kafka.watch.first_connected()
-        self._tasks.start(consume_replies(kafka.replies, self._gateway.replied), "replies")
+        self._tasks.start(consume_replies(kafka.replies, self._gateway.answering.replied), "replies")
         self._tasks.start(read_reports(kafka.reports, self._admission_gate.reported), "reports")
         await kafka.erasures.start()
         self._tasks.start(read_erasures(kafka.erasures, self._gateway.erased), "erasures")

@@ -9,6 +9,8 @@ text. The first terminal event wins, whoever gives it: the worker, the client's 
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Literal
 
 import msgspec
@@ -83,6 +85,15 @@ class InflightTable:
     def _watch(self, entry: Entry) -> None:
         heapq.heappush(self._due, (entry.deadline.first_token_unix_ms, entry.response_id))
         heapq.heappush(self._due, (entry.deadline.deadline_unix_ms, entry.response_id))
+
+    @contextmanager
+    def beginning(self, entry: Entry) -> Iterator[None]:
+        """Forget an answer that a fault keeps from being begun: its client is sent away, and asks anew."""
+        try:
+            yield
+        except Exception:
+            self.refuse(entry)
+            raise
 
     def refuse(self, entry: Entry) -> None:
         """Refuse a request that was never accepted after all: the client gets an error instead of an answer."""

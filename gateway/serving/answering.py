@@ -1,25 +1,29 @@
-"""Bring answers to their clients and end them: show what is new, settle the books, tell the log and the worker."""
+"""Bring answers to their clients: take what the workers say, have the FAQ answer in their stead, show what is new, end
+and settle."""
 
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
-from gateway.request.entry import Entry, Item
+from gateway.request.entry import Entry, FallbackReason, Item
 from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
-from gateway.session.connection import put_all, refuse, send_away, write
+from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
 from gateway.session.resumption import Resumption
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.tracer import Tracer
-from shared.errors import ProtocolError
+from shared.conversation.history import History
+from shared.faq import FaqHit
+from shared.faq.fallback import Fallback, choose_fallback
+from shared.faq.live import LiveFaq
 from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
+from shared.wire.messages import Reply, ReplyDelta, ReplyDone
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +37,91 @@ class Answering:
     resumption: Resumption
     people: People
     tracer: Tracer
+    faq: LiveFaq
+    history: History
     beside: Tasks
+
+    # --- the workers' word
+
+    def replied(self, replies: Sequence[Reply]) -> None:
+        """Take the workers' replies, a batch at a time: each client touched is written to once."""
+        now = now_unix_ms()
+        touched: dict[str, Connection] = {}
+        for reply in replies:
+            with contained("answer", request_id=reply.request_id) as hearing:
+                self._hear(reply, touched, now)
+            if hearing.error is not None:
+                self.fail(self.inflight.get_any(reply.request_id), torn=True)
+        for connection in touched.values():
+            write(connection)
+        for reply in replies:
+            with contained("answer", request_id=reply.request_id):
+                self.admission_gate.heard(reply, now)
+
+    def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
+        entry = self.inflight.get(reply.request_id)
+        if isinstance(reply, ReplyDone):
+            with contained("answer", request_id=reply.request_id):
+                self.tracer.heard(entry, reply, now)
+        if entry is None or reply.session_id != entry.session.session_id:
+            if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
+                metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
+            return
+        if isinstance(reply, ReplyDone):
+            self._finish(entry, reply, now)
+            return
+        connection = self.connections.of(entry)
+        shown = self.inflight.delta(reply, now)
+        if shown and connection is not None:
+            touched[connection.session.connection_id] = connection
+            put_all(connection, shown)
+
+    def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
+        if reply.status == "cancelled" and reply.origin == "worker":
+            return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
+        if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
+            self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
+            return
+        self.show(entry, self.inflight.finish(entry, reply, now))
+
+    # --- the FAQ's, in their stead
+
+    def fall_back(self, entry: Entry, why: FallbackReason) -> None:
+        """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
+        if entry.fallback is not None:
+            return  # at the soft deadline, and its question is still being read
+        entry.fallback = why
+        if entry.input:
+            self._answer_from_faq(entry, why)
+        else:
+            self.work_on(entry, self._read_and_answer(entry, why))
+
+    async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
+        entry.input = await self.resumption.question(entry, now_unix_ms())
+        if not entry.done:
+            self._answer_from_faq(entry, why)
+            self.spare_worker(entry)
+
+    def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
+        if entry.created and entry.chars:  # the log had text after all
+            entry.fallback = None
+            if entry.deadline.expired(now_unix_ms(), started=True):
+                self.end(entry, self.inflight.cut(entry, now_unix_ms()))
+            return
+        metrics.fallbacks.labels(why).inc()
+        hits: Sequence[FaqHit] = ()
+        with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
+            hits = self.faq.index.search(entry.input)
+        self.give(entry, choose_fallback(entry.input, hits))
+
+    def give(self, entry: Entry, answer: Fallback) -> None:
+        """Give an answer; the conversation remembers it, if it says something."""
+        self.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        with contained("history", request_id=entry.response_id):
+            if answer.source != "busy":
+                self.history.remember(entry.session, entry.turn(answer))
+
+    # --- the end
 
     def show(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has
@@ -45,7 +133,7 @@ class Answering:
             if entry.done:
                 self.connections.count_out(entry)
         if telling.error is not None:
-            self._send_away(entry)
+            self.connections.send_away(entry)
         if entry.done:
             self._settle(entry)
 
@@ -72,18 +160,6 @@ class Answering:
             if entry.fallback != "broker":
                 self.beside.start(self.publisher.ended(entry))
 
-    def refuse(self, entry: Entry, error: ProtocolError) -> None:
-        """Refuse a request that was never accepted after all."""
-        if entry.done:
-            return
-        self.connections.count_out(entry)
-        self.inflight.refuse(entry)
-        metrics.inflight.set(len(self.inflight))
-        connection = self.connections.of(entry)
-        if connection is not None:
-            refuse(connection, error, entry.event_id)
-            connection.flush()
-
     def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
         """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
         that is forgotten, and its client asks anew. `torn`: something of it may have been lost on the way to its
@@ -91,7 +167,7 @@ class Answering:
         if entry is None or entry.settled:
             return
         if torn or entry.done:
-            self._send_away(entry)
+            self.connections.send_away(entry)
         if entry.done:
             if entry.response is not None:
                 self.show(entry, ())
@@ -100,20 +176,14 @@ class Answering:
             self.end(entry, self.inflight.fail(entry, OWN_FAULT, now_unix_ms()))
             self.spare_worker(entry)
         if ending.error is not None and not entry.done:
-            self._send_away(entry)
+            self.connections.send_away(entry)
             self.inflight.refuse(entry)
 
-    @contextmanager
-    def beginning(self, entry: Entry) -> Iterator[None]:
-        """Forget an answer that a fault keeps from being begun: its client is sent away, and asks anew."""
-        try:
-            yield
-        except Exception:
-            self.inflight.refuse(entry)
-            raise
+    def work_on(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
+        """Start what is done beside for one answer; a fault in it ends that one."""
+        self.beside.start(self._work(entry, work))
 
-    async def for_one(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        """Run what is done beside for one answer; a fault in it ends that one."""
+    async def _work(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
         opened = entry.created
         with contained("answer", request_id=entry.response_id) as working:
             await work
@@ -129,8 +199,3 @@ class Answering:
         """Tell the worker that an answer has ended here and need not be written on."""
         if entry.done and entry.published:
             self.beside.start(self.publisher.cancel(entry))
-
-    def _send_away(self, entry: Entry) -> None:
-        with contained("connection", request_id=entry.response_id):
-            if (connection := self.connections.of(entry)) is not None:
-                send_away(connection)

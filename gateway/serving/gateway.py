@@ -8,20 +8,20 @@ everything that changes the in-flight table is plain synchronous code.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.admission.control import AdmissionLimits, check_connection, check_length, promise
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import Told, response_id
-from gateway.request.entry import Entry, FallbackReason, Item
+from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
-from gateway.serving.deadline_timer import DeadlineTimer
+from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing, not_erased
-from gateway.session.connection import Connection, put_all, refuse, write
+from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
 from gateway.session.keyed_locks import KeyedLocks
 from gateway.session.protocol import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, Session
@@ -30,22 +30,19 @@ from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
-from shared.faq import FaqHit
-from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import contained, task_failed
+from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
+from shared.wire.messages import ClientMessage, Erase, ResponseCreate
 from shared.wire.topics import bucket_of_length, surely_short
 
 log = get_logger()
 
 _IDLE_POLL_S = 0.02
-_TIMER_AGAIN_S = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +50,6 @@ class Gateway:
     limits: AdmissionLimits
     tokenizer: Tokenizer
     faq: LiveFaq
-    min_score: float
     history: History
     publisher: RequestPublisher
     admission_gate: AdmissionGate
@@ -64,15 +60,14 @@ class Gateway:
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: Connections = field(default_factory=Connections)
     draining: bool = False
-    _deadline_timer: DeadlineTimer = field(init=False)
-    _answering: Answering = field(init=False)
+    answering: Answering = field(init=False)
+    _deadlines: Deadlines = field(init=False)
     _erasing: Erasing = field(init=False)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def __post_init__(self) -> None:
-        self._deadline_timer = DeadlineTimer(self._deadline_came)
-        self._answering = Answering(
+        self.answering = Answering(
             inflight=self.inflight,
             connections=self.connections,
             publisher=self.publisher,
@@ -80,13 +75,16 @@ class Gateway:
             resumption=self.resumption,
             people=self.people,
             tracer=self.tracer,
+            faq=self.faq,
+            history=self.history,
             beside=self._beside,
         )
+        self._deadlines = Deadlines(inflight=self.inflight, answering=self.answering)
         self._erasing = Erasing(
             history=self.history,
             publisher=self.publisher,
             inflight=self.inflight,
-            answering=self._answering,
+            answering=self.answering,
             people=self.people,
         )
 
@@ -157,7 +155,7 @@ class Gateway:
         put_all(connection, missed)
         for each in erased:
             self._tell_erased(connection, each, now)
-        self._set_timer()
+        self._deadlines.watch()
         if begin.returns:
             self.people.came_back(connection)
 
@@ -168,15 +166,15 @@ class Gateway:
             self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
         entry = self._adopt(connection, told, now)
-        with self._answering.beginning(entry):
-            self._beside.start(self._answering.for_one(entry, self._recall(entry)))
+        with self.inflight.beginning(entry):
+            self.answering.work_on(entry, self._recall(entry))
         return []
 
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
         session = connection.session
         entry = self.inflight.adopt(told, session.key, session.connection_id, now)
         self.connections.count_in(connection)
-        with self._answering.beginning(entry):
+        with self.inflight.beginning(entry):
             entry.trace = self.tracer.adopt(told.trace, now)
         metrics.inflight.set(len(self.inflight))
         return entry
@@ -184,14 +182,14 @@ class Gateway:
     def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
         """Tell the client that the answer was cancelled, and nothing of it."""
         entry = self._adopt(connection, told, now)
-        self._answering.cancel(entry)
+        self.answering.cancel(entry)
         self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
         await self.resumption.recall(entry)
         self.inflight.recalled(entry)
-        self._set_timer()
+        self._deadlines.watch()
 
     # --- a request's way in
 
@@ -206,7 +204,7 @@ class Gateway:
             self.connections.take_over(connection, known)
             known.input = known.input or asked.input
             put_all(connection, self.inflight.reattach(known, session.connection_id))
-            self._set_timer()
+            self._deadlines.watch()
             return
         self.admission_gate.check_room(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
@@ -227,10 +225,10 @@ class Gateway:
             trace=self.tracer.begin(asked.traceparent),
         )
         self.connections.count_in(connection)
-        with self._answering.beginning(entry):
+        with self.inflight.beginning(entry):
             self.inflight.accept(entry)
-            self._set_timer()
-            self._beside.start(self._answering.for_one(entry, self._admit(entry, asked, session)))
+            self._deadlines.watch()
+            self.answering.work_on(entry, self._admit(entry, asked, session))
         metrics.inflight.set(len(self.inflight))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
@@ -246,13 +244,13 @@ class Gateway:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
             self.admission_gate.withdrawn(entry)
             if entry.response is None:
-                self._fall_back(entry, "broker")
+                self.answering.fall_back(entry, "broker")
             return
         if entry.response is not None:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
-        self._answering.show(entry, self.inflight.acknowledge(entry))
+        self.answering.show(entry, self.inflight.acknowledge(entry))
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
@@ -265,7 +263,7 @@ class Gateway:
             check_length(self.limits, num_tokens)
             stand_in = await self.people.wished(entry, self.connections.of(entry), session.caller)
         except ProtocolError as error:
-            self._answering.refuse(entry, error)
+            self._refuse(entry, error)
             return None
         if entry.done:
             return None
@@ -273,13 +271,25 @@ class Gateway:
         entry.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.bucket).inc()
         if stand_in is not None:
-            self._give(entry, stand_in)
+            self.answering.give(entry, stand_in)
             return None
         light = self.admission_gate.light_path(entry, now_unix_ms())
         if light is not None:
-            self._fall_back(entry, light)
+            self.answering.fall_back(entry, light)
             return None
         return await self.publisher.enqueue(entry, asked)
+
+    def _refuse(self, entry: Entry, error: ProtocolError) -> None:
+        """Refuse a request that was never accepted after all."""
+        if entry.done:
+            return
+        self.connections.count_out(entry)
+        self.inflight.refuse(entry)
+        metrics.inflight.set(len(self.inflight))
+        connection = self.connections.of(entry)
+        if connection is not None:
+            refuse(connection, error, entry.event_id)
+            connection.flush()
 
     async def _count(self, text: str) -> int:
         """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
@@ -287,109 +297,7 @@ class Gateway:
             return 0
         return await asyncio.to_thread(self.tokenizer.count, text)
 
-    # --- an answer's way out
-
-    def replied(self, replies: Sequence[Reply]) -> None:
-        """Take the workers' replies, a batch at a time: each client touched is written to once."""
-        now = now_unix_ms()
-        touched: dict[str, Connection] = {}
-        for reply in replies:
-            with contained("answer", request_id=reply.request_id) as hearing:
-                self._hear(reply, touched, now)
-            if hearing.error is not None:
-                self._answering.fail(self.inflight.get_any(reply.request_id), torn=True)
-        for connection in touched.values():
-            write(connection)
-        for reply in replies:
-            with contained("answer", request_id=reply.request_id):
-                self.admission_gate.heard(reply, now)
-
-    def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
-        entry = self.inflight.get(reply.request_id)
-        if isinstance(reply, ReplyDone):
-            with contained("answer", request_id=reply.request_id):
-                self.tracer.heard(entry, reply, now)
-        if entry is None or reply.session_id != entry.session.session_id:
-            if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
-                metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
-            return
-        if isinstance(reply, ReplyDone):
-            self._finish(entry, reply, now)
-            return
-        connection = self.connections.of(entry)
-        shown = self.inflight.delta(reply, now)
-        if shown and connection is not None:
-            touched[connection.session.connection_id] = connection
-            put_all(connection, shown)
-
-    def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
-        if reply.status == "cancelled" and reply.origin == "worker":
-            return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
-        if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
-            self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
-            return
-        self._answering.show(entry, self.inflight.finish(entry, reply, now))
-
-    # --- the deadline, and the client's own will
-
-    def _set_timer(self) -> None:
-        """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
-        with contained("task") as setting:
-            self._deadline_timer.set(self.inflight.next_due_unix_ms())
-        if setting.error is not None:
-            asyncio.get_running_loop().call_later(_TIMER_AGAIN_S, self._set_timer)
-
-    def _deadline_came(self) -> None:
-        now = now_unix_ms()
-        with contained("task"):
-            for entry in self.inflight.late(now):
-                with contained("answer", request_id=entry.response_id) as ending:
-                    self._expire(entry, now)
-                if ending.error is not None:
-                    self._answering.fail(entry)
-        self._set_timer()
-
-    def _expire(self, entry: Entry, now: float) -> None:
-        if entry.created and entry.chars:
-            self._answering.end(entry, self.inflight.cut(entry, now))
-        else:
-            self._fall_back(entry, "deadline")
-        self._answering.spare_worker(entry)
-
-    def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
-        """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
-        if entry.fallback is not None:
-            return  # at the soft deadline, and its question is still being read
-        entry.fallback = why
-        if entry.input:
-            self._answer_from_faq(entry, why)
-        else:
-            self._beside.start(self._answering.for_one(entry, self._read_and_answer(entry, why)))
-
-    async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
-        entry.input = await self.resumption.question(entry, now_unix_ms())
-        if not entry.done:
-            self._answer_from_faq(entry, why)
-            self._answering.spare_worker(entry)
-
-    def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
-        if entry.created and entry.chars:  # the log had text after all
-            entry.fallback = None
-            if entry.deadline.expired(now_unix_ms(), started=True):
-                self._answering.end(entry, self.inflight.cut(entry, now_unix_ms()))
-            return
-        metrics.fallbacks.labels(why).inc()
-        hits: Sequence[FaqHit] = ()
-        with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
-            hits = self.faq.index.search(entry.input)
-        self._give(entry, choose_fallback(entry.input, hits, min_score=self.min_score))
-
-    def _give(self, entry: Entry, answer: Fallback) -> None:
-        """Give an answer; the conversation remembers it, if it says something."""
-        self._answering.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
-        with contained("history", request_id=entry.response_id):
-            if answer.source != "busy":
-                self.history.remember(entry.session, entry.turn(answer))
+    # --- the client's own will
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """One that has ended meanwhile stays as it is; where there is no such answer, the client is told."""
@@ -400,7 +308,7 @@ class Gateway:
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
             refuse(connection, error, cancel.event_id)
         elif not entry.done:
-            self._answering.cancel(entry)
+            self.answering.cancel(entry)
 
     async def _forget(self, connection: Connection) -> None:
         """`session.delete`. What the client asks next is of the conversation that begins."""

@@ -1,8 +1,9 @@
 """Keep who is connected, and which of them waits for which answer."""
 
 from gateway.request.entry import Entry
-from gateway.session.connection import Connection
+from gateway.session.connection import Connection, send_away
 from shared.telemetry import metrics
+from shared.telemetry.faults import contained
 
 
 class Connections:
@@ -49,3 +50,9 @@ class Connections:
         connection = self.of(entry)
         if connection is not None:
             connection.num_inflight -= 1
+
+    def send_away(self, entry: Entry) -> None:
+        """Close the connection that waits for the answer: its client comes back, and is told anew. Raises nothing."""
+        with contained("connection", request_id=entry.response_id):
+            if (connection := self.of(entry)) is not None:
+                send_away(connection)

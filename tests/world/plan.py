@@ -44,11 +44,9 @@ SEAMS: Final = {
             for each in ("people:People", "handoffs:Handoffs", "session_answers:SessionAnswers")
         ),
         *(f"gateway.request.{each}" for each in ("inflight:InflightTable", "cursor:CursorKey", "cursor:Seal")),
-        *(
-            f"gateway.serving.{each}"
-            for each in ("deadline_timer:DeadlineTimer", "answering:Answering", "admission_gate:AdmissionGate")
-        ),
-        *(f"gateway.serving.gateway:{each}" for each in ("Gateway", "check_length", "choose_fallback", "promise")),
+        *(f"gateway.serving.answering:{each}" for each in ("Answering", "choose_fallback")),
+        "gateway.serving.admission_gate:AdmissionGate",
+        *(f"gateway.serving.gateway:{each}" for each in ("Gateway", "check_length", "promise")),
         *(f"gateway.session.{each}" for each in ("connections:Connections", "resumption:Resumption")),
         *("gateway.session.protocol:Session", "gateway.request.outbox:Outbox", "gateway.telemetry.tracer:Tracer"),
         *("gateway.admission.control:Admission", "gateway.frontends.websocket:WebSocketConnection"),

@@ -27,7 +27,6 @@ from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.faq.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.kafka import Outgoing
 from shared.model.tokenizer import Tokenizer
@@ -306,7 +305,6 @@ class Edge:
             ),
             tokenizer=Tokenizer.byte_level(),
             faq=shipped_faq(),
-            min_score=DEFAULT_MIN_SCORE,
             publisher=publisher,
             admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))),
             resumption=Resumption(
@@ -325,7 +323,13 @@ class Edge:
             connections=Connections(),
             **fakes,
         )
-        self.follower.replied = self.gateway.replied
+        self.follower.replied = self.replied
+
+    def replied(self, replies: list[Reply]) -> None:
+        self.gateway.answering.replied(replies)
+
+    def erased(self, erase: Erase) -> None:
+        self.gateway.erased(erase)
 
     def connect(self) -> FakeConnection:
         session = new()

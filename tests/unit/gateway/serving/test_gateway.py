@@ -71,7 +71,7 @@ async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
         await client.say(asks("second"))
         await quiet()
     assert [(end.status, end.reason) for end in client.ends] == [("failed", "internal")]
-    edge.gateway.replied([done(name_of("first"), "Within 30 days.")])
+    edge.replied([done(name_of("first"), "Within 30 days.")])
     assert (client.ends[-1].status, client.num_inflight, len(edge.gateway.inflight)) == ("completed", 0, 0)
 
 
@@ -152,13 +152,13 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").fallback)
     await quiet()
-    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    edge.replied([delta(name_of("e"), "Within 30")])
     edge.questions.come.set()
     await quiet()
     assert edge.cancelled == []
     assert not client.ends
     assert entry_of(edge, "e").fallback is None
-    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    edge.replied([done(name_of("e"), "Within 30 days.")])
     await quiet()
     assert [(end.source, end.output_text) for end in client.ends] == [("model", "Within 30 days.")]
     assert edge.cancelled == []
@@ -209,10 +209,10 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
     (told,) = edge.notices
     entry = entry_of(edge, "e")
     assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.asked_unix_ms)
-    edge.gateway.replied([delta(name_of("e"), "Within 30 ")])
+    edge.replied([delta(name_of("e"), "Within 30 ")])
     await until(lambda: entry.promised is None)
     assert (entry.text, entry.input) == ("Within 30 ", "")
-    edge.gateway.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
+    edge.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
 
 
@@ -222,7 +222,7 @@ async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: boo
     edge = Edge(word_s=0.05)
     edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
     await adopting(edge, soft_ms=MINUTE_MS)
-    edge.gateway.replied([delta(name_of("e"), "")] if heard else [])
+    edge.replied([delta(name_of("e"), "")] if heard else [])
     await until(lambda: entry_of(edge, "e").promised is None)
     assert entry_of(edge, "e").text == text
 
@@ -279,11 +279,11 @@ async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge
         await here.say(asks(f"e{number}"))
         await quiet()
         await there.say(asks(f"e{number}"))
-        edge.gateway.replied([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
+        edge.replied([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
     for client in sockets:
         await client.say(asks("last"))
         await quiet()
-        edge.gateway.replied([delta(name_of("last"), "In ")])
+        edge.replied([delta(name_of("last"), "In ")])
         back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
         assert [message.recovered for message in back.heard if isinstance(message, SessionCreated)] == [True]
         assert len(CursorKey(b"secret").seal(SessionKey("demo", "s")).read(client.cursor) or ()) <= 4
@@ -311,7 +311,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
     put_all(slow, edge.gateway.inflight.delta(delta(name_of("e"), "Within "), 0.0))
     heard = len(slow.heard)
     await quick.say(asks("e"))
-    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    edge.replied([done(name_of("e"), "Within 30 days.")])
     slow.flush()
     assert slow.heard[heard:] == []
     assert [end.output_text for end in quick.ends] == ["Within 30 days."]
@@ -324,7 +324,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
 async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, named: str) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    edge.replied([done(name_of("e"), "Within 30 days.")])
     await client.say(ResponseCancel(**{named: name_of("e") if named == "response_id" else "e"}))
     assert [end.status for end in client.ends] == ["completed"]
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)

@@ -1,0 +1,59 @@
+"""The deadlines of all answers: one timer of the event loop for the earliest."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.request.entry import Entry
+from gateway.request.inflight import InflightTable
+from gateway.serving.answering import Answering
+from shared.process.clock import now_unix_ms
+from shared.telemetry.faults import contained
+
+_AGAIN_S: Final = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Deadlines:
+    """Owned by the gateway's event loop."""
+
+    inflight: InflightTable
+    answering: Answering
+    _timer: asyncio.TimerHandle | None = None
+    _timer_unix_ms: int = 0
+
+    def watch(self) -> None:
+        """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
+        with contained("task") as setting:
+            self._set(self.inflight.next_due_unix_ms())
+        if setting.error is not None:
+            asyncio.get_running_loop().call_later(_AGAIN_S, self.watch)
+
+    def _set(self, due_unix_ms: int | None) -> None:
+        """Never later than it is set already; None: nothing is due."""
+        if due_unix_ms is None or (self._timer is not None and self._timer_unix_ms <= due_unix_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_unix_ms = due_unix_ms
+        delay_s = max(0.0, (due_unix_ms - now_unix_ms()) / 1_000)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._came)
+
+    def _came(self) -> None:
+        self._timer = None
+        now = now_unix_ms()
+        with contained("task"):
+            for entry in self.inflight.late(now):
+                with contained("answer", request_id=entry.response_id) as ending:
+                    self._expire(entry, now)
+                if ending.error is not None:
+                    self.answering.fail(entry)
+        self.watch()
+
+    def _expire(self, entry: Entry, now: float) -> None:
+        """End an answer whose deadline came: what is written stands, else the FAQ answers."""
+        if entry.created and entry.chars:
+            self.answering.end(entry, self.inflight.cut(entry, now))
+        else:
+            self.answering.fall_back(entry, "deadline")
+        self.answering.spare_worker(entry)
