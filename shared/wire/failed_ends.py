@@ -1,6 +1,6 @@
 """The end of an answer that cannot be given: what its asker is told."""
 
-from typing import Final, Literal
+from typing import Final
 
 from shared.errors import ProtocolError
 from shared.wire.messages import ReplyDone
@@ -21,11 +21,10 @@ def failed_end(
     *,
     attempt: int,
     text: str = "",
-    origin: Literal["worker", "gateway"] = "worker",
 ) -> ReplyDone:
     """`text` is what was told of the answer before."""
     outcome = Outcome.uncounted("failed", "internal", output_text=text, error=error)
-    return outcome.within(ReplyDone, request_id=request_id, session_id=session_id, attempt=attempt, origin=origin)
+    return outcome.within(ReplyDone, request_id=request_id, session_id=session_id, attempt=attempt)
 
 
 def detail_of(error: ProtocolError) -> ErrorDetail:

@@ -29,6 +29,9 @@ _SHOWN_CHARS = 100
 _MAX_PARTITION = 2**31 - 1  # Kafka's are 32 bits wide
 _CE_TYPE = b"chat.request"
 
+Target = tuple[str, int | None]
+"""Where a reply goes: a topic and, where one is named, its partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
@@ -112,7 +115,7 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
     )
 
 
-def asker_of(request: ChatRequest, defaults: Defaults) -> tuple[str, int | None] | None:
+def asker_of(request: ChatRequest, defaults: Defaults) -> Target | None:
     """Return the reply topic and partition at which a request that is refused is told so; None where it names none that
     it may have."""
     topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition

@@ -34,6 +34,7 @@ CALLS: Final = {
 _BOTH: Final = (
     *("shared.faq.answer_policy:AnswerPolicy", "shared.records.commits:Commits", "shared.faq.index:FaqIndex"),
     *("shared.records.dead_letters:DeadLetters", "shared.records.dead_letters:letter_of"),
+    *(f"shared.records.processor:{each}" for each in ("asker_of", "failed_end", "open_request")),
 )
 SEAMS: Final = {
     "gateway": (
@@ -50,14 +51,12 @@ SEAMS: Final = {
         *(f"gateway.session.{each}" for each in ("connections:Connections", "resumption:Resumption")),
         *("gateway.session.protocol:Session", "gateway.request.outbox:Outbox", "gateway.telemetry.tracer:Tracer"),
         *("gateway.admission.control:Admission", "gateway.frontends.websocket:WebSocketConnection"),
-        *(f"gateway.router:{each}" for each in ("asker_of", "failed_end", "open_request", "settle")),
-        *_BOTH,
+        *("gateway.router:settle", *_BOTH),
     ),
     "worker": (
         *(f"workers.answer.{each}" for each in ("stream:Answer", "detokenizer:Detokenizer")),
         *("workers.engine.fake:FakeEngine", "workers.intake.prepare:Preparer", "workers.intake.triage:Triage"),
-        *(f"workers.intake.reader:{each}" for each in ("asker_of", "failed_end", "open_request", "settle")),
-        *("workers.intake.lookahead:Lookahead", "workers.intake.cancels:decode_notice"),
+        *(f"workers.intake.{each}" for each in ("reader:settle", "lookahead:Lookahead", "cancels:decode_notice")),
         *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_cancels:RecentCancels")),
         *("workers.request.reply_publisher:ReplyPublisher", "workers.prompt.conversation:PromptBuilder"),
         *(f"workers.schedule.{each}" for each in ("costs:CostModel", "scheduler:Scheduler")),

@@ -6,25 +6,21 @@ passed over, without being decoded: it takes no room.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader, Record
 from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
-from shared.process.tasks import Tasks
 from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
-from shared.records.deliveries import MOST, Partition
+from shared.records.dead_letters import DeadLetters
+from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
+from shared.records.processor import RecordProcessor
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
-from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
-from shared.wire.requests import Defaults, Order, asker_of, open_request, settle
+from shared.wire.requests import Defaults, Order, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.intake.lookahead import Lookahead
@@ -45,8 +41,6 @@ _MAX_OPEN = 10_000
 # A clock that is further ahead than this is told, at most so often.
 _TOLERATED_MS = 1_000.0
 _TELL_CLOCK_EVERY_MS = 60_000.0
-# So many dead letters are waited for beside what is served; each beyond them takes the room of a request.
-_MOST_ASIDE = 100
 
 log = get_logger()
 
@@ -68,8 +62,7 @@ class Intake:
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
     _clock_told_unix_ms: float = float("-inf")
-    _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
-    _tasks: Tasks = field(default_factory=lambda: Tasks(record_failed))
+    _processor: RecordProcessor = field(init=False)
     _begun: dict[Bucket, list[Job]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +71,9 @@ class Intake:
         self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
         self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}
+        self._processor = RecordProcessor(
+            self.offsets, self.commits, self.letters, self.defaults, handle=self._accept, refuse=self.worker.refuse
+        )
 
     async def run(self) -> None:
         outage = Availability("kafka requests")
@@ -109,7 +105,7 @@ class Intake:
         """Forget what a rebalance took: it is read again from what was committed, here or elsewhere."""
         revoked = set(self.reader.take_revoked())
         if revoked:
-            self._lookahead.drop(lambda record: (record.topic, record.partition) in revoked)
+            self._lookahead.drop(lambda record: record.origin[0] in revoked)
         self.offsets.lose(self.reader.take_lost())
 
     # --- by the headers
@@ -121,21 +117,20 @@ class Intake:
             try:
                 skipped += self._sort_one(record, now)
             except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-                self.offsets.begin((record.topic, record.partition), record.offset)
-                self._begin(record, self._fail(record, error))
+                self.offsets.begin(*record.origin)
+                self._processor.start(record, error)
         if skipped:
             log.info("expired_skipped", records=skipped)
 
     def _sort_one(self, record: Record, now: float) -> bool:
         """Sort a record; return whether it is passed over."""
         fate = self._triage.fate(record.headers, record.key, now)
-        partition = (record.topic, record.partition)
         if fate is Fate.SKIP:
-            self.offsets.skip(partition, record.offset)
-        elif not self.offsets.begin(partition, record.offset):
+            self.offsets.skip(*record.origin)
+        elif not self.offsets.begin(*record.origin):
             return False
         elif isinstance(fate, Late):
-            self._answer_unread(fate, (partition, record.offset))
+            self._answer_unread(fate, record.origin)
         else:
             self._lookahead.park(self._buckets[record.topic], record)
         return fate is Fate.SKIP
@@ -174,88 +169,34 @@ class Intake:
             try:
                 waiting[bucket] += self._begin_one(record)
             except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-                self._begin(record, self._fail(record, error))
+                self._processor.start(record, error)
 
     def _begin_one(self, record: Record) -> bool:
         """Begin a request; return whether it is served: by now it may be too late for it."""
-        origin = ((record.topic, record.partition), record.offset)
         fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
         if fate is Fate.SKIP:
-            self.offsets.done(*origin)
+            self.offsets.done(*record.origin)
         elif isinstance(fate, Late):
-            self._answer_unread(fate, origin)
+            self._answer_unread(fate, record.origin)
         else:
-            self._begin(record, self._prepare(record, origin))
+            self._processor.start(record)
             return True
         return False
-
-    def _begin(self, record: Record, work: Coroutine[object, object, None]) -> None:
-        self.offsets.take((record.topic, record.partition), record.offset)
-        task = self._tasks.start(work, origin_of(record))
-        self._preparing[task] = self._buckets[record.topic]
-        task.add_done_callback(lambda _: self._preparing.pop(task, None))
 
     def _waiting(self) -> dict[Bucket, int]:
         """Return, by bucket, the requests being prepared and those without a slot; the engine's thread gives them
         one."""
         waiting = dict.fromkeys(self._lookahead.buckets, 0)
-        for bucket in self._preparing.values():
-            waiting[bucket] += 1
+        for record in self._processor.busy.values():
+            waiting[self._buckets[record.topic]] += 1
         for bucket, jobs in self._begun.items():
             self._begun[bucket] = [job for job in jobs if job.sequence.phase is Phase.WAITING]
             waiting[bucket] += len(self._begun[bucket])
         return waiting
 
-    async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
-        """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
-        request: ChatRequest | None = None
-        try:
-            number = await self.commits.begin(*origin)
-            if number is None:
-                return
-            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
-                request = open_request(record.value, record.headers, unreadable=record.unreadable)
-            if request is None or number > MOST:
-                await self._set_aside(record, poison(), request)
-            else:
-                await self._accept(request, record, origin)
-        except ProtocolError as error:
-            await self._set_aside(record, error, request)
-        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-            await self._fail(record, error, request)
-
-    async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
-        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
-        caught("record", error, origin=origin_of(record))
-        if request is None:
-            with contained("record", origin=origin_of(record)), suppress(ProtocolError):
-                request = open_request(record.value, record.headers, unreadable=record.unreadable)
-        await self._set_aside(record, own_fault(error), request)
-
-    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
-        """Tell who asked, at once, and keep the record as a dead letter. It is done when both stand."""
-        told: asyncio.Future[None] | None = None
-        with contained("record", origin=origin_of(record)):  # who cannot be told has a dead letter all the same
-            told = None if request is None else self._refuse(request, error)
-        task = asyncio.current_task()
-        if task in self._preparing and len(self._tasks) - len(self._preparing) < _MOST_ASIDE:
-            del self._preparing[task]  # what waits for Kafka here takes no room
-        self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
-        await self.letters.put(record, error)
-        if told is not None:
-            await told
-        self.offsets.done((record.topic, record.partition), record.offset)
-
-    def _refuse(self, request: ChatRequest, error: ProtocolError) -> "asyncio.Future[None] | None":
-        """Refuse a request and tell who asked; None where nobody can be told."""
-        asker = asker_of(request, self.defaults)
-        if asker is None:
-            return None
-        end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))
-        return self.worker.refuse(asker, end)
-
-    async def _accept(self, request: ChatRequest, record: Record, origin: tuple[Partition, int]) -> None:
-        """Accept a request. Raises `ProtocolError`."""
+    async def _accept(self, request: ChatRequest, record: Record) -> None:
+        """Make a job of a request; its record is done when its end is acknowledged. Raises `ProtocolError`."""
+        origin = record.origin
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin):
@@ -294,4 +235,4 @@ class Intake:
     async def finish(self, limit_s: float) -> None:
         """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that
         would take for ever. What is parked or cut off is not committed: another worker reads it."""
-        await self._tasks.drain(limit_s)
+        await self._processor.tasks.drain(limit_s)

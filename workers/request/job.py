@@ -6,12 +6,11 @@ from shared.faq.fallback import Fallback
 from shared.records.deliveries import Partition
 from shared.wire.messages import Bucket, Cancel, ReplyDone
 from shared.wire.outcome import Grounding, Timings, Usage
-from shared.wire.requests import Order
+from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from workers.answer.stream import Answer
 from workers.prompt.conversation import Prompt
 from workers.request.recent_answers import worth_telling
-from workers.request.reply_publisher import Target
 from workers.schedule.sequence import Sequence
 
 

@@ -22,11 +22,11 @@ from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import ReplyDelta, ReplyDone
+from shared.wire.requests import Target
 
 _RETRY_S = 0.2
 _IDLE_S = 60.0
 
-Target = tuple[str, int | None]
 Settled = Callable[[Target, ReplyDone], None]
 
 

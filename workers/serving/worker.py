@@ -25,14 +25,14 @@ from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Adopt, Cancel, ReplyDelta, ReplyDone
 from shared.wire.outcome import BY_MODEL, ErrorDetail
-from shared.wire.requests import Order
+from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 from workers.engine import Engine
 from workers.kv.cache import KvCache
 from workers.request.job import Job, target_of
 from workers.request.recent_answers import RecentAnswers
-from workers.request.reply_publisher import ReplyPublisher, Target
+from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Scheduler
 from workers.schedule.sequence import Finished, Phase, Sequence
@@ -121,14 +121,13 @@ class Worker:
         self._tell_unread(target, done, partial(self._offsets.done, *origin))
         return True
 
-    def refuse(self, target: Target, done: ReplyDone) -> "asyncio.Future[None] | None":
-        """Publish the end of a request that is not served; the future is done when it is acknowledged. None where
-        another request under its id is being answered: a reader would take the end for that one's."""
-        if done.request_id in self._jobs:
-            return None
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tell_unread(target, done, lambda: None if told.done() else told.set_result(None))
-        return told
+    async def refuse(self, target: Target, done: ReplyDone) -> None:
+        """Publish the end of a request that is not served; return when it is acknowledged. Nobody is told where another
+        request under its id is being answered: a reader would take the end for that one's."""
+        if done.request_id not in self._jobs:
+            acknowledged = asyncio.Event()
+            self._tell_unread(target, done, acknowledged.set)
+            await acknowledged.wait()
 
     def _tell_unread(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
         self._publisher.done(target, done)

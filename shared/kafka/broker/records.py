@@ -22,6 +22,11 @@ class Record:
     arrived_unix_ms: int | None = None
     unreadable: str = ""
 
+    @property
+    def origin(self) -> tuple[tuple[str, int], int]:
+        """The record's partition and its offset there."""
+        return (self.topic, self.partition), self.offset
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:

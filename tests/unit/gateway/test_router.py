@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway import router as module
 from gateway.router import Router
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.model.tokenizer import Tokenizer
 from shared.records import dead_letters as deadletters
+from shared.records import processor
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
-from shared.records.deliveries import Count, Note, Partition
+from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.wire.messages import ChatRequest, ReplyDone
@@ -81,8 +81,8 @@ class Bench:
     async def forward(self, *records: Record) -> None:
         """Read, and worked off; then committed."""
         committing = asyncio.create_task(self.router.commits.run())
-        self.router._forward_all(records)
-        await self.router._open.room(1)
+        self.router.take(records)
+        await self.router.processor.tasks.room(1)
         committing.cancel()
         await self.router.commits.commit()
 
@@ -93,7 +93,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RETRY_S", 0.0)
+    monkeypatch.setattr(processor, "_RETRY_S", 0.0)
 
 
 def record(offset: int, value: bytes | None = None, **headers: bytes) -> Record:
@@ -126,25 +126,6 @@ async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
     told = [letter.headers["dead-letter-reason"] for letter in bench.producer.of(TOPICS.dead_letters)]
     assert sorted(told) == [b"header_mismatch", b"invalid_record", b"invalid_record"]
     assert bench.committed == {(TOPICS.inbox, 0): 4}
-
-
-async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one record would end every gateway that reads it, one after another."""
-    bench = Bench()
-
-    def faulty(value: Any, headers: Any, *, unreadable: str = "") -> ChatRequest:
-        request = open_request(value, headers, unreadable=unreadable)
-        if request.id == "r0":
-            raise ZeroDivisionError(request.input)
-        return request
-
-    open_request = module.open_request
-    monkeypatch.setattr(module, "open_request", faulty)
-    await bench.forward(record(0), record(1))
-    (letter,) = bench.producer.of(TOPICS.dead_letters)
-    assert letter.headers["dead-letter-reason"] == b"internal"
-    assert letter.headers["dead-letter-detail"].startswith(b"ZeroDivisionError, a fault of Replyline's own")
-    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
 
 
 async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_size() -> None:
@@ -201,6 +182,16 @@ async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
     assert bench.committed == {(TOPICS.inbox, 0): 3}
 
 
+async def test_an_end_that_did_not_get_through_is_published_again() -> None:
+    bench = Bench()
+    failures: list[Exception] = [BrokerUnavailable("away"), ZeroDivisionError("in the producer")]
+    bench.producer.refusals = {TOPICS.external_replies: failures}
+    with capture_logs():
+        await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
+    assert len(bench.producer.of(TOPICS.external_replies)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 1}
+
+
 async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
     bench = Bench()
     bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
@@ -209,21 +200,8 @@ async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None
     assert bench.committed == {(TOPICS.inbox, 0): 1}
 
 
-async def test_a_record_that_has_ended_four_gateways_is_set_aside_and_who_asked_is_told() -> None:
-    bench = Bench()
-    bench.reader.written[TOPICS.inbox, 0] = Note(counts={0: Count(4, fatal=True)}).encode()
-    with capture_logs():
-        await bench.forward(record(0), record(1))
-    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
-    [letter] = bench.producer.of(TOPICS.dead_letters)
-    assert letter.headers["dead-letter-reason"] == b"poison"
-    [reply] = bench.producer.of(TOPICS.external_replies)
-    assert msgspec.msgpack.decode(reply.value or b"", type=ReplyDone).request_id == "r0"
-    assert bench.committed == {(TOPICS.inbox, 0): 2}
-
-
 async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
     bench = Bench()
-    bench.router._forward_all([record(0)])
+    bench.router.take([record(0)])
     await bench.forward(record(0), record(1))
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r0", "r1"]

@@ -47,6 +47,9 @@ class FakeReader:
         self.written.update(notes)
         return True
 
+    def take_lost(self) -> list[Partition]:
+        return []
+
     def note(self, partition: Partition = P) -> Note:
         return Note.decode(self.written.get(partition, ""))
 

@@ -9,15 +9,11 @@ from structlog.testing import capture_logs
 
 from shared.kafka import Record
 from shared.process.clock import now_unix_ms
-from shared.records import dead_letters as deadletters
 from shared.wire.messages import Erase
 from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LONG, SHORT, TOPIC, IntakeBench, order
 from tests.support.fakes.gateways import quiet
 from tests.support.hostile.poison_records import packed
-from workers.request.reply_publisher import Target
-
-EXTERNAL: Target = ("chat.replies.external", None)
 
 
 def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:
@@ -101,7 +97,7 @@ async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     bench.intake._begin_what_fits()
     async with asyncio.timeout(5):
         await bench.intake.finish(0.01)
-    assert (len(bench.intake._preparing), bench.offsets.num_open) == (0, 1)
+    assert (len(bench.intake._processor.busy), bench.offsets.num_open) == (0, 1)
 
 
 def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
@@ -111,48 +107,7 @@ def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was
     assert bench.forgotten == [SessionKey("demo", "s")]
 
 
-# --- what is refused is told to who asked and kept as a dead letter; its record is done when both stand
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between two tries."""
-    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
-
-
-@pytest.mark.parametrize(("question", "code"), [("long", "input_too_long"), ("fault", "internal")])
-async def test_who_asked_is_told_and_the_record_is_done_when_end_and_letter_stand(question: str, code: str) -> None:
-    bench = IntakeBench()
-    with capture_logs():
-        await bench.take(packed(id="r", input=question))
-    [(target, end, acknowledged)] = bench.told
-    assert (target, end.request_id, end.session_id) == (EXTERNAL, "r", "s1")
-    assert (end.status, end.reason, end.output_text) == ("failed", "internal", "")
-    assert end.error is not None
-    assert end.error.code == code
-    assert bench.letters[0].headers["dead-letter-reason"] == code.encode()
-    assert "4111" not in f"{end.error.message} {bench.letters[0].headers}"
-    assert not bench.done, "its end is on its way"
-    acknowledged.set_result(None)
-    await quiet()
-    assert bench.done
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_letter_is_written_until_it_stands_and_who_asked_does_not_wait_for_it() -> None:
-    bench = IntakeBench(away=True)
-    with capture_logs() as lines:
-        await bench.take(packed(id="r", input="long"))
-        [(_, _, acknowledged)] = bench.told
-        acknowledged.set_result(None)
-        await quiet()
-        assert bench.tries > 3
-        assert not bench.done
-        bench.away = False
-        await quiet()
-    assert len(bench.letters) == 1
-    assert bench.done
-    assert [line["event"] for line in lines] == ["unavailable", "dead_letter"], "it is said once"
+# --- what is set aside
 
 
 async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served() -> None:
@@ -167,16 +122,6 @@ async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served
     assert bench.begun[-1] == "good"
     await bench.intake.finish(0)
     assert bench.offsets.num_open == 81, "none is committed"
-
-
-async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> None:
-    """Nor who contradicts himself."""
-    bench = IntakeBench()
-    bench.intake._sort([Record(SHORT, 0, 0, b"k", packed(id="s"), {"ce_id": b"other"})])
-    await bench.take(packed(id="r", input="long", reply_topic="payments"), packed(id="q", reply_partition=2**40))
-    assert bench.told == []
-    assert len(bench.letters) == 3
-    assert bench.done
 
 
 async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,40 +144,3 @@ async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeyp
     [letter] = bench.letters
     assert letter.headers["dead-letter-origin"] == b"chat.requests.short/0/1"
     await bench.intake.finish(0)
-
-
-async def test_a_record_that_has_ended_four_workers_is_set_aside_unserved_and_who_asked_is_told() -> None:
-    bench = IntakeBench(number=5)
-    with capture_logs():
-        await bench.take(packed(id="r", input="hello"))
-    [(target, end, acknowledged)] = bench.told
-    assert (target, end.request_id, end.status) == (EXTERNAL, "r", "failed")
-    assert end.error is not None
-    assert (end.error.code, end.error.retryable) == ("poison", False)
-    assert bench.letters[0].headers["dead-letter-reason"] == b"poison"
-    assert bench.begun == []
-    acknowledged.set_result(None)
-    await quiet()
-    assert bench.done
-
-
-async def test_one_that_has_ended_a_worker_even_then_is_not_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can be told: whom to tell stands in it."""
-
-    def deadly(*_: object, **__: object) -> None:
-        raise AssertionError("it is opened")
-
-    monkeypatch.setattr("workers.intake.reader.open_request", deadly)
-    bench = IntakeBench(number=6)
-    with capture_logs():
-        await bench.take(packed(id="r", input="hello"))
-    assert bench.told == []
-    assert bench.letters[0].headers["dead-letter-reason"] == b"poison"
-    assert bench.done
-
-
-async def test_what_goes_to_another_worker_before_it_is_worked_on_is_left_to_that() -> None:
-    bench = IntakeBench(number=None)
-    await bench.take(packed(id="r", input="hello"))
-    assert (bench.begun, bench.letters, bench.told) == ([], [], [])
-    assert not bench.done

@@ -15,9 +15,10 @@ from shared.kafka import Outgoing, Producer
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_reply, msgpack_encode
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone
+from shared.wire.requests import Target
 from tests.support.builders.wire import delta, done
 from workers.request import reply_publisher
-from workers.request.reply_publisher import ReplyPublisher, Target
+from workers.request.reply_publisher import ReplyPublisher
 
 HOME: Target = ("chat.replies", 3)
 ELSEWHERE: Target = ("chat.replies.crm", None)

@@ -11,13 +11,14 @@ from shared.wire.deadline import Deadline
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Cancel
 from shared.wire.outcome import Grounding, Usage
+from shared.wire.requests import Target
 from tests.support.builders.wire import done
 from tests.support.builders.worker import LETTER_A, QUOTED, TOPIC, Bench, answer
+from tests.support.fakes.gateways import quiet
 from workers.answer.guard import FactGuard
 from workers.engine import DecodeRow
 from workers.engine.fake import FakeEngine
 from workers.prompt.conversation import Prompt
-from workers.request.reply_publisher import Target
 
 HOME: Target = ("chat.replies", 0)
 # The terminal event of a record that was never opened.
@@ -239,15 +240,15 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
 async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
     """Not where another request under that id is being answered: its reader would take it for that one's end."""
     bench = Bench()
-    told = bench.worker.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1))
-    assert told is not None
-    assert not told.done()
+    telling = asyncio.create_task(bench.worker.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1)))
+    await quiet()
+    assert not telling.done()
     assert not bench.worker.idle
     bench.acknowledge()
-    assert told.done()
+    await telling
     assert bench.worker.idle
     bench.accept(0)
-    assert bench.worker.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1)) is None
+    await bench.worker.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1))
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:

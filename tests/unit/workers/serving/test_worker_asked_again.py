@@ -6,9 +6,9 @@ from shared.errors import EngineError, ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
 from shared.wire.messages import Adopt, Cancel, ReplyDelta, ReplyDone
+from shared.wire.requests import Target
 from tests.support.builders.worker import DEFAULTS, TOPIC, Bench, order
 from workers.request.job import Job
-from workers.request.reply_publisher import Target
 
 HOME: Target = ("chat.replies", None)
 THERE: Target = ("chat.replies", 1)

@@ -1,0 +1,105 @@
+"""Process records, each by itself, from its reading until it is done.
+
+Whatever is wrong with a record, those after it are processed and committed. One that cannot be decoded or handled goes
+to the dead letters with its reason; whoever asked is told so, where it can be made out who that is. One that ends the
+processes that work on it is set aside after the fourth.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Record
+from shared.process.clock import wire_unix_ms
+from shared.process.tasks import Tasks
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
+from shared.records.deliveries import MOST
+from shared.records.offsets import OffsetTracker
+from shared.telemetry.faults import caught, contained, record_failed
+from shared.wire.failed_ends import detail_of, failed_end
+from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.requests import Defaults, Target, asker_of, open_request
+
+_RETRY_S: Final = 0.2
+# So many records set aside are waited for beside what is handled; each beyond them counts among `busy`.
+_MOST_ASIDE: Final = 100
+
+
+@dataclass(slots=True)
+class RecordProcessor:
+    """`handle` takes a request on, and notes at `offsets`, now or later, that its record is done. `refuse` publishes
+    the end of one that is not served and returns when that is acknowledged. Either is called again after
+    `BrokerUnavailable`. `busy` are the records being handled, by their tasks."""
+
+    offsets: OffsetTracker
+    commits: Commits
+    letters: DeadLetters
+    defaults: Defaults
+    handle: Callable[[ChatRequest, Record], Awaitable[None]]
+    refuse: Callable[[Target, ReplyDone], Awaitable[None]]
+    busy: dict[asyncio.Task[None], Record] = field(default_factory=dict)
+    tasks: Tasks = field(default_factory=lambda: Tasks(record_failed))
+
+    def start(self, record: Record, fault: Exception | None = None) -> None:
+        """Have a record processed; after a `fault` of our own with it, have it set aside."""
+        self.offsets.take(*record.origin)
+        work = self._process(record) if fault is None else self._fail(record, fault)
+        task = self.tasks.start(work, origin_of(record))
+        self.busy[task] = record
+        task.add_done_callback(lambda _: self.busy.pop(task, None))
+
+    async def _process(self, record: Record) -> None:
+        """Process a record until it is handled or set aside, or left to the process that has its partition by now."""
+        request: ChatRequest | None = None
+        try:
+            number = await self.commits.begin(*record.origin)
+            if number is None:
+                return
+            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            if request is None or number > MOST:
+                await self._set_aside(record, poison(), request)
+            else:
+                await _until_kafka_is_back(partial(self.handle, request, record))
+        except ProtocolError as error:
+            await self._set_aside(record, error, request)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+            await self._fail(record, error, request)
+
+    async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
+        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
+        caught("record", error, origin=origin_of(record))
+        if request is None:
+            with contained("record", origin=origin_of(record)), suppress(ProtocolError):
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+        await self._set_aside(record, own_fault(error), request)
+
+    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Tell who asked, and keep the record as a dead letter. It is done when both stand."""
+        task = asyncio.current_task()
+        if task in self.busy and len(self.tasks) - len(self.busy) < _MOST_ASIDE:
+            del self.busy[task]  # what waits for Kafka here takes no room
+        self.offsets.deliveries.survived(*record.origin)
+        telling = [] if request is None else [self._tell(request, error)]
+        await asyncio.gather(*telling, self.letters.put(record, error))
+        self.offsets.done(*record.origin)
+
+    async def _tell(self, request: ChatRequest, error: ProtocolError) -> None:
+        """Tell who asked. Raises nothing: who cannot be told has a dead letter all the same."""
+        with contained("record", request_id=request.id):
+            if (asker := asker_of(request, self.defaults)) is not None:
+                end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))
+                await _until_kafka_is_back(partial(self.refuse, asker, end))
+
+
+async def _until_kafka_is_back(step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            return await step()
+        except BrokerUnavailable:
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,213 @@
+"""A record is handled, or told to who asked and kept as a dead letter: then it is done, whatever was wrong with it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Record
+from shared.records import dead_letters, processor
+from shared.records.dead_letters import DeadLetters
+from shared.records.offsets import OffsetTracker
+from shared.records.processor import RecordProcessor
+from shared.settings import Settings
+from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.requests import Target
+from shared.wire.topics import TopicNames
+from tests.support.fakes.gateways import quiet
+from tests.support.hostile.poison_records import packed
+
+EXTERNAL: Target = ("chat.replies.external", None)
+
+
+@dataclass
+class Bench:
+    """A processor, and all that it speaks to, which is this. Deliveries are noted at once, as the one of this `number`
+    (None: the partition has gone). Questions fail by what they say, others are `handled`; Kafka is `away` for so many
+    tries more. `told` are the ends of what is refused, acknowledged by the test."""
+
+    number: int | None = 1
+    away: float = 0
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+
+    def __post_init__(self) -> None:
+        self.handled, self.letters = list[str](), list[Outgoing]()
+        self.told: list[tuple[Target, ReplyDone, asyncio.Event]] = []
+        myself: Any = self
+        self.processor = RecordProcessor(
+            self.offsets,
+            myself,
+            DeadLetters(myself, TopicNames()),
+            Settings().request_defaults,
+            handle=self.handle,
+            refuse=self.refuse,
+        )
+
+    async def take(self, *values: bytes, fault: Exception | None = None, **headers: bytes) -> None:
+        for at, value in enumerate(values):
+            record = Record("chat.requests", 0, at, b"k", value, headers)
+            self.offsets.begin(*record.origin)
+            self.processor.start(record, fault)
+        await quiet()
+
+    @property
+    def position(self) -> int:
+        """The offset up to which all is done."""
+        return self.offsets.positions["chat.requests", 0]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [letter.headers["dead-letter-reason"].decode() for letter in self.letters]
+
+    def _try(self) -> None:
+        self.away -= 1
+        if self.away >= 0:
+            raise BrokerUnavailable("no leader")
+
+    async def begin(self, *_: object) -> int | None:
+        return self.number
+
+    async def publish(self, record: Outgoing) -> None:
+        await asyncio.sleep(0)
+        self._try()
+        self.letters.append(record)
+
+    async def handle(self, request: ChatRequest, record: Record) -> None:
+        if request.input == "long":
+            raise ProtocolError("input_too_long", "the input is too long")
+        if request.input == "fault":
+            raise ZeroDivisionError("my card is 4111")
+        self._try()
+        self.handled.append(request.id)
+        if request.input != "later":
+            self.offsets.done(*record.origin)
+
+    async def refuse(self, target: Target, end: ReplyDone) -> None:
+        if end.request_id == "unlucky":
+            self._try()
+        acknowledged = asyncio.Event()
+        self.told.append((target, end, acknowledged))
+        await acknowledged.wait()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between two tries."""
+    monkeypatch.setattr(dead_letters, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(processor, "_RETRY_S", 0.0)
+
+
+async def test_a_record_is_done_when_its_handler_says_so() -> None:
+    bench = Bench()
+    await bench.take(packed(id="r0"), packed(id="r1", input="later"), packed(id="r2"))
+    assert (bench.handled, bench.position) == (["r0", "r1", "r2"], 1)
+
+
+async def test_what_kafka_did_not_take_is_handled_again_and_an_end_is_published_again() -> None:
+    bench = Bench(away=3)
+    await bench.take(packed(id="r"))
+    assert (bench.handled, bench.letters, bench.position) == (["r"], [], 1)
+    bench.away = 3
+    with capture_logs():
+        await bench.take(packed(id="unlucky", input="long"))
+    assert ([end.request_id for _, end, _ in bench.told], bench.reasons) == (["unlucky"], ["input_too_long"])
+
+
+@pytest.mark.parametrize(("question", "code"), [("long", "input_too_long"), ("fault", "internal")])
+async def test_who_asked_is_told_and_the_record_is_done_when_end_and_letter_stand(question: str, code: str) -> None:
+    bench = Bench()
+    with capture_logs():
+        await bench.take(packed(id="r", input=question), packed(id="good"))
+    [(target, end, acknowledged)] = bench.told
+    assert (target, end.request_id, end.session_id) == (EXTERNAL, "r", "s1")
+    assert (end.status, end.reason, end.output_text) == ("failed", "internal", "")
+    assert end.error is not None
+    assert (end.error.code, bench.reasons) == (code, [code])
+    assert "4111" not in f"{end.error.message} {bench.letters[0].headers}"
+    assert (bench.handled, bench.position) == (["good"], 0), "its end is on its way"
+    acknowledged.set()
+    await quiet()
+    assert bench.position == 2
+
+
+async def test_a_letter_is_written_until_it_stands_and_who_asked_does_not_wait_for_it() -> None:
+    bench = Bench(away=float("inf"))
+    with capture_logs() as lines:
+        await bench.take(packed(id="r", input="long"))
+        [(_, _, acknowledged)] = bench.told
+        acknowledged.set()
+        await quiet()
+        assert bench.position == 0
+        bench.away = 0
+        await quiet()
+    assert (bench.reasons, bench.position) == (["input_too_long"], 1)
+    assert [line["event"] for line in lines] == ["unavailable", "dead_letter"], "it is said once"
+
+
+async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> None:
+    bench = Bench()
+    await bench.take(
+        packed(id="r", input="long", reply_topic="payments"), packed(id="q", input="long", reply_partition=2**40)
+    )
+    assert (bench.told, len(bench.letters), bench.position) == ([], 2, 2)
+
+
+async def test_who_contradicts_himself_is_told_nowhere() -> None:
+    bench = Bench()
+    await bench.take(packed(id="r"), b"\xc1", ce_id=b"other")
+    assert (bench.told, bench.position) == ([], 2)
+    assert bench.reasons == ["header_mismatch", "invalid_record"]
+
+
+async def test_after_a_fault_that_came_before_it_was_opened_a_record_is_opened_to_see_whom_to_tell() -> None:
+    bench = Bench()
+    with capture_logs():
+        await bench.take(packed(id="r"), b"\xc1", fault=KeyError("a fault of our own"))
+    [(target, end, _)] = bench.told
+    assert (target, end.request_id, bench.handled) == (EXTERNAL, "r", [])
+    assert bench.reasons == ["internal", "internal"]
+
+
+async def test_a_record_that_has_ended_four_processes_is_set_aside_unhandled_and_who_asked_is_told() -> None:
+    bench = Bench(number=5)
+    with capture_logs():
+        await bench.take(packed(id="r"))
+    [(target, end, acknowledged)] = bench.told
+    assert (target, end.request_id, end.status) == (EXTERNAL, "r", "failed")
+    assert end.error is not None
+    assert (end.error.code, end.error.retryable) == ("poison", False)
+    assert (bench.reasons, bench.handled) == (["poison"], [])
+    acknowledged.set()
+    await quiet()
+    assert bench.position == 1
+
+
+async def test_one_that_has_ended_a_process_even_then_is_not_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can be told: whom to tell stands in it."""
+
+    def deadly(*_: object, **__: object) -> None:
+        raise AssertionError("it is opened")
+
+    monkeypatch.setattr(processor, "open_request", deadly)
+    bench = Bench(number=6)
+    with capture_logs():
+        await bench.take(packed(id="r"))
+    assert (bench.told, bench.reasons, bench.position) == ([], ["poison"], 1)
+
+
+async def test_what_goes_to_another_process_before_it_is_worked_on_is_left_to_that() -> None:
+    bench = Bench(number=None)
+    await bench.take(packed(id="r"))
+    assert (bench.handled, bench.letters, bench.told, bench.position) == ([], [], [], 0)
+
+
+async def test_of_what_waits_for_its_dead_letter_a_hundred_take_no_room() -> None:
+    bench = Bench(away=float("inf"))
+    with capture_logs():
+        await bench.take(*(packed(id=f"r{number}", input="long") for number in range(103)))
+    assert (len(bench.processor.busy), len(bench.processor.tasks)) == (3, 103)
+    await bench.processor.tasks.drain(0)
+    assert (len(bench.processor.busy), bench.position) == (0, 0), "none is committed"
