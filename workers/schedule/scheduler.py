@@ -2,32 +2,24 @@
 
 Continuous batching over fixed slots: a sequence joins and leaves at any step. A step decodes one token of every
 decoding row and prefills a chunk of prompt small enough that decoding stalls no longer than its budget (chunked
-prefill: Sarathi, arXiv 2308.16369). Who gets a slot, and who is given up, is the policy's choice; what is cancelled,
-too late or given up is out before the next step. A slot is given no sooner than its prompt can be computed, so that
-the choice is made with all that is known by then.
+prefill: Sarathi, arXiv 2308.16369). Who gets a slot, and who is given up, is the policy's choice (`roster.py`). A slot
+is given no sooner than its prompt can be computed, so that the choice is made with all that is known by then.
 """
 
-import heapq
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from itertools import count
 from typing import Final
 
 from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
-from workers.schedule.lengths import SHOWN
-from workers.schedule.outlook import Outlook
-from workers.schedule.policy import Costs, Lengths, Load, Policy
+from workers.schedule.policy import Costs, Lengths, Policy
 from workers.schedule.prefixes import SlotPrefixes
+from workers.schedule.roster import Roster
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, SlotTable, Transfer
 
 _CHUNK_GRAIN: Final = 16
-# Of the length of an answer, as it is planned with: of a hundred three turn out longer. While a class is unknown its
-# answers are hoped to be short: of a class that seems to be out of reach nothing would ever be learned.
-_LENGTH_QUANTILE: Final = 0.97
-_HOPED_QUANTILE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,79 +54,22 @@ class SchedulerLimits:
     reuse_kv: bool = False
 
 
-class Scheduler:
-    """Owns every sequence of a worker between intake and its terminal event."""
+class Scheduler(Roster):
+    """A roster over the slots of an engine that computes in steps."""
 
     def __init__(self, limits: SchedulerLimits, policy: Policy, *, costs: Costs, lengths: Lengths) -> None:
+        super().__init__(policy, lengths=lengths, num_slots=limits.num_slots)
         self._limits = limits
-        self._policy = policy
         self._costs = costs
-        self._lengths = lengths
         self._slots = SlotTable(limits.num_slots)
-        self._waiting: dict[str, Sequence] = {}
-        self._running: dict[str, Sequence] = {}
         self._running_tokens = 0
-        self._load = Load(limits.num_slots, self._running.values())
-        self._due: list[tuple[int, int, Sequence]] = []
-        self._order = count()
         self._next: Sequence | None = None  # taken, and too big for the tokens that are free
-        self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
 
     def slot_of(self, sequence: Sequence) -> int:
         """Return the slot of a running sequence."""
         return self._slots.slot_of(sequence)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._waiting or request_id in self._running
-
-    def add(self, sequence: Sequence, now_unix_ms: float) -> None:
-        if sequence.request_id in self:
-            raise AssertionError(f"{sequence.request_id} is here already")
-        quantile = _LENGTH_QUANTILE if self._lengths.knows(sequence.bucket) else _HOPED_QUANTILE
-        sequence.expected_output_tokens = sequence.output_hint or self._lengths.predict(
-            sequence.bucket, sequence.max_output_tokens, quantile
-        )
-        self._waiting[sequence.request_id] = sequence
-        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
-        self._policy.add(sequence, now_unix_ms)
-
-    def cancel(self, request_id: str) -> bool:
-        """Have a sequence out before the next step; False where it is not here."""
-        if request_id not in self:
-            return False
-        self._cancelled[request_id] = None
-        return True
-
-    def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Note that the first text of a running sequence that holds it back is shown with its newest token."""
-        sequence.shown_unix_ms = now_unix_ms
-        if sequence.phase is not Phase.FINISHED:  # else its end has told
-            self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
-
-    def sweep(self, now_unix_ms: float) -> list[Finished]:
-        """Take out what is cancelled, too late, or given up. Call before `next_step`."""
-        out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
-        for finished in out:
-            self._remove(finished.sequence)
-        late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
-        for finished in late:
-            self._remove(finished.sequence, missed=True)
-        given_up = self._policy.give_up(now_unix_ms, self._load)
-        for sequence in given_up:
-            self._remove(sequence, missed=True)
-        out += late
-        out += [Finished(sequence, "incomplete", "infeasible") for sequence in given_up]
-        return out
 
     def next_step(self, now_unix_ms: float) -> Step | None:
         """Return the next engine step, or None when there is nothing to compute."""
@@ -158,10 +93,6 @@ class Scheduler:
         )
         transfers, self._transfers = tuple(self._transfers), []
         return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding))
-
-    def wake_unix_ms(self) -> float | None:
-        """When `next_step` may have a step though it had none and nothing has happened since."""
-        return self._policy.wake_unix_ms() if self._waiting else None
 
     def complete(
         self, step: Step, prefill_tokens: Tokens[int | None], decode_tokens: Tokens[int], now_unix_ms: float
@@ -187,10 +118,6 @@ class Scheduler:
             self._append(sequence, sampled, events)
         return events
 
-    def outlook(self, now_unix_ms: float) -> Outlook | None:
-        """Return what a request that came now could expect; None where the policy does not look ahead."""
-        return self._policy.outlook(now_unix_ms, self._load)
-
     def finish_running(self) -> list[Sequence]:
         """End every running sequence: the engine failed, and what stands in its slots is not to be trusted."""
         running = list(self._running.values())
@@ -200,11 +127,6 @@ class Scheduler:
         self._prefixes.clear()
         return running
 
-    def drop(self, sequence: Sequence) -> None:
-        """Drop a sequence by a fault in its answer; one that has ended by itself already stays so."""
-        if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
-            self._remove(sequence, failed=True)
-
     def rows_in(self, slots: Collection[int]) -> list[Sequence]:
         """Return the sequences in these slots, as they stand until `complete`."""
         return [self._slots.rows[slot] for slot in slots if slot < self._slots.used]
@@ -212,36 +134,24 @@ class Scheduler:
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased: no prompt begins with what was computed of it, here or elsewhere."""
         self._prefixes.forget(session)
-        for row in self._running.values():
-            row.erased = row.erased or row.session == session
-        for sequence in self._waiting.values():
-            if sequence.session == session:
-                sequence.erase()
+        super().forget(session)
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
         """Return the tokens of conversations whose KV a slot still holds, for their next prompts."""
         return self._prefixes.standing()
 
-    def finish(self, sequence: Sequence) -> None:
-        """Finish a sequence for a reason that tokens do not show: a stop string."""
-        self._remove(sequence, ended_by_itself=True)
-
     # --- who leaves
 
-    def _find(self, request_id: str) -> Sequence:
-        return self._waiting.get(request_id) or self._running[request_id]
+    def _remove(
+        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
+    ) -> None:
+        if sequence is self._next:
+            self._next = None
+        super()._remove(sequence, ended_by_itself=ended_by_itself, missed=missed, failed=failed)
 
-    def _late(self, now_unix_ms: float) -> list[Sequence]:
-        late: list[Sequence] = []
-        for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
-            shown, deadline = row.shown_unix_ms is not None, row.deadline
-            if now_unix_ms >= (deadline.deadline_unix_ms if shown else deadline.first_token_unix_ms):
-                late.append(row)
-        while self._due and self._due[0][0] <= now_unix_ms:
-            _, _, sequence = heapq.heappop(self._due)
-            if sequence.phase is Phase.WAITING:
-                late.append(sequence)
-        return late
+    def _left(self, sequence: Sequence, *, failed: bool) -> None:
+        self._running_tokens -= _tokens(sequence)
+        self._release(sequence, keep=not failed)
 
     def _append(self, sequence: Sequence, token_id: int, events: list[Token | Finished]) -> None:
         if token_id in self._limits.stop_token_ids:
@@ -254,28 +164,6 @@ class Scheduler:
         if len(output_ids) >= sequence.max_output_tokens:
             self._remove(sequence)
             events.append(Finished(sequence, "incomplete", "max_output_tokens"))
-
-    def _remove(
-        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
-    ) -> None:
-        self._cancelled.pop(sequence.request_id, None)
-        sequence.enter(Phase.FINISHED)
-        sequence.prefix.values = None
-        if self._waiting.pop(sequence.request_id, None) is not None:
-            if sequence is self._next:
-                self._next = None
-            self._policy.discard(sequence)
-            return
-        del self._running[sequence.request_id]
-        self._running_tokens -= _tokens(sequence)
-        self._policy.ended(sequence, missed=missed)
-        if sequence.output_ids or ended_by_itself:
-            num_output = len(sequence.output_ids) + ended_by_itself
-            self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
-            if sequence.shown_unix_ms is None:  # what was held back is shown with its end
-                whole = ended_by_itself or num_output >= sequence.max_output_tokens
-                self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
-        self._release(sequence, keep=not failed)
 
     def _release(self, sequence: Sequence, *, keep: bool) -> None:
         """Free a slot; before another's KV comes there, what was computed is exported."""
@@ -307,11 +195,8 @@ class Scheduler:
             if self._running and self._running_tokens + _tokens(sequence) > self._limits.max_running_tokens:
                 return
             self._next = None
-            del self._waiting[sequence.request_id]
-            self._running[sequence.request_id] = sequence
+            self._run(sequence, now_unix_ms)
             self._running_tokens += _tokens(sequence)
-            sequence.enter(Phase.PREFILL)
-            sequence.first_step_unix_ms = now_unix_ms
             self._restore(sequence, self._slots.take(sequence))
             unread += len(sequence.prompt_ids) - sequence.computed
 

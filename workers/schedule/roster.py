@@ -1,0 +1,153 @@
+"""Keep the sequences of a worker from intake to their end: who waits, who runs, who leaves. Pure, one owner.
+
+Who gets a place, and who is given up, is the policy's choice. Whoever computes takes sequences in and says how far they
+are: the scheduler of an engine's slots, and the streams of an upstream.
+"""
+
+import heapq
+from itertools import count
+from typing import Final
+
+from shared.wire.session_key import SessionKey
+from workers.schedule.lengths import SHOWN
+from workers.schedule.outlook import Outlook
+from workers.schedule.policy import Lengths, Load, Policy
+from workers.schedule.sequence import Finished, Phase, Sequence
+
+# Of the length of an answer, as it is planned with: of a hundred three turn out longer. While a class is unknown its
+# answers are hoped to be short: of a class that seems to be out of reach nothing would ever be learned.
+_LENGTH_QUANTILE: Final = 0.97
+_HOPED_QUANTILE: Final = 0.2
+
+
+class Roster:
+    """Owns every sequence of a worker between intake and its terminal event."""
+
+    def __init__(self, policy: Policy, *, lengths: Lengths, num_slots: int) -> None:
+        self._policy = policy
+        self._lengths = lengths
+        self._waiting: dict[str, Sequence] = {}
+        self._running: dict[str, Sequence] = {}
+        self._load = Load(num_slots, self._running.values())
+        self._due: list[tuple[int, int, Sequence]] = []
+        self._order = count()
+        self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._waiting or request_id in self._running
+
+    def add(self, sequence: Sequence, now_unix_ms: float) -> None:
+        if sequence.request_id in self:
+            raise AssertionError(f"{sequence.request_id} is here already")
+        quantile = _LENGTH_QUANTILE if self._lengths.knows(sequence.bucket) else _HOPED_QUANTILE
+        sequence.expected_output_tokens = sequence.output_hint or self._lengths.predict(
+            sequence.bucket, sequence.max_output_tokens, quantile
+        )
+        self._waiting[sequence.request_id] = sequence
+        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
+        self._policy.add(sequence, now_unix_ms)
+
+    def cancel(self, request_id: str) -> bool:
+        """Have a sequence out before the next step; False where it is not here."""
+        if request_id not in self:
+            return False
+        self._cancelled[request_id] = None
+        return True
+
+    def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
+        """Note that the first text of a running sequence that holds it back is shown with its newest token."""
+        sequence.shown_unix_ms = now_unix_ms
+        if sequence.phase is not Phase.FINISHED:  # else its end has told
+            self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
+
+    def sweep(self, now_unix_ms: float) -> list[Finished]:
+        """Take out what is cancelled, too late, or given up. Call before others come in."""
+        out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
+        for finished in out:
+            self._remove(finished.sequence)
+        late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
+        for finished in late:
+            self._remove(finished.sequence, missed=True)
+        given_up = self._policy.give_up(now_unix_ms, self._load)
+        for sequence in given_up:
+            self._remove(sequence, missed=True)
+        out += late
+        out += [Finished(sequence, "incomplete", "infeasible") for sequence in given_up]
+        return out
+
+    def wake_unix_ms(self) -> float | None:
+        """When somebody may come in though nobody could and nothing has happened since."""
+        return self._policy.wake_unix_ms() if self._waiting else None
+
+    def outlook(self, now_unix_ms: float) -> Outlook | None:
+        """Return what a request that came now could expect; None where the policy does not look ahead."""
+        return self._policy.outlook(now_unix_ms, self._load)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Drop a sequence by a fault in its answer; one that has ended by itself already stays so."""
+        if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
+            self._remove(sequence, failed=True)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Finish a sequence for a reason that tokens do not show: a stop string."""
+        self._remove(sequence, ended_by_itself=True)
+
+    def forget(self, session: SessionKey) -> None:
+        """Forget a conversation that was erased: nothing of it is used again."""
+        for row in self._running.values():
+            row.erased = row.erased or row.session == session
+        for sequence in self._waiting.values():
+            if sequence.session == session:
+                sequence.erase()
+
+    def _run(self, sequence: Sequence, now_unix_ms: float) -> None:
+        """Have a waiting sequence computed from now on."""
+        del self._waiting[sequence.request_id]
+        self._running[sequence.request_id] = sequence
+        sequence.enter(Phase.PREFILL)
+        sequence.first_step_unix_ms = now_unix_ms
+
+    def _find(self, request_id: str) -> Sequence:
+        return self._waiting.get(request_id) or self._running[request_id]
+
+    def _late(self, now_unix_ms: float) -> list[Sequence]:
+        late: list[Sequence] = []
+        for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
+            shown, deadline = row.shown_unix_ms is not None, row.deadline
+            if now_unix_ms >= (deadline.deadline_unix_ms if shown else deadline.first_token_unix_ms):
+                late.append(row)
+        while self._due and self._due[0][0] <= now_unix_ms:
+            _, _, sequence = heapq.heappop(self._due)
+            if sequence.phase is Phase.WAITING:
+                late.append(sequence)
+        return late
+
+    def _remove(
+        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
+    ) -> None:
+        self._cancelled.pop(sequence.request_id, None)
+        sequence.enter(Phase.FINISHED)
+        sequence.prefix.values = None
+        if self._waiting.pop(sequence.request_id, None) is not None:
+            self._policy.discard(sequence)
+            return
+        del self._running[sequence.request_id]
+        self._policy.ended(sequence, missed=missed)
+        if sequence.output_ids or ended_by_itself:
+            num_output = len(sequence.output_ids) + ended_by_itself
+            self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
+            if sequence.shown_unix_ms is None:  # what was held back is shown with its end
+                whole = ended_by_itself or num_output >= sequence.max_output_tokens
+                self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
+        self._left(sequence, failed=failed)
+
+    def _left(self, sequence: Sequence, *, failed: bool) -> None:
+        """Give back what a sequence that ran had; `failed`: what was computed of it is not to be trusted."""
