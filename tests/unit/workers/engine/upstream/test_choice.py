@@ -1,0 +1,154 @@
+"""Which upstream a request goes to: never more than its places, never to one that is open, back as soon as it works."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from workers.engine.upstream.choice import MOST_WAIT_MS, Choice
+from workers.engine.upstream.failures import UpstreamFailure, of_status
+
+A, B = "http://a/v1", "http://b/v1"
+PLACES = 3
+BROKEN = UpstreamFailure("broken_stream", "half a chunk")
+GONE = UpstreamFailure("unreachable", "ConnectError")
+REFUSED = UpstreamFailure("refused", "status 400")
+
+
+def both(now: float = 0.0) -> Choice:
+    choice = Choice([A, B], places=PLACES)
+    for address in choice.due(now):
+        choice.probed(address, now, None)
+    return choice
+
+
+def fail(choice: Choice, now: float, failure: UpstreamFailure, *, besides: tuple[str, ...] = (B,)) -> None:
+    address = choice.pick("c", besides=besides)
+    assert address is not None
+    choice.ended(address, now, failure, answered=False)
+
+
+def test_nothing_is_sent_before_a_probe_is_answered() -> None:
+    choice = Choice([A], places=PLACES)
+    assert (choice.free, choice.pick("c"), choice.missing()) == (0, None, f"{A}: not reached yet")
+    choice.probed(A, 0.0, None)
+    assert (choice.free, choice.pick("c"), choice.missing()) == (PLACES, A, None)
+
+
+def test_a_conversation_stays_with_its_upstream_and_others_are_spread() -> None:
+    """Its earlier turns stand in that one's prefix cache."""
+    first = {name: both().pick(name) for name in map(str, range(40))}
+    assert all(both().pick(name) == address for name, address in first.items())
+    assert set(first.values()) == {A, B}
+
+
+def test_a_full_upstream_sends_a_conversation_to_the_next() -> None:
+    choice = both()
+    assert sorted(filter(None, (choice.pick("c") for _ in range(2 * PLACES)))) == [A] * PLACES + [B] * PLACES
+    assert choice.pick("c") is None
+
+
+def test_one_that_is_gone_is_left_at_once_and_waits_twice_as_long_each_time() -> None:
+    choice, now = both(), 0.0
+    fail(choice, now, GONE)
+    waits = []
+    for _ in range(9):
+        assert choice.pick("c", besides=(B,)) is None
+        since, now = now, choice._upstreams[A].opens_unix_ms
+        waits.append(now - since)
+        assert choice.due(now) == [A]
+        choice.probed(A, now, GONE)
+    assert waits == [min(500.0 * 2**n, MOST_WAIT_MS) for n in range(9)]
+
+
+def test_one_broken_stream_is_forgiven_and_three_in_a_row_are_not() -> None:
+    choice = both()
+    for _ in range(2):
+        fail(choice, 0.0, BROKEN)
+    choice.ended(str(choice.pick("c", besides=(B,))), 0.0, None, answered=True)
+    for _ in range(2):
+        fail(choice, 0.0, BROKEN)
+    assert choice.missing() is None
+    fail(choice, 0.0, BROKEN)
+    assert choice.pick("c", besides=(B,)) is None
+
+
+def test_a_request_that_is_refused_says_nothing_about_the_next() -> None:
+    choice = both()
+    for _ in range(10):
+        fail(choice, 0.0, REFUSED)
+    assert choice.free == 2 * PLACES
+
+
+def test_retry_after_is_obeyed_up_to_a_minute() -> None:
+    for told, waits_ms in (
+        ("7", 7_000),
+        ("86400", 60_000),
+        ("Wed, 21 Oct", 500),
+        ("-3", 500),
+        ("nan", 500),
+        ("inf", 60_000),
+    ):
+        choice = both()
+        fail(choice, 0.0, of_status(429, told))
+        assert choice._upstreams[A].opens_unix_ms == waits_ms, told
+
+
+def test_after_a_failure_one_request_tries_before_all_go_back() -> None:
+    choice = both()
+    fail(choice, 0.0, GONE)
+    choice.probed(A, 500.0, None)
+    assert choice.pick("c", besides=(B,)) == A
+    assert choice.pick("d", besides=(B,)) is None, "the first one is to come back first"
+    choice.ended(A, 600.0, None, answered=True)
+    assert [choice.pick("c", besides=(B,)) for _ in range(PLACES)] == [A] * PLACES
+
+
+class AnyUpstreams(RuleBasedStateMachine):
+    """Requests come and go, upstreams fail and recover, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice, self.now, self.out = Choice([A, B], places=PLACES), 0.0, list[str]()
+
+    @rule(conversation=st.sampled_from("abc"))
+    def ask(self, conversation: str) -> None:
+        free = self.choice.free
+        address = self.choice.pick(conversation)
+        assert (address is None) == (free == 0)
+        if address is not None:
+            self.out.append(address)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), failure=st.sampled_from([None, None, BROKEN, GONE, REFUSED, of_status(429, "3")]))
+    def end(self, data: Any, failure: UpstreamFailure | None) -> None:
+        address = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        self.choice.ended(address, self.now, failure, answered=failure is None and data.draw(st.booleans()))
+
+    @rule(ms=st.floats(0, 40_000), failure=st.sampled_from([None, GONE]))
+    def wait_and_probe(self, ms: float, failure: UpstreamFailure | None) -> None:
+        self.now += ms
+        for address in self.choice.due(self.now):
+            self.choice.probed(address, self.now, failure)
+
+    @invariant()
+    def no_more_than_its_places(self) -> None:
+        for address, each in self.choice._upstreams.items():
+            assert each.running == self.out.count(address) <= PLACES
+            assert each.opens_unix_ms <= self.now + MOST_WAIT_MS
+
+    @invariant()
+    def one_that_works_is_back(self) -> None:
+        """Whatever happened, a probe and an answer later all of its places are there."""
+        if not self.out:
+            self.now += MOST_WAIT_MS
+            for address in self.choice.due(self.now):
+                self.choice.probed(address, self.now, None)
+            for address in (A, B):
+                taken = self.choice.pick("c", besides={A, B} - {address})
+                assert taken == address
+                self.choice.ended(address, self.now, None, answered=True)
+            assert self.choice.free == 2 * PLACES
+
+
+TestAnyUpstreams = AnyUpstreams.TestCase

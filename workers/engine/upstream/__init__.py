@@ -1,0 +1,7 @@
+"""Another server's model as a worker's engine: whatever speaks OpenAI's chat completions, streaming.
+
+    choice (which upstream, its breaker) → body → client (HTTP) → events (bytes to pieces of text)
+
+An upstream computes text, not tokens in steps: it implements no `workers.engine.Engine` (docs/decisions/0028). What
+decides here is pure; `client.py` alone speaks HTTP.
+"""

@@ -1,0 +1,60 @@
+"""The request to an upstream: OpenAI's chat completion, with fields that every server takes. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from workers.engine import Sampling
+
+# llama-server's seeds have 32 bits, OpenAI's 64 with a sign.
+_SEED_BITS: Final = 0x7FFF_FFFF
+
+
+class ChatMessage(Struct, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _StreamOptions(Struct, frozen=True):
+    include_usage: bool = True
+
+
+class _Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    model: str
+    messages: Sequence[ChatMessage]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    priority: int | None = None
+    stream: Literal[True]
+    stream_options: _StreamOptions
+
+
+def chat_body(
+    *,
+    model: str,
+    messages: Sequence[ChatMessage],
+    max_tokens: int,
+    sampling: Sampling,
+    stop: Sequence[str] = (),
+    priority: int | None = None,
+) -> bytes:
+    """Return the body as JSON. `priority`, vLLM's own, is left out where it is None: least is first."""
+    return msgspec.json.encode(
+        _Body(
+            model=model,
+            messages=messages,
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed & _SEED_BITS,
+            stop=stop,
+            priority=priority,
+            stream=True,
+            stream_options=_StreamOptions(),
+        )
+    )

@@ -1,0 +1,120 @@
+"""Decide which upstream a request goes to, and when one that failed is tried again. Pure.
+
+Each upstream has its breaker. Closed: it serves. Open, after a failure that says that the next request would fare no
+better or after several in a row: nothing is sent until its wait is over, which doubles each time, and it answers a
+probe. Half-open: one request at a time, until one is answered.
+
+A conversation stays with one upstream, whose prefix cache has its earlier turns, while there is a place: the addresses
+are ranked by a hash of the conversation and each (rendezvous hashing: Thaler and Ravishankar, IEEE/ACM ToN 6, 1998).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import Final
+
+from workers.engine.upstream.failures import UpstreamFailure
+
+_FAILURES: Final = 3
+_FIRST_WAIT_MS: Final = 500.0
+MOST_WAIT_MS: Final = 30_000.0
+_MOST_DOUBLINGS: Final = 10
+
+
+class Breaker(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(slots=True)
+class _Upstream:
+    """`failures` came in a row; `opened` counts the openings since the last answer; `why` says what the last failure
+    was."""
+
+    breaker: Breaker = Breaker.OPEN
+    running: int = 0
+    failures: int = 0
+    opened: int = 0
+    opens_unix_ms: float = 0.0
+    why: str = "not reached yet"
+
+
+class Choice:
+    """`places` requests go to each upstream at a time."""
+
+    def __init__(self, addresses: Sequence[str], *, places: int) -> None:
+        self._places = places
+        self._upstreams = {address: _Upstream() for address in addresses}
+
+    def pick(self, conversation: str, *, besides: Collection[str] = ()) -> str | None:
+        """Return the upstream that a request goes to, whose place it takes until `ended`; None where none has one."""
+        free = [address for address in self._upstreams if address not in besides and self._room(address)]
+        best = max(free, key=lambda address: _rank(conversation, address), default=None)
+        if best is not None:
+            self._upstreams[best].running += 1
+        return best
+
+    def ended(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, answered: bool) -> None:
+        """Note that a request left its place: it was `answered`, or failed; neither where it was withdrawn."""
+        upstream = self._upstreams[address]
+        upstream.running -= 1
+        if answered:
+            upstream.failures = upstream.opened = 0
+            if upstream.breaker is Breaker.HALF_OPEN:
+                upstream.breaker = Breaker.CLOSED
+        elif failure is not None and not failure.blameless:
+            upstream.failures += 1
+            if failure.shuts or upstream.breaker is not Breaker.CLOSED or upstream.failures >= _FAILURES:
+                self._open(upstream, now_unix_ms, failure)
+
+    def due(self, now_unix_ms: float) -> list[str]:
+        """Return the upstreams that are to be probed now."""
+        return [
+            address
+            for address, upstream in self._upstreams.items()
+            if upstream.breaker is Breaker.OPEN and upstream.opens_unix_ms <= now_unix_ms
+        ]
+
+    def probed(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None) -> None:
+        """Note what a probe brought."""
+        upstream = self._upstreams[address]
+        if upstream.breaker is not Breaker.OPEN:
+            return
+        if failure is not None:
+            self._open(upstream, now_unix_ms, failure)
+        else:
+            upstream.breaker = Breaker.HALF_OPEN if upstream.failures else Breaker.CLOSED
+
+    @property
+    def free(self) -> int:
+        """Return how many requests could go out now."""
+        return sum([self._room(address) for address in self._upstreams])
+
+    def back_unix_ms(self) -> float:
+        """Return when one may serve again: 0 while one does."""
+        return min([each.opens_unix_ms if each.breaker is Breaker.OPEN else 0.0 for each in self._upstreams.values()])
+
+    def missing(self) -> str | None:
+        """Return why no upstream can be used; None while one can."""
+        if any(each.breaker is not Breaker.OPEN for each in self._upstreams.values()):
+            return None
+        return "; ".join(f"{address}: {each.why}" for address, each in self._upstreams.items())
+
+    def _room(self, address: str) -> int:
+        upstream = self._upstreams[address]
+        places = {Breaker.CLOSED: self._places, Breaker.HALF_OPEN: 1, Breaker.OPEN: 0}[upstream.breaker]
+        return max(0, places - upstream.running)
+
+    def _open(self, upstream: _Upstream, now_unix_ms: float, failure: UpstreamFailure) -> None:
+        upstream.why = str(failure)
+        if upstream.breaker is not Breaker.OPEN or upstream.opens_unix_ms <= now_unix_ms:  # else it waits already
+            wait_ms = min(_FIRST_WAIT_MS * 2 ** min(upstream.opened, _MOST_DOUBLINGS), MOST_WAIT_MS)
+            upstream.opened += 1
+            upstream.opens_unix_ms = now_unix_ms + max(wait_ms, failure.retry_after_ms)
+        upstream.breaker = Breaker.OPEN
+
+
+def _rank(conversation: str, address: str) -> bytes:
+    return blake2b(f"{conversation}\n{address}".encode(), digest_size=8).digest()

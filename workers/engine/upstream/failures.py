@@ -1,0 +1,74 @@
+"""The failures of an upstream, each with its remedy and with what it says about the next request. Pure."""
+
+from typing import Final, Literal
+
+from shared.errors import ReplylineError
+
+Cause = Literal[
+    "unreachable",
+    "silent",
+    "busy",
+    "key_refused",
+    "not_found",
+    "redirects",
+    "refused",
+    "failed",
+    "no_stream",
+    "broken_stream",
+    "line_too_long",
+    "too_much",
+    "nothing_said",
+]
+
+_SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset(
+    {"unreachable", "silent", "busy", "key_refused", "not_found", "redirects"}
+)
+_BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
+    400: ("refused", "it does not take the request; look into its log"),
+    401: ("key_refused", "put a key that it takes into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
+    403: ("key_refused", "put a key that may use this model into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
+    404: ("not_found", "REPLYLINE_UPSTREAM__URL ends with /v1 and REPLYLINE_UPSTREAM__MODEL is one that it serves"),
+    408: ("busy", "it is overloaded"),
+    413: ("refused", "it does not take so long a prompt; lower REPLYLINE_WORKER__MAX_LENGTH"),
+    422: ("refused", "it does not take the request; look into its log"),
+    429: ("busy", "lower REPLYLINE_WORKER__SLOTS"),
+    503: ("busy", "it is loading or overloaded"),
+}
+_MOST_RETRY_AFTER_MS: Final = 60_000.0
+
+
+class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as its cause is named
+    """A request that an upstream did not answer. The message holds nothing that it sent. `blameless`: the request is at
+    fault, and the next one may be served; `shuts`: the next one would fare no better."""
+
+    code = "upstream_failed"
+    retriable = True
+
+    def __init__(self, cause: Cause, message: str, *, retry_after_ms: float = 0.0) -> None:
+        super().__init__(message)
+        self.cause: Cause = cause
+        self.retry_after_ms = retry_after_ms
+
+    @property
+    def blameless(self) -> bool:
+        return self.cause in {"refused", "nothing_said"}
+
+    @property
+    def shuts(self) -> bool:
+        return self.cause in _SHUTS_AT_ONCE
+
+
+def of_status(status: int, retry_after: str | None) -> UpstreamFailure:
+    """Return the failure that a status other than 200 is. A `Retry-After` in seconds is obeyed up to a minute."""
+    if status // 100 == 3:  # noqa: PLR2004 - redirections
+        cause, remedy = "redirects", "write the address that it points to into REPLYLINE_UPSTREAM__URL"
+        return UpstreamFailure("redirects", f"{cause} (status {status}), which is not followed: {remedy}")
+    found = _BY_STATUS.get(status)
+    if found is None:
+        return UpstreamFailure("failed", f"status {status}; look into its log")
+    try:
+        seconds = float(retry_after or 0)
+    except ValueError:  # a date
+        seconds = 0.0
+    wait_ms = min(max(seconds * 1_000, 0.0), _MOST_RETRY_AFTER_MS) if seconds == seconds else 0.0  # noqa: PLR0124 - NaN
+    return UpstreamFailure(found[0], f"status {status}; {found[1]}", retry_after_ms=wait_ms)
