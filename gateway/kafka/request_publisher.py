@@ -60,6 +60,7 @@ class RequestPublisher:
             metadata=asked.metadata,
             traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
             consent=entry.consent,
+            turns=asked.turns,
         )
         order = settle(request, self.defaults, entry.asked_unix_ms)
         if entry.trace is not None:

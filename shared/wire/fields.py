@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 MAX_ID_CHARS: Final = 64
+MAX_TURNS: Final = 50
 MAX_SEED: Final = 2**63 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1

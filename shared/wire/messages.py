@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta, field
 
 from shared.wire.fields import (
+    MAX_TURNS,
     Count,
     Identifier,
     MaxOutputTokens,
@@ -56,6 +57,16 @@ class Consent(Message, frozen=True):
     training: bool = False
 
 
+class Said(Message, frozen=True):
+    """A turn of the conversation before a question, as the asker tells it. Either may be empty."""
+
+    user: str
+    assistant: str
+
+
+Turns = Annotated[tuple[Said, ...], Meta(max_length=MAX_TURNS)]
+
+
 class SessionStart(Message, frozen=True, tag="session.start"):
     token: str | None = None
     session_id: Identifier | None = None
@@ -73,7 +84,8 @@ class SessionDelete(Message, frozen=True, tag="session.delete"):
 
 
 class ResponseCreate(Message, frozen=True, tag="response.create"):
-    """Ask. `event_id` is the idempotency key within the session; times are relative to the gateway's receipt."""
+    """Ask. `event_id` is the idempotency key within the session; times are relative to the gateway's receipt. `turns`,
+    even none, stand in the prompt instead of what is remembered of the conversation."""
 
     event_id: Identifier
     input: Text
@@ -86,6 +98,7 @@ class ResponseCreate(Message, frozen=True, tag="response.create"):
     first_token_ms: Milliseconds | None = None
     metadata: Metadata = field(default_factory=dict)
     traceparent: Traceparent | None = None
+    turns: Turns | None = None
 
 
 class ResponseCancel(Message, frozen=True, tag="response.cancel"):
@@ -226,7 +239,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
     filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
     conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
-    `created_unix_ms` tells."""
+    `created_unix_ms` tells. `turns` as in `ResponseCreate`."""
 
     id: Identifier
     session_id: Identifier
@@ -246,6 +259,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     traceparent: Traceparent | None = None
     consent: Consent | None = None
     generation: Count | None = None
+    turns: Turns | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):

@@ -161,8 +161,14 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
 
 
 def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """Return the last turns before this question. Under its id there may be one that is no answer: its own, that was
-    cancelled and does not stand in its own prompt; or another question's, that does where it was asked before."""
+    """Return the last turns before this question: those that its asker tells, or else the remembered. Under its id
+    there may be one that is no answer: its own, that was cancelled and does not stand in its own prompt; or another
+    question's, that does where it was asked before."""
+    if (told := order.request.turns) is not None:
+        return [
+            Turn(request_id=f"told-{place}", user=said.user, assistant=said.assistant, source="model")
+            for place, said in enumerate(told)
+        ][max(0, len(told) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
 

@@ -19,7 +19,7 @@ from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
-from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.messages import ChatRequest, ReplyDone, Said
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
@@ -84,6 +84,7 @@ def prepared(
     guarded: bool = True,
     history_turns: int = 5,
     prompts: PromptBuilder | None = None,
+    turns_told: tuple[Said, ...] | None = None,
     **request: Any,
 ) -> Job | ReplyDone:
     preparer = Preparer(
@@ -99,7 +100,7 @@ def prepared(
         kv=None,
         standing=lambda _: (),
     )
-    fields = {"id": "r1", "session_id": "s", "input": question} | request
+    fields = {"id": "r1", "session_id": "s", "input": question, "turns": turns_told} | request
     now = now_unix_ms()
     return asyncio.run(preparer.prepare(settle(ChatRequest(**fields), SETTINGS.request_defaults, now), now))
 
@@ -178,6 +179,15 @@ def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turn
     prompt = readable(asked.sequence.prompt_ids)
     found = [turn.request_id for turn in turns if turn.assistant in prompt]
     assert found == ["r1", "r2", "r3"][3 - history_turns :]
+
+
+@pytest.mark.parametrize(("told", "seen"), [((), []), ((Said(user="My name?", assistant="Ada."),), ["Ada."])])
+def test_what_the_asker_tells_of_the_conversation_stands_for_what_is_remembered(
+    told: tuple[Said, ...], seen: list[str]
+) -> None:
+    remembered = [said("Who am I?", "Grace.", name="r0", asked_unix_ms=int(now_unix_ms()) - 90)]
+    prompt = readable(job(RETURNS.question, turns=remembered, turns_told=told).sequence.prompt_ids)
+    assert [name for name in ("Ada.", "Grace.") if name in prompt] == seen
 
 
 def cut_off() -> Turn:
