@@ -25,6 +25,10 @@ class GatewaySettings(Group):
     port: int = Field(8080, ge=0, le=65_535, description="port for clients: WebSocket and page (0: a free one)")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8082, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
+    openai_port: int = Field(0, ge=0, le=65_535, description="port of OpenAI's interfaces over HTTP (0: none)")
+    openai_models: tuple[str, ...] = Field(
+        ("replyline",), min_length=1, description="names by which those clients may ask for the model, comma-separated"
+    )
     reply_partition: int = Field(
         0, ge=0, description="this gateway's own partition of chat.replies; each gateway needs another"
     )
@@ -114,10 +118,13 @@ class GatewaySettings(Group):
 
     @model_validator(mode="after")
     def _operators_have_a_port_of_their_own(self) -> Self:
-        if self.port and self.port == self.metrics_port:
+        ports = [port for port in (self.port, self.openai_port) if port]
+        if self.metrics_port in ports:
             raise ValueError(
-                f"gateway.port and gateway.metrics_port are both {self.port}; customers reach the one only"
+                f"gateway.port and gateway.metrics_port are both {self.metrics_port}; customers reach the one only"
             )
+        if len(set(ports)) < len(ports):
+            raise ValueError(f"gateway.port and gateway.openai_port are both {self.port}; each door has its own")
         return self
 
     def cursor_secret_bytes(self) -> bytes | None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, free_port
 from tests.integration.commands.test_cli import REPLYLINE, replyline
 from tests.support.system import eventually
@@ -92,6 +93,8 @@ async def test_up_says_where_everything_is_and_answers(ready: dict[str, Any]) ->
     """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
     assert ready["page"] == f"http://127.0.0.1:{port_of(ready)}/"
     assert ready["ws"] == f"ws://127.0.0.1:{port_of(ready)}/ws"
+    with open_page(f"{ready['openai']}/models", timeout_s=5) as models:
+        assert json.load(models)["object"] == "list"
     assert ready["kafka"].startswith("127.0.0.1:")
     assert ready["redis"].startswith("redis://")
     assert len(ready["metrics"]) == 2

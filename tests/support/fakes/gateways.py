@@ -135,6 +135,10 @@ class FakeHistory:
     def remember(self, session: SessionKey, turn: Turn) -> None:
         self.remembered.append(turn)
 
+    async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
+        await asyncio.sleep(0)
+        return list(self.remembered)
+
 
 @dataclass
 class FakeQuotas:

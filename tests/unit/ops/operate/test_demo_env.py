@@ -14,6 +14,7 @@ ADDRESSES = Addresses(
     gateway_metrics=("127.0.0.1", 41237),
     worker_metrics=("127.0.0.1", 41236),
     page="http://127.0.0.1:9000/",
+    openai="http://127.0.0.1:8083/v1",
     ws="ws://127.0.0.1:9000/ws",
     kafka="127.0.0.1:41235",
     redis="redis://:a'b@127.0.0.1:6380/0",

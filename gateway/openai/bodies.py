@@ -1,0 +1,268 @@
+"""Read the bodies of OpenAI's requests: pure. What would change the answer and is not done here is refused by name;
+every other parameter is ignored (docs/doors.md lists them)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from shared.errors import ProtocolError
+from shared.wire.fields import MAX_TURNS, MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP
+from shared.wire.messages import Said
+
+BodyT = TypeVar("BodyT", bound=Struct)
+
+_PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
+_SHOPS_ROLES: Final = frozenset({"system", "developer"})
+
+
+class _Part(Struct):
+    type: str
+    text: str | None = None
+
+
+class _Message(Struct):
+    role: str = ""
+    content: str | list[_Part] | None = None
+    type: str = "message"
+
+
+class _Options(Struct):
+    """The parameters that both interfaces have. `Any`: what is refused unless it says that nothing is asked for."""
+
+    model: str | None = None
+    stream: bool | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    metadata: Metadata | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+    top_logprobs: Any = None
+    tool_choice: Any = None
+
+
+class _StreamOptions(Struct):
+    include_usage: bool | None = None
+
+
+class ChatBody(_Options):
+    messages: list[_Message] | UnsetType = UNSET
+    max_tokens: MaxOutputTokens | None = None
+    max_completion_tokens: MaxOutputTokens | None = None
+    seed: Seed | None = None
+    stop: str | Stop | None = None
+    stream_options: _StreamOptions | None = None
+    n: Any = None
+    logprobs: Any = None
+    response_format: Any = None
+    function_call: Any = None
+    audio: Any = None
+    modalities: Any = None
+
+
+class ResponsesBody(_Options):
+    input: str | list[_Message] | UnsetType = UNSET
+    max_output_tokens: MaxOutputTokens | None = None
+    conversation: str | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    background: bool | None = None
+    instructions: Any = None
+    prompt: Any = None
+    text: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A request's body, as the gateway understands it. `turns` is None where the conversation is remembered here;
+    `names` are what may name it, the most trusted first."""
+
+    body: bytes
+    model: str
+    input: str
+    stream: bool = False
+    turns: tuple[Said, ...] | None = None
+    names: tuple[tuple[str, str | None], ...] = ()
+    include_usage: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesQuestion(Question):
+    """`store`: its response can be fetched, and gone on from, later."""
+
+    previous_response_id: str | None = None
+    conversation: str | None = None
+    store: bool = True
+    background: bool = False
+
+
+def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
+    """Decode a body. Raises `ProtocolError`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        what = _PATH.sub("", str(error))
+        raise ProtocolError("invalid_field", what[:200], param=(found.group(1) if found else None) or None) from None
+    except _UNREADABLE:
+        raise ProtocolError("bad_json", "the body is not valid JSON") from None
+
+
+def chat_question(data: bytes, header: str | None) -> Question:
+    """Return what a chat completion asks. `header` names its conversation. Raises `ProtocolError`."""
+    body = read_body(data, ChatBody)
+    _refuse_unless(body.n in (None, 1), "n", "one answer is given at a time")
+    _refuse_unless(not body.logprobs, "logprobs", "no probabilities are given")
+    _refuse_unless(not body.audio and body.modalities in (None, ["text"]), "modalities", "answers are text")
+    _refuse_unless(_plain(body.response_format), "response_format", "answers are plain text")
+    _refuse_unless(body.function_call in (None, "none", "auto"), "function_call", "functions are not supported")
+    _refuse_options(body)
+    if body.messages is UNSET:
+        raise ProtocolError("invalid_field", "a chat completion has messages", param="messages")
+    turns, text = _conversation(body.messages, "messages")
+    stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
+    if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
+        raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
+    return Question(
+        body=data,
+        model=_model(body),
+        input=text,
+        stream=bool(body.stream),
+        turns=turns,
+        names=(
+            ("conversation", header),
+            ("conversation", (body.metadata or {}).get("session_id")),
+            *_weak_names(body),
+        ),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        options={
+            "max_output_tokens": body.max_completion_tokens or body.max_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "seed": body.seed,
+            "stop": stop,
+        },
+        metadata=body.metadata or {},
+    )
+
+
+def _weak_names(body: _Options) -> tuple[tuple[str, str | None], ...]:
+    return (("cache", body.prompt_cache_key), ("user", body.safety_identifier), ("user", body.user))
+
+
+def _model(body: _Options) -> str:
+    if not body.model:
+        raise ProtocolError("invalid_field", "name a model; GET /v1/models lists them", param="model")
+    return body.model
+
+
+def _refuse_options(body: _Options) -> None:
+    _refuse_unless(not body.top_logprobs, "top_logprobs", "no probabilities are given")
+    _refuse_unless(body.tool_choice in (None, "none", "auto"), "tool_choice", "tools are not supported")
+
+
+def _refuse_unless(fine: object, param: str, why: str) -> None:
+    if not fine:
+        raise ProtocolError("unsupported_parameter", f"{param}: {why}", param=param)
+
+
+def _plain(form: Any) -> bool:
+    return form is None or (isinstance(form, dict) and form.get("type") == "text")
+
+
+def _conversation(messages: Sequence[_Message], where: str) -> tuple[tuple[Said, ...], str]:
+    """Return the turns before the question, and the question: the last messages of the user. Raises `ProtocolError`."""
+    turns: list[Said] = []
+    asked, answered = list[str](), list[str]()
+    for role, text in _texts(messages, where):
+        if role == "user" and answered:
+            turns.append(_said(asked, answered))
+            asked, answered = [], []
+        (asked if role == "user" else answered).append(text)
+    question = "\n\n".join(asked)
+    if answered or not question.strip():
+        raise ProtocolError("invalid_field", "the last message is the user's, and says something", param=where)
+    return tuple(turns[-MAX_TURNS:]), question
+
+
+def _said(asked: list[str], answered: list[str]) -> Said:
+    return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
+
+
+def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Literal["user", "assistant"], str]]:
+    for place, message in enumerate(messages):
+        at = f"{where}[{place}]"
+        if message.type != "message":
+            raise ProtocolError("unsupported_item", "only messages are understood", param=f"{at}.type")
+        if message.role in _SHOPS_ROLES:
+            raise ProtocolError("role_not_allowed", "the instructions are the shop's own", param=f"{at}.role")
+        if message.role == "user":
+            yield "user", _text(message, at)
+        elif message.role == "assistant":
+            yield "assistant", _text(message, at)
+        else:
+            raise ProtocolError("unsupported_role", "roles are user and assistant", param=f"{at}.role")
+
+
+def _text(message: _Message, at: str) -> str:
+    if not isinstance(message.content, list):
+        return message.content or ""
+    for place, part in enumerate(message.content):
+        if part.type not in _TEXT_PARTS:
+            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.content[{place}].type")
+    return "".join(part.text or "" for part in message.content)
+
+
+def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
+    """Return what a response is asked for. Raises `ProtocolError`."""
+    body = read_body(data, ResponsesBody)
+    _refuse_unless(not body.instructions, "instructions", "the instructions are the shop's own")
+    _refuse_unless(not body.prompt, "prompt", "no templates are kept")
+    form = body.text.get("format") if isinstance(body.text, dict) else body.text
+    _refuse_unless(_plain(form), "text.format", "answers are plain text")
+    _refuse_options(body)
+    conversation = body.conversation.get("id") if isinstance(body.conversation, dict) else body.conversation
+    if conversation is not None and not isinstance(conversation, str):
+        raise ProtocolError("invalid_field", "a conversation is named by its id", param="conversation")
+    if conversation and body.previous_response_id:
+        raise ProtocolError(
+            "invalid_field", "conversation and previous_response_id exclude each other", param="previous_response_id"
+        )
+    if body.input is UNSET:
+        raise ProtocolError("invalid_field", "say what is asked", param="input")
+    messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
+    turns, text = _conversation(messages, "input")
+    ours = (
+        ("conversation", conversation),
+        ("conversation", header),
+        ("conversation", (body.metadata or {}).get("session_id")),
+    )
+    remembered = bool(body.previous_response_id or any(name for _, name in ours))
+    if remembered and turns:
+        raise ProtocolError("history_given_twice", "this conversation is remembered here", param="input")
+    return ResponsesQuestion(
+        body=data,
+        model=_model(body),
+        input=text,
+        stream=bool(body.stream),
+        turns=None if remembered else turns,
+        names=ours if remembered or not turns else _weak_names(body),
+        options={
+            "max_output_tokens": body.max_output_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+        },
+        metadata=body.metadata or {},
+        previous_response_id=body.previous_response_id or None,
+        conversation=conversation or None,
+        store=body.store is not False,
+        background=bool(body.background),
+    )

@@ -1,0 +1,107 @@
+"""One HTTP request's side of a session (`gateway.session.connection.Connection`): what the gateway tells waits here for
+whoever writes it."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from gateway.request.cursor import Seal, Told
+from gateway.request.entry import Item
+from gateway.request.outbox import Opened, Shown
+from gateway.session.protocol import CloseCode, Session
+from shared.errors import ProtocolError
+from shared.wire.failed_ends import detail_of
+from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionDeleted
+from shared.wire.outcome import ErrorDetail, Response
+
+News = Opened | Shown | Response | ErrorDetail | SessionDeleted
+
+_AWAY: Final = ProtocolError(
+    "unavailable", "this gateway cannot go on with it; try again", kind="overloaded_error", retriable=True
+)
+_RETRIED: Final = ProtocolError("retried", "the request was asked again, and is answered there")
+
+
+class Exchange:
+    """`seal` signs its session's cursors, once it has begun."""
+
+    __slots__ = ("_items", "_news", "client_gone", "done", "num_inflight", "opened", "recovered", "seal", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.num_inflight = 0
+        self.seal: Seal | None = None
+        self.opened: Opened | None = None
+        self.client_gone = False
+        self.done = False
+        self.recovered = False
+        self._items: list[News] = []
+        self._news = asyncio.Event()
+
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        del told, now_unix_ms
+        self.seal = seal
+
+    def put(self, item: ServerMessage | Item) -> None:
+        """Keep what is of the answer; a text that waits grows."""
+        if self.done:
+            return
+        if isinstance(item, ErrorEvent):
+            self._end(item.error)
+        elif isinstance(item, Shown):
+            last = self._items[-1] if self._items else None
+            if isinstance(last, Shown):
+                self._items[-1] = Shown(last.response_id, last.offset, last.text + item.text)
+            else:
+                self._items.append(item)
+        elif isinstance(item, Opened):
+            self.opened = item
+            self._items.append(item)
+        elif isinstance(item, Response | SessionDeleted):
+            self._end(item)
+        elif isinstance(item, SessionCreated):
+            self.recovered = item.recovered
+
+    def let_go(self, response_id: str) -> None:
+        del response_id
+        self._fail(_RETRIED)
+
+    def flush(self) -> None:
+        if self._items or self.done:
+            self._news.set()
+
+    def close(self, code: CloseCode, reason: str) -> None:
+        del code, reason
+        self._fail(_AWAY)
+
+    def lost(self) -> None:
+        """Note that the client is gone."""
+        self.client_gone = True
+        self._news.set()
+
+    @property
+    def failure(self) -> ErrorDetail | None:
+        """Return what keeps the session from going on; None while nothing does."""
+        last = self._items[-1] if self._items else None
+        return last if isinstance(last, ErrorDetail) else None
+
+    async def news(self, wait_s: float) -> list[News]:
+        """Return what has been told since; nothing where that is nothing within `wait_s`, or the client is gone."""
+        if not self._news.is_set():
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        self._news.clear()
+        items, self._items = self._items, []
+        return items
+
+    def _fail(self, error: ProtocolError) -> None:
+        if not self.done:
+            self._end(detail_of(error))
+        self._news.set()
+
+    def _end(self, end: Response | ErrorDetail | SessionDeleted) -> None:
+        self._items.append(end)
+        self.done = True

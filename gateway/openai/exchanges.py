@@ -1,0 +1,220 @@
+"""Carry one HTTP request through the gateway: begin its session, ask, wait for the first word, leave."""
+
+import asyncio
+import itertools
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from gateway.access.identity import TokenGate
+from gateway.frontends.client_address import charged_address
+from gateway.openai.bodies import Question
+from gateway.openai.exchange import Exchange, News
+from gateway.openai.names import digest
+from gateway.openai.refusals import RefusalError, no_answer
+from gateway.openai.requests import bearer, deadline_ms, idempotency_key, is_retry
+from gateway.serving.gateway import Gateway
+from gateway.serving.memory_watch import MemoryWatch
+from gateway.session.protocol import Session, SessionLimits
+from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
+from shared.process.tasks import Tasks
+from shared.settings.gateway import GatewaySettings
+from shared.settings.origins import origin_may_connect
+from shared.telemetry.faults import task_failed
+from shared.wire.messages import ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.outcome import ErrorDetail, Response
+from shared.wire.session_key import SessionKey
+
+KEEP_ALIVE_S: Final = 12.0
+# A client whose socket broke asks again within this, or its answer is given up.
+_GRACE_S: Final = 5.0
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchanges:
+    gateway: Gateway
+    settings: GatewaySettings
+    session_limits: SessionLimits
+    tenant: str
+    gate: TokenGate | None
+    memory: MemoryWatch
+    _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # on their way into the table
+    _leaving: Tasks = field(default_factory=lambda: Tasks(task_failed))
+
+    async def body(self, request: Request) -> bytes:
+        """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""
+        data, most = bytearray(), self.settings.max_message_bytes
+        try:
+            async with asyncio.timeout(self.settings.hello_timeout_s):
+                async for part in request.stream():
+                    data += part
+                    if len(data) > most:
+                        raise ProtocolError("body_too_large", f"a body has {most} bytes at most")
+        except TimeoutError:
+            raise ProtocolError("body_too_slow", "the body did not come in time") from None
+        return bytes(data)
+
+    def own_session(self, request: Request, question: Question) -> str:
+        """Return the name of a conversation that its client does not name: its retry's is the same."""
+        return digest("own", bearer(request.headers) or "", question.body)
+
+    async def begin(self, request: Request, session_name: str, resume: Resume | None = None) -> Exchange:
+        """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
+        headers = request.headers
+        if self.memory.refuses:
+            raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
+        if not origin_may_connect(headers.getlist("origin"), self.settings.allowed_origins):
+            raise ProtocolError("origin_not_allowed", "this page may not ask here")
+        token = bearer(headers) if self.gate is not None else None
+        if self.gate is not None and token is None:
+            raise ProtocolError(
+                "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
+            )
+        exchange = Exchange(self._session(request, session_name))
+        if self.gateway.opened(exchange):
+            await self.gateway.received(exchange, SessionStart(token=token, resume=resume))
+        if exchange.failure is not None:
+            self.gateway.closed(exchange)
+            raise RefusalError(exchange.failure)
+        return exchange
+
+    async def resume(self, request: Request, session_name: str, cursor: str) -> Exchange:
+        """Begin a session that is told the answer of that cursor from its beginning. Raises `ProtocolError`."""
+        exchange = await self.begin(request, session_name, Resume(cursor=cursor))
+        if not exchange.recovered:
+            self.gateway.closed(exchange)
+            raise ProtocolError(
+                "queue_full", "too many answers are in flight here", kind="overloaded_error", retriable=True
+            )
+        return exchange
+
+    def _session(self, request: Request, name: str) -> Session:
+        peer = request.client.host if request.client is not None else ""
+        forwarded = request.headers.getlist("x-forwarded-for")
+        return Session(
+            connection_id=f"conn_{secrets.token_hex(8)}",
+            fresh_session_id=name,
+            tenant=self.tenant,
+            gate=self.gate,
+            limits=self.session_limits,
+            now_unix_ms=now_unix_ms(),
+            address=charged_address(peer, forwarded, self.settings.trusted_proxies),
+        )
+
+    async def ask(self, request: Request, exchange: Exchange, question: Question) -> list[News]:
+        """Ask, and return the first that is told: the answer is assured. Raises `ProtocolError` where it is not, or
+        where nobody has time for one."""
+        headers = request.headers
+        event_id = self._event_of(exchange, question, idempotency_key(headers), retry=is_retry(headers))
+        traceparent = headers.get("traceparent", "")
+        asked = ResponseCreate(
+            event_id=event_id,
+            input=question.input,
+            deadline_ms=deadline_ms(headers, self.gateway.limits.deadline_ms),
+            metadata=question.metadata,
+            traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+            turns=question.turns,
+            **question.options,
+        )
+        own = (exchange.session.key, event_id)
+        self._asking.add(own)
+        try:
+            await self.gateway.received(exchange, asked)
+        finally:
+            self._asking.discard(own)
+        async with self.watching(request.receive, exchange):
+            items = await self.first(exchange)
+        if items and (error := self.failure_in(items)) is not None:
+            raise RefusalError(error)
+        return items
+
+    def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
+        """Return the event to ask by: a retry's is its first try's. One that was given up is asked anew; so is what
+        somebody else asks in the same words. Raises `ProtocolError` for a key that was another question's."""
+        base = digest("key", key) if key is not None else digest("body", question.body)
+        for number in itertools.count():
+            event_id = f"{base}-{number}" if number else base
+            known = self.gateway.inflight.find(exchange.session.key, event_id)
+            if known is None:
+                if key is None and not retry and (exchange.session.key, event_id) in self._asking:
+                    continue
+                return event_id
+            if known.response is not None and known.response.status in {"cancelled", "failed"}:
+                continue
+            if key is not None and known.input != question.input:
+                raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
+            if key is not None or retry or (not known.done and self.gateway.connections.of(known) is None):
+                return event_id
+        raise AssertionError
+
+    async def first(self, exchange: Exchange) -> list[News]:
+        """Return the first that is told; nothing where the client is gone before that."""
+        items: list[News] = []
+        while not items and not exchange.client_gone:
+            items = await exchange.news(KEEP_ALIVE_S)
+        return items
+
+    async def end(self, request: Request, exchange: Exchange, items: list[News]) -> Response | None:
+        """Return the whole answer; None where the client is gone before that. Raises `ProtocolError` where there is
+        none."""
+        async with self.watching(request.receive, exchange):
+            while not exchange.done and not exchange.client_gone:
+                items += await exchange.news(KEEP_ALIVE_S)
+        items += await exchange.news(0)
+        if (error := self.failure_in(items)) is not None:
+            raise RefusalError(error)
+        return next((item for item in items if isinstance(item, Response)), None)
+
+    def failure_in(self, items: list[News]) -> ErrorDetail | None:
+        """Return what these say of an answer that cannot be given."""
+        for item in items:
+            if isinstance(item, ErrorDetail):
+                return item
+            if isinstance(item, Response):
+                entry = self.gateway.inflight.get_any(item.id)
+                return no_answer(item, late=entry is not None and entry.fallback == "deadline")
+        return None
+
+    @asynccontextmanager
+    async def watching(self, receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
+        """Note meanwhile that the client is gone."""
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            exchange.lost()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    def leave(self, exchange: Exchange, *, keep: bool) -> None:
+        """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for
+        again meanwhile; `keep`: somebody can."""
+        if keep or exchange.done or exchange.opened is None:
+            self.gateway.closed(exchange)
+        else:
+            self._leaving.start(self._give_up(exchange, exchange.opened.created.response_id))
+
+    async def _give_up(self, exchange: Exchange, response_id: str) -> None:
+        try:
+            await asyncio.sleep(_GRACE_S)
+            entry = self.gateway.inflight.get(response_id)
+            if entry is not None and self.gateway.connections.of(entry) is exchange:
+                await self.gateway.received(exchange, ResponseCancel(response_id=response_id))
+        finally:
+            self.gateway.closed(exchange)
+
+    async def stop(self) -> None:
+        await self._leaving.cancel()

@@ -1,0 +1,39 @@
+"""What an HTTP request says beside its body: pure."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+# So long before its client gives up an answer is to be there.
+_MARGIN_MS: Final = 200
+_TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
+_MAX_KEY_CHARS: Final = 255
+
+Headers = Mapping[str, str]
+
+
+def bearer(headers: Headers) -> str | None:
+    """Return the token of the `Authorization` header; None where there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def deadline_ms(headers: Headers, promised_ms: int) -> int | None:
+    """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
+    for name in _TIMEOUTS:
+        try:
+            wait_ms = float(headers[name]) * 1_000 - _MARGIN_MS
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(wait_ms) and wait_ms < promised_ms:
+            return max(1, int(wait_ms))
+    return None
+
+
+def idempotency_key(headers: Headers) -> str | None:
+    return headers.get("idempotency-key", "")[:_MAX_KEY_CHARS] or None
+
+
+def is_retry(headers: Headers) -> bool:
+    """Return whether the client says that it has asked before."""
+    return headers.get("x-stainless-retry-count", "0") not in {"", "0"}

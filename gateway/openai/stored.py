@@ -1,0 +1,274 @@
+"""OpenAI's Responses: made, fetched, gone on from, cancelled, deleted; and the conversations that they belong to."""
+
+import asyncio
+import math
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from gateway.openai.bodies import ResponsesQuestion, responses_question
+from gateway.openai.exchange import Exchange, News
+from gateway.openai.exchanges import Exchanges
+from gateway.openai.names import ResponseName, read_response_name, session_name, unknown_response
+from gateway.openai.pages import SESSION_HEADER, Answer, answered_page, check_model, nobody, page
+from gateway.openai.refusals import RefusalError
+from gateway.openai.responses import Asked, ResponsesTeller
+from gateway.openai.streams import EventStream
+from gateway.request.cursor import Told
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError
+from shared.process.clock import wire_unix_ms
+from shared.wire.fields import MAX_TURNS
+from shared.wire.messages import ResponseCancel, SessionDelete
+from shared.wire.outcome import ErrorDetail, Response, Timings, Usage
+
+_CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
+_LOOKS: Final = 5  # a turn is written while its answer is told
+_LOOK_S: Final = 0.1
+_FETCH_S: Final = 0.6  # so long a fetched answer may take to be told here
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredResponses:
+    exchanges: Exchanges
+    models: tuple[str, ...]
+
+    async def create(self, request: Request) -> Answer:
+        exchanges = self.exchanges
+        question = responses_question(await exchanges.body(request), request.headers.get(SESSION_HEADER))
+        check_model(question.model, self.models)
+        if question.background and not question.store:
+            raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
+        previous = self._previous(question)
+        name = previous.session if previous is not None else session_name(question.names)
+        keep = question.store or "idempotency-key" in request.headers
+        exchange = await exchanges.begin(request, name or exchanges.own_session(request, question))
+        streams = False
+        try:
+            if previous is not None:
+                await self._check_last(exchange, previous)
+            items = await exchanges.ask(request, exchange, question)
+            if exchange.opened is None:
+                return nobody()
+            asked = _asked(question, exchange)
+            streams = question.stream
+            if streams:
+                teller = ResponsesTeller(asked=asked, now_unix_s=int(time.time()))
+                return EventStream(exchanges=exchanges, exchange=exchange, teller=teller, first=items, keep=keep)
+            if question.background:
+                return page(asked.whole(None))
+            response = await exchanges.end(request, exchange, items)
+            if response is None:
+                return nobody()
+            return answered_page(asked.whole(response, now_unix_s=int(time.time())), response)
+        finally:
+            if not streams:
+                exchanges.leave(exchange, keep=keep)
+
+    @staticmethod
+    def _previous(question: ResponsesQuestion) -> ResponseName | None:
+        """Return the response that is gone on from. Raises `ProtocolError`."""
+        if question.previous_response_id is None:
+            return None
+        name = read_response_name(question.previous_response_id, "previous_response_id")
+        if not name.goes_on:
+            raise ProtocolError(
+                "history_not_kept", "its conversation was its client's: send it again", param="previous_response_id"
+            )
+        return name
+
+    async def _check_last(self, exchange: Exchange, previous: ResponseName) -> None:
+        """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
+        await self._told(exchange, previous, "previous_response_id")
+        key = exchange.session.key
+        for _ in range(_LOOKS):
+            turns = await self._turns(exchange, previous.response_id)
+            if any(turn.request_id == previous.response_id for turn in turns):
+                if turns[-1].request_id != previous.response_id:
+                    raise ProtocolError(
+                        "not_the_last", "only its conversation's last is gone on from", param="previous_response_id"
+                    )
+                return
+            known = self.exchanges.gateway.inflight.named(key, previous.response_id, None)
+            if known is not None:
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise unknown_response("previous_response_id")
+
+    async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
+        history = self.exchanges.gateway.history
+        return await history.turns(
+            exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
+        )
+
+    async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> Told:
+        """Return what a response's id holds. Raises `ProtocolError` where it is none of its session's, or was
+        erased."""
+        told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
+        if not told or told[0].response_id != name.response_id:
+            raise unknown_response(param)
+        generation = await self.exchanges.gateway.history.generation(exchange.session.key)
+        if generation is not None and told[0].generation < generation:
+            raise unknown_response(param)
+        return told[0]
+
+    # --- one that is there
+
+    async def fetch(self, request: Request) -> Answer:
+        name, after = _named(request), _after(request)
+        told, turn, exchange = await self._find(request, name)
+        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
+        streams = request.query_params.get("stream") == "true"
+        try:
+            if streams:
+                teller = ResponsesTeller(asked=asked, after=after, now_unix_s=int(time.time()))
+                first: list[News] = [_of_turn(turn)] if turn is not None else []
+                return EventStream(exchanges=self.exchanges, exchange=exchange, teller=teller, first=first, keep=True)
+            response = _of_turn(turn) if turn is not None else await self._within(exchange)
+            return page(asked.whole(response, now_unix_s=int(time.time())))
+        finally:
+            if not streams:
+                self.exchanges.leave(exchange, keep=True)
+
+    async def cancel(self, request: Request) -> Answer:
+        name = _named(request)
+        told, turn, exchange = await self._find(request, name)
+        try:
+            response = None if turn is None else _of_turn(turn)
+            if response is None:
+                await self.exchanges.gateway.received(exchange, ResponseCancel(response_id=name.response_id))
+                response = await self._within(exchange)
+        finally:
+            self.exchanges.leave(exchange, keep=True)
+        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
+        return page(asked.whole(response, now_unix_s=int(time.time())))
+
+    async def _find(self, request: Request, name: ResponseName) -> tuple[Told, Turn | None, Exchange]:
+        """Return what is known of a response: its turn in the conversation's history, else a session that hears of it.
+        Raises `ProtocolError`."""
+        exchange = await self.exchanges.begin(request, name.session)
+        try:
+            told = await self._told(exchange, name, "response_id")
+            known = self.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
+            turns = [] if known is not None else await self._turns(exchange, name.response_id)
+        except ProtocolError:
+            self.exchanges.leave(exchange, keep=True)
+            raise
+        turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
+        if turn is not None:
+            return told, turn, exchange
+        self.exchanges.leave(exchange, keep=True)
+        if known is None and (told.log is None or not told.resumable(wire_unix_ms())):
+            raise unknown_response("response_id")
+        exchange = await self.exchanges.resume(request, name.session, name.cursor)
+        return told, None, exchange
+
+    async def _within(self, exchange: Exchange) -> Response | None:
+        """Return the answer if it is told soon; None: it is in progress. Raises `ProtocolError` where it cannot be
+        told."""
+        until_s = time.monotonic() + _FETCH_S
+        items: list[News] = []
+        while not exchange.done and (left_s := until_s - time.monotonic()) > 0:
+            items += await exchange.news(left_s)
+        items += await exchange.news(0)
+        for item in items:
+            if isinstance(item, ErrorDetail):
+                raise RefusalError(item)
+        return next((item for item in items if isinstance(item, Response)), None)
+
+    async def delete(self, request: Request) -> Answer:
+        """Erase a response, and its conversation with it."""
+        name = _named(request)
+        exchange = await self.exchanges.begin(request, name.session)
+        try:
+            await self._told(exchange, name, "response_id")
+            await self._erase(exchange)
+        finally:
+            self.exchanges.leave(exchange, keep=True)
+        return page({"id": str(name), "object": "response", "deleted": True})
+
+    async def _erase(self, exchange: Exchange) -> None:
+        await self.exchanges.gateway.received(exchange, SessionDelete())
+        for item in await self.exchanges.first(exchange):
+            if isinstance(item, ErrorDetail):
+                raise RefusalError(item)
+
+    # --- conversations
+
+    async def create_conversation(self, request: Request) -> Answer:
+        await self.exchanges.body(request)
+        return page(_conversation(f"conv_{int(time.time()):08x}{secrets.token_hex(8)}"))
+
+    async def conversation(self, request: Request) -> Answer:
+        return page(_conversation(request.path_params["id"]))
+
+    async def delete_conversation(self, request: Request) -> Answer:
+        name = request.path_params["id"]
+        _conversation(name)
+        exchange = await self.exchanges.begin(request, name)
+        try:
+            await self._erase(exchange)
+        finally:
+            self.exchanges.leave(exchange, keep=True)
+        return page({"id": name, "object": "conversation.deleted", "deleted": True})
+
+
+def _named(request: Request) -> ResponseName:
+    return read_response_name(request.path_params["id"], "response_id")
+
+
+def _after(request: Request) -> int:
+    """Return the number of the last event that the client has; -1 for none. Raises `ProtocolError`."""
+    told = request.query_params.get("starting_after", "-1")
+    try:
+        return int(told)
+    except ValueError:
+        raise ProtocolError("invalid_field", "starting_after is an event's number", param="starting_after") from None
+
+
+def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
+    """Return a new response's own fields: its id holds the place where any gateway finds it."""
+    opened = exchange.opened
+    assert opened is not None
+    assert exchange.seal is not None
+    name = opened.created.response_id
+    if question.store:
+        cursor = exchange.seal.write([opened.told])
+        name = str(ResponseName(name, exchange.session.session_id, cursor, goes_on=not question.turns))
+    return Asked(
+        name=name,
+        model=question.model,
+        created_unix_s=opened.told.received_unix_ms // 1_000,
+        previous=question.previous_response_id,
+        conversation=question.conversation,
+        metadata=question.metadata,
+        options=question.options,
+        store=question.store,
+        background=question.background,
+    )
+
+
+def _of_turn(turn: Turn) -> Response:
+    """Return an answer as the conversation remembers it."""
+    return Response(
+        id=turn.request_id,
+        status=turn.status,
+        reason=turn.reason,
+        source=turn.source,
+        output_text=turn.assistant,
+        usage=Usage(),
+        timings=Timings(),
+        grounding=turn.grounding,
+    )
+
+
+def _conversation(name: str) -> dict[str, object]:
+    """Return a conversation. Raises `ProtocolError` for a name that no gateway has given."""
+    found = _CONVERSATION.fullmatch(name)
+    if found is None:
+        raise ProtocolError("conversation_not_found", "no such conversation", param="conversation_id")
+    return {"id": name, "object": "conversation", "created_at": int(found[1], 16), "metadata": {}}

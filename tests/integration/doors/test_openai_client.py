@@ -1,0 +1,92 @@
+"""OpenAI's own Python client, with only its base address changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import openai
+import pytest
+import pytest_asyncio
+
+from ops.stack.processes import free_port
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System
+
+pytestmark = STANDARD
+MODEL = "replyline"
+
+
+@dataclass(frozen=True)
+class Door:
+    service: Service
+    url: str
+
+    def client(self, **options: object) -> openai.AsyncOpenAI:
+        given: dict[str, object] = {"base_url": self.url, "api_key": "any", "max_retries": 0} | options
+        return openai.AsyncOpenAI(**given)  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture(scope="module")
+async def doors(system: System, gateway: Service) -> list[Door]:
+    """Two gateways that stand for each other."""
+    del gateway
+    found = []
+    for partition in (2, 3):
+        port = free_port()
+        service = system.gateway(gateway__reply_partition=partition, gateway__openai_port=port)
+        found.append(Door(await service.ready(), f"http://127.0.0.1:{port}/v1"))
+    return found
+
+
+@pytest_asyncio.fixture
+async def client(doors: list[Door]) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with doors[0].client() as client:
+        yield client
+
+
+async def test_a_completion_is_streamed_as_it_is_whole(client: openai.AsyncOpenAI) -> None:
+    messages = [{"role": "user", "content": "Tell me all of it"}]
+    whole = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=20)  # type: ignore[arg-type]
+    text = whole.choices[0].message.content
+    assert text
+    assert whole.choices[0].finish_reason in {"stop", "length"}
+    stream = await client.chat.completions.create(
+        model=MODEL,
+        messages=messages,  # type: ignore[arg-type]
+        max_tokens=20,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == text
+    assert len([piece for piece in pieces if piece]) > 1
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+async def test_models_and_what_is_refused_are_its_own_types(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in await client.models.list()] == [MODEL]
+    with pytest.raises(openai.NotFoundError) as unknown:
+        await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "Hi"}])
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as bad:
+        await client.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": "Obey"}])
+    assert bad.value.param == "messages[0].role"
+
+
+async def test_an_app_that_gives_up_and_asks_again_is_answered_once(doors: list[Door], worker: Service) -> None:
+    """At another gateway: by its key it is the same question."""
+    before = await worker.metric("infer_total")
+    headers = {"Idempotency-Key": "once", "Replyline-Session": "s-once"}
+
+    async def ask(door: Door) -> str:
+        async with door.client() as client:
+            answer = await client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "Once?"}], max_tokens=30, extra_headers=headers
+            )
+        return str(answer.choices[0].message.content)
+
+    first, second = await asyncio.gather(*map(ask, doors))
+    assert first == second
+    assert await worker.metric("infer_total") == before + 1

@@ -1,0 +1,64 @@
+"""The OpenAI door of a gateway without its services."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+
+from gateway.openai.door import OpenAiDoor
+from gateway.openai.exchanges import Exchanges
+from gateway.serving.memory_watch import MemoryWatch
+from gateway.session.protocol import SessionLimits
+from shared.settings.gateway import GatewaySettings
+from shared.wire.messages import ChatRequest
+from tests.support.fakes.gateways import Edge, delta, done, until
+from tests.support.fakes.sessions import ANNOUNCED
+
+BASE = "http://gateway/v1"
+
+
+def door_of(edge: Edge, **settings: Any) -> OpenAiDoor:
+    limits = SessionLimits(
+        hello_timeout_ms=5_000, heartbeat_ms=25_000, messages_per_minute=100, announced=ANNOUNCED, handoff=False
+    )
+    exchanges = Exchanges(
+        gateway=edge.gateway,
+        settings=GatewaySettings(**settings),
+        session_limits=limits,
+        tenant="demo",
+        gate=None,
+        memory=MemoryWatch(),
+    )
+    return OpenAiDoor(exchanges=exchanges, models=("replyline",))
+
+
+def chat(text: str, **fields: Any) -> dict[str, Any]:
+    return {"model": "replyline", "messages": [{"role": "user", "content": text}]} | fields
+
+
+async def answer(edge: Edge, text: str, *pieces: str, asked: ChatRequest | None = None, after: str = "") -> None:
+    """Have the worker answer that question, or else the newest, in these pieces behind what it has said."""
+    asked = asked or edge.asked[-1]
+    await until(lambda: (entry := edge.gateway.inflight.get(asked.id)) is not None and entry.created)
+    offset = len(after)
+    for piece in pieces:
+        edge.replied([delta(asked.id, piece, offset, session_id=asked.session_id)])
+        offset += len(piece)
+    edge.replied([done(asked.id, text, session_id=asked.session_id)])
+
+
+async def ask(
+    client: httpx2.AsyncClient,
+    edge: Edge,
+    body: dict[str, Any],
+    text: str,
+    *,
+    path: str = "/chat/completions",
+    **headers: str,
+) -> Any:
+    asking = asyncio.ensure_future(client.post(path, json=body, headers=headers))
+    asked = len(edge.asked)
+    await until(lambda: asking.done() or len(edge.asked) > asked)
+    if not asking.done():
+        await answer(edge, text)
+    return await asking

@@ -1,0 +1,221 @@
+"""Chat completions over the door's own application, and the gateway behind it."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from shared.wire.messages import Said
+from tests.support.fakes.gateways import Edge, done, until
+from tests.support.fakes.openai_doors import answer, ask, chat
+
+MODEL = "replyline"
+
+
+async def test_an_answer_is_one_completion(client: httpx2.AsyncClient, edge: Edge) -> None:
+    got = await ask(client, edge, chat("Where is it?"), "In transit.")
+    assert got.status_code == 200
+    body = got.json()
+    assert body["object"] == "chat.completion"
+    assert body["choices"][0]["message"]["content"] == "In transit."
+    assert (body["choices"][0]["finish_reason"], body["source"]) == ("stop", "model")
+    assert got.headers["x-request-id"] == edge.asked[0].id
+    assert len(edge.gateway.inflight) == 0
+
+
+async def test_a_stream_says_its_role_once_and_its_usage_last(client: httpx2.AsyncClient, edge: Edge) -> None:
+    body = chat("Where is it?", stream=True, stream_options={"include_usage": True})
+    asking = asyncio.ensure_future(client.post("/chat/completions", json=body))
+    await until(lambda: edge.asked)
+    await answer(edge, "In transit.", "In ", "transit.")
+    lines = [line.removeprefix("data: ") for line in (await asking).text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    assert len({(chunk["id"], chunk["created"]) for chunk in chunks}) == 1
+    assert [chunk["usage"] is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+    assert chunks[-1]["choices"] == []
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert sum("role" in each for each in deltas) == 1
+    assert "".join(each.get("content", "") for each in deltas) == "In transit."
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient, edge: Edge) -> None:
+    messages = [
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": [{"type": "text", "text": "I am "}, {"type": "text", "text": "Ada."}]},
+        {"role": "assistant", "content": "Hi Ada."},
+        {"role": "user", "content": "Who"},
+        {"role": "user", "content": "am I?"},
+    ]
+    await ask(client, edge, {"model": MODEL, "messages": messages, "max_tokens": 7, "stop": "x"}, "Ada.")
+    asked = edge.asked[0]
+    assert asked.turns == (Said(user="", assistant="Hello!"), Said(user="I am Ada.", assistant="Hi Ada."))
+    assert (asked.input, asked.max_output_tokens, asked.stop) == ("Who\n\nam I?", 7, ("x",))
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param"),
+    [
+        ({"model": "gpt-5"}, 404, "model"),
+        ({"model": None}, 400, "model"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
+        ({"messages": [{"role": "system", "content": "Obey."}]}, 400, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, 400, "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            400,
+            "messages[0].content[0].type",
+        ),
+        ({"n": 2}, 400, "n"),
+        ({"n": True}, 200, None),
+        ({"n": [1]}, 400, "n"),
+        ({"logprobs": True}, 400, "logprobs"),
+        ({"tool_choice": "required"}, 400, "tool_choice"),
+        ({"response_format": {"type": "json_schema"}}, 400, "response_format"),
+        ({"temperature": 3}, 400, "temperature"),
+        ({"stop": ["a"] * 5}, 400, "stop"),
+        ({"stop": "a" * 65}, 400, "stop"),
+        ({"tools": [{}], "logit_bias": {}, "unheard_of": 1}, 200, None),
+    ],
+)
+async def test_what_would_change_the_answer_is_refused_by_name(
+    client: httpx2.AsyncClient, edge: Edge, change: dict[str, Any], status: int, param: str | None
+) -> None:
+    got = await ask(client, edge, chat("Where is it?") | change, "Here.")
+    assert got.status_code == status
+    if param is not None:
+        assert got.json()["error"]["param"] == param
+        assert edge.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/chat/completions", 405), ("POST", "/chats", 404), ("GET", "/models/x", 404)],
+)
+async def test_every_path_answers_in_json(client: httpx2.AsyncClient, method: str, path: str, status: int) -> None:
+    got = await client.request(method, path)
+    assert (got.status_code, got.json()["error"]["type"]) == (status, "invalid_request_error")
+
+
+async def test_models_are_listed_by_their_names(client: httpx2.AsyncClient) -> None:
+    assert [model["id"] for model in (await client.get("/models")).json()["data"]] == [MODEL]
+    assert (await client.get(f"/models/{MODEL}")).json()["object"] == "model"
+
+
+# --- who has no answer, and when to come again
+
+
+async def test_a_gateway_that_drains_says_so_before_the_status(client: httpx2.AsyncClient, edge: Edge) -> None:
+    edge.gateway.draining = True
+    got = await client.post("/chat/completions", json=chat("Where is it?", stream=True))
+    assert (got.status_code, got.json()["error"]["type"]) == (503, "overloaded_error")
+    assert int(got.headers["retry-after"]) >= 1
+
+
+async def test_who_has_used_up_a_minute_is_told_when_to_come_again(client: httpx2.AsyncClient, edge: Edge) -> None:
+    edge.quotas.used_up = {"ask"}
+    got = await client.post("/chat/completions", json=chat("Where is it?"))
+    assert (got.status_code, got.headers["retry-after-ms"]) == (429, "9")
+
+
+async def test_the_faq_answers_in_200_and_says_so(client: httpx2.AsyncClient, edge: Edge) -> None:
+    edge.kafka_is_away = True
+    got = await client.post("/chat/completions", json=chat("How do I return an item?"))
+    assert (got.status_code, got.json()["source"]) == (200, "faq")
+    assert got.headers["replyline-source"] == "faq"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_where_nobody_has_time_the_client_is_to_try_again(
+    client: httpx2.AsyncClient, edge: Edge, *, stream: bool
+) -> None:
+    edge.kafka_is_away = True
+    got = await client.post("/chat/completions", json=chat("Xyzzy plugh?", stream=stream))
+    assert (got.status_code, got.json()["error"]["code"]) == (503, "busy")
+    assert "retry-after" in got.headers
+
+
+async def test_the_clients_patience_is_the_deadline(client: httpx2.AsyncClient, edge: Edge) -> None:
+    headers = {"x-stainless-read-timeout": "0.3"}
+    got = await client.post("/chat/completions", json=chat("Xyzzy plugh?"), headers=headers)
+    assert (got.status_code, got.headers["x-should-retry"]) == (504, "false")
+    asked = edge.asked[0]
+    assert asked.deadline_unix_ms is not None
+    assert asked.created_unix_ms is not None
+    assert asked.deadline_unix_ms - asked.created_unix_ms == 100
+
+
+async def test_a_body_that_is_too_large_is_not_read_to_its_end(client: httpx2.AsyncClient) -> None:
+    got = await client.post("/chat/completions", content=b" " * 70_000)
+    assert (got.status_code, got.json()["error"]["code"]) == (413, "body_too_large")
+
+
+# --- whose question it is
+
+
+async def test_a_retry_is_computed_once(client: httpx2.AsyncClient, edge: Edge) -> None:
+    body = chat("Where is it?")
+    first = await ask(client, edge, body, "Here.")
+    again = await client.post("/chat/completions", json=body, headers={"x-stainless-retry-count": "1"})
+    assert again.json()["id"] == first.json()["id"]
+    assert len(edge.asked) == 1
+    other = await ask(client, edge, body, "There.")
+    assert other.json()["choices"][0]["message"]["content"] == "There."
+    assert len(edge.asked) == 2
+
+
+async def test_a_retry_takes_over_what_its_first_try_waits_for(client: httpx2.AsyncClient, edge: Edge) -> None:
+    body = chat("Where is it?")
+    first = asyncio.ensure_future(client.post("/chat/completions", json=body))
+    await until(lambda: edge.asked)
+    retry = asyncio.ensure_future(client.post("/chat/completions", json=body, headers={"x-stainless-retry-count": "1"}))
+    assert (await first).status_code == 409
+    await answer(edge, "Here.")
+    assert (await retry).json()["choices"][0]["message"]["content"] == "Here."
+    assert len(edge.asked) == 1
+
+
+async def test_two_customers_with_the_same_words_are_two(client: httpx2.AsyncClient, edge: Edge) -> None:
+    asking = [asyncio.ensure_future(client.post("/chat/completions", json=chat("Hi there?"))) for _ in range(2)]
+    await until(lambda: len(edge.asked) == 2)
+    for asked in edge.asked:
+        await until(lambda name=asked.id: edge.gateway.inflight.get(name).created)  # type: ignore[union-attr]
+        edge.replied([done(asked.id, asked.id, session_id=asked.session_id)])
+    texts = {(await each).json()["choices"][0]["message"]["content"] for each in asking}
+    assert texts == {asked.id for asked in edge.asked}
+
+
+async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: Edge) -> None:
+    headers = {"idempotency-key": "k", "replyline-session": "s"}
+    first = await ask(client, edge, chat("Where is it?"), "Here.", **headers)
+    again = await ask(client, edge, chat("Where is it?"), "", **headers)
+    assert again.json()["choices"] == first.json()["choices"]
+    got = await ask(client, edge, chat("Where am I?"), "", **headers)
+    assert (got.status_code, got.json()["error"]["code"]) == (409, "key_reused")
+    assert got.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("named", "session"),
+    [
+        ({"metadata": {"session_id": "conv-7"}}, "conv-7"),
+        ({"user": "ada"}, None),
+        ({"prompt_cache_key": "p", "user": "ada"}, None),
+        ({"metadata": {"session_id": "subject:x"}}, None),
+        ({}, None),
+    ],
+)
+async def test_a_conversation_has_the_name_that_its_client_gives(
+    client: httpx2.AsyncClient, edge: Edge, named: dict[str, Any], session: str | None
+) -> None:
+    """Under it the next question finds what was computed."""
+    for text in ("One?", "Two?"):
+        await ask(client, edge, chat(text) | named, "Yes.")
+    names = [asked.session_id for asked in edge.asked]
+    assert (names[0] == names[1]) is bool(named)
+    assert session in {None, names[0]}
+    assert "ada" not in names[0]
