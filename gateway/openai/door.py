@@ -68,7 +68,7 @@ class OpenAiDoor:
                     metrics.refused.labels(error.code).inc()
                 return refusal(detail_of(error))
             except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
-                caught("connection", error, path=request.url.path)
+                caught("connection", error, door="openai")
                 return refusal(OWN_FAULT)
 
         return answer

@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import httpx2
 import openai
 import pytest
 import pytest_asyncio
@@ -90,3 +93,60 @@ async def test_an_app_that_gives_up_and_asks_again_is_answered_once(doors: list[
     first, second = await asyncio.gather(*map(ask, doors))
     assert first == second
     assert await worker.metric("infer_total") == before + 1
+
+
+async def test_a_conversation_of_responses_goes_on_at_any_gateway(doors: list[Door]) -> None:
+    async with doors[0].client() as one, doors[1].client() as other:
+        first = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=8)
+        assert first.output_text
+        second = await other.responses.create(
+            model=MODEL, input="And then?", previous_response_id=first.id, max_output_tokens=8
+        )
+        assert second.previous_response_id == first.id
+        fetched = await other.responses.retrieve(first.id)
+        assert (fetched.status, fetched.output_text) == (first.status, first.output_text)
+        await one.responses.delete(second.id)
+        for client in (one, other):
+            with pytest.raises(openai.NotFoundError):
+                await client.responses.retrieve(first.id)
+
+
+async def test_the_clients_own_helper_reads_every_event(client: openai.AsyncOpenAI) -> None:
+    async with client.responses.stream(model=MODEL, input="Tell me all", max_output_tokens=30) as stream:
+        events = [event async for event in stream]
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert len(text) == 30
+    end = events[-1]
+    assert end.type == "response.incomplete"
+    assert end.response.output_text == text
+
+
+async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doors: list[Door]) -> None:
+    port = free_port()
+    dying = system.gateway(gateway__reply_partition=4, gateway__openai_port=port)
+    lost = Door(await dying.ready(), f"http://127.0.0.1:{port}/v1")
+    seen: list[Any] = []
+    async with lost.client() as client:
+        stream = await client.responses.create(model=MODEL, input="Tell me all", max_output_tokens=400, stream=True)
+        with suppress(openai.APIError, httpx2.HTTPError):
+            async for event in stream:
+                seen.append(event)
+                if len(seen) == 9:
+                    dying.kill()
+    name, last = seen[0].response.id, seen[-1].sequence_number
+    assert seen[-1].type == "response.output_text.delta"
+    async with doors[0].client() as client:
+        following = await client.responses.retrieve(name, stream=True, starting_after=last)
+        events = [event async for event in following]
+        whole = await client.responses.retrieve(name)
+    assert [event.sequence_number for event in events] == list(range(last + 1, last + 1 + len(events)))
+    pieces = [event.delta for event in [*seen, *events] if event.type == "response.output_text.delta"]
+    assert "".join(pieces) == whole.output_text
+    assert len(whole.output_text) == 400
+
+
+async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[Door]) -> None:
+    async with doors[0].client() as one, doors[1].client() as other:
+        running = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=500, background=True)
+        assert running.status == "in_progress"
+        assert (await other.responses.cancel(running.id)).status == "cancelled"

@@ -7,9 +7,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from gateway.openai import exchanges
 from shared.wire.messages import Said
-from tests.support.fakes.gateways import Edge, done, until
-from tests.support.fakes.openai_doors import answer, ask, chat
+from tests.support.fakes.gateways import Edge, done, quiet, until
+from tests.support.fakes.openai_doors import answer, ask, chat, door_of
 
 MODEL = "replyline"
 
@@ -219,3 +220,35 @@ async def test_a_conversation_has_the_name_that_its_client_gives(
     assert (names[0] == names[1]) is bool(named)
     assert session in {None, names[0]}
     assert "ada" not in names[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("headers", [[], [(b"idempotency-key", b"k")]])
+async def test_whoever_gives_up_is_not_written_for_unless_a_key_brings_them_back(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, headers: list[tuple[bytes, bytes]], *, stream: bool
+) -> None:
+    monkeypatch.setattr(exchanges, "_GRACE_S", 0.0)
+    door = door_of(edge)
+    said = [{"type": "http.request", "body": json.dumps(chat("Where is it?", stream=stream)).encode()}]
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, object]:
+        if not said:
+            await gone.wait()
+        return said.pop(0) if said else {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        """Nobody reads."""
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"", "headers": headers}
+    asking = asyncio.ensure_future(door.app()(scope, receive, send))
+    await until(lambda: edge.asked and edge.gateway.inflight.get(edge.asked[0].id).created)  # type: ignore[union-attr]
+    gone.set()
+    await asking
+    if headers:
+        await quiet()
+        assert (edge.cancelled, len(edge.gateway.inflight)) == ([], 1)
+    else:
+        await until(lambda: edge.cancelled)
+    assert edge.gateway.connections._open == {}
+    await door.exchanges.stop()
