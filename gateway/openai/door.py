@@ -18,6 +18,7 @@ from gateway.openai.bodies import chat_question
 from gateway.openai.chat import ChatTeller
 from gateway.openai.exchanges import Exchanges
 from gateway.openai.names import session_name
+from gateway.openai.openapi import openapi
 from gateway.openai.pages import SESSION_HEADER, Answer, Handler, answered_page, check_model, nobody, page, refusal
 from gateway.openai.refusals import RefusalError
 from gateway.openai.stored import StoredResponses
@@ -49,6 +50,7 @@ class OpenAiDoor:
             ("POST", "/v1/conversations", stored.create_conversation),
             ("GET", "/v1/conversations/{id}", stored.conversation),
             ("DELETE", "/v1/conversations/{id}", stored.delete_conversation),
+            ("GET", "/openapi.json", _document),
             ("GET", "/v1/models", self._list_models),
             ("GET", "/v1/models/{model:path}", self._model),
         )
@@ -146,6 +148,11 @@ def listen(host: str, port: int) -> socket.socket:
     """Listen on that address. Raises `OSError` where it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+async def _document(request: Request) -> Answer:
+    del request
+    return page(openapi())
 
 
 async def _http_error(request: Request, error: Exception) -> HttpResponse:

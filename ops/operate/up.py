@@ -71,6 +71,7 @@ class Addresses:
             f"{PREFIX}WORKER__METRICS_HOST": self.worker_metrics[0],
             f"{PREFIX}WORKER__METRICS_PORT": str(self.worker_metrics[1]),
             f"{PREFIX}URL": self.ws,
+            "OPENAI_BASE_URL": self.openai,
         }
 
 

@@ -1,9 +1,14 @@
 """OpenAI's own Python client, with only its base address changed."""
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,6 +22,7 @@ from tests.support.system import Service, System
 
 pytestmark = STANDARD
 MODEL = "replyline"
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -150,3 +156,19 @@ async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[D
         running = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=500, background=True)
         assert running.status == "in_progress"
         assert (await other.responses.cancel(running.id)).status == "cancelled"
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+async def test_the_page_says_what_works(doors: list[Door], tmp_path: Path, language: str) -> None:
+    """docs/doors.md, line by line as it is printed."""
+    (block,) = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "doors.md").read_text(), re.DOTALL)
+    (tmp_path / ".run").mkdir()
+    (tmp_path / ".run" / "demo.env").write_text(f"export OPENAI_BASE_URL={doors[0].url}\n")
+    program = ["bash", "-e", "-c", block] if language == "bash" else [sys.executable, "-c", block]
+    env = {"PATH": os.environ["PATH"], "OPENAI_BASE_URL": doors[0].url}
+    run = await asyncio.to_thread(
+        subprocess.run, program, cwd=tmp_path, env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    expected = ['"id":"replyline"', '"choices":[', "data: [DONE]"] if language == "bash" else [" model"]
+    assert [text for text in expected if text not in run.stdout] == []
+    assert '"error":{' not in run.stdout

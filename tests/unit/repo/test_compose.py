@@ -72,13 +72,15 @@ def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_
 
 def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators() -> None:
     """A gateway that is not named there gets nobody. Customers reach the other port alone."""
-    (named,) = re.findall(r"^\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
-    ports = [(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__PORT"]) for name in GATEWAYS]
-    assert named.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
-    (asked,) = re.findall(r"^\t\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
-    assert {_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__METRICS_PORT"] for name in GATEWAYS} == {asked}
-    assert "\n\t\thealth_uri /ready\n" in CADDYFILE
-    assert asked not in ports
+    named = re.findall(r"^\t\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
+    given = [_settings_of(SERVICES[name]) for name in GATEWAYS]
+    (asked,) = re.findall(r"^\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
+    for each, kind in zip(named, ("OPENAI_PORT", "PORT"), strict=True):
+        ports = [settings[f"REPLYLINE_GATEWAY__{kind}"] for settings in given]
+        assert each.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
+        assert asked not in ports
+    assert {settings["REPLYLINE_GATEWAY__METRICS_PORT"] for settings in given} == {asked}
+    assert "\n\thealth_uri /ready\n" in CADDYFILE
     assert SERVICES["proxy"]["depends_on"].keys() == set(GATEWAYS)
 
 

@@ -50,9 +50,9 @@ def test_it_says_where_everything_is_and_unsets_what_is_of_other_services() -> N
     told = ADDRESSES.environment()
     assert told["REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"] == ADDRESSES.kafka
     assert told["REPLYLINE_REDIS__URL"] == ADDRESSES.redis
-    assert told["REPLYLINE_URL"] == ADDRESSES.ws
+    assert (told["REPLYLINE_URL"], told["OPENAI_BASE_URL"]) == (ADDRESSES.ws, ADDRESSES.openai)
     ports = [told[f"REPLYLINE_{name}"] for name in ("GATEWAY__PORT", "GATEWAY__METRICS_PORT", "WORKER__METRICS_PORT")]
     assert ports == ["9000", "41237", "41236"]
     assert ADDRESSES.metrics == ("http://127.0.0.1:41237/metrics", "http://127.0.0.1:41236/metrics")
     assert {f"REPLYLINE_{name}" for name in OWN_SERVICES} <= told.keys()
-    assert told.keys() - {"REPLYLINE_URL"} <= {variable for variable, *_ in describe()}
+    assert told.keys() - {"REPLYLINE_URL", "OPENAI_BASE_URL"} <= {variable for variable, *_ in describe()}

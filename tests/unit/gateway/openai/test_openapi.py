@@ -1,0 +1,72 @@
+"""The door as it listens, held to its own document by schemathesis."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import checks
+from schemathesis.specs.openapi import checks as openapi
+
+from gateway.openai.door import listen
+from shared.kafka import Outgoing
+from tests.support.fakes.gateways import Edge, FakeProducer, done
+from tests.support.fakes.openai_doors import door_of
+
+CHECKS = (
+    checks.not_a_server_error,
+    openapi.status_code_conformance,
+    openapi.content_type_conformance,
+    openapi.response_schema_conformance,
+)
+
+
+class AnsweringProducer(FakeProducer):
+    """Kafka, and a worker that answers at once."""
+
+    edge: Edge
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
+        delivery = await super().enqueue(record)
+        asyncio.get_running_loop().call_later(0.01, self._answer)
+        return delivery
+
+    def _answer(self) -> None:
+        for asked in self.edge.asked:
+            if self.edge.gateway.inflight.get(asked.id) is not None:
+                self.edge.replied([done(asked.id, "Here.", session_id=asked.session_id)])
+
+
+@pytest_asyncio.fixture
+async def url() -> AsyncIterator[str]:
+    producer = AnsweringProducer()
+    producer.edge = edge = Edge(producer)
+    door, listening = door_of(edge), listen("127.0.0.1", 0)
+    serving = asyncio.create_task(door.serve(listening, drain_s=1))
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    door.stop()
+    await serving
+    await door.exchanges.stop()
+
+
+async def test_the_door_is_as_its_document_says_and_never_at_fault(url: str) -> None:
+    await asyncio.to_thread(_hold_to_document, url)
+
+
+def _hold_to_document(url: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    statuses = set[int]()
+    for found in schema.get_all_operations():
+
+        @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @given(case=found.ok().as_strategy())
+        def hold(case: Any) -> None:
+            if isinstance(case.body, dict):
+                case.body["model"] = "replyline"  # else nothing but its name is looked at
+            statuses.add(case.call_and_validate(checks=list(CHECKS)).status_code)
+
+        hold()
+    assert {200, 404} <= statuses
+    assert not [status for status in statuses if status >= 500]
