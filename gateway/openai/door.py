@@ -1,5 +1,7 @@
 """The door that speaks OpenAI's interfaces over HTTP: its paths, its refusals, its server."""
 
+import asyncio
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.openai.bodies import chat_question
 from gateway.openai.chat import ChatTeller
@@ -115,7 +118,7 @@ class OpenAiDoor:
         """Serve until `stop`, and then until the last answer has left, `drain_s` at most."""
         config = uvicorn.Config(
             self.app(),
-            http="httptools",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -125,6 +128,7 @@ class OpenAiDoor:
             proxy_headers=False,
             backlog=_BACKLOG,
             limit_concurrency=self.exchanges.settings.max_connections,
+            timeout_keep_alive=math.ceil(self.exchanges.settings.hello_timeout_s),
             timeout_graceful_shutdown=max(1, round(drain_s)),
         )
         self._server = _Server(config)
@@ -134,6 +138,19 @@ class OpenAiDoor:
         """Accept nobody from now on."""
         if self._server is not None:
             self._server.should_exit = True
+
+
+class _Protocol(HttpToolsProtocol):
+    """A connection that is closed where its first request does not come in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(self.timeout_keep_alive, self._close_unused)
+
+    def _close_unused(self) -> None:
+        cycle: object = self.cycle
+        if cycle is None:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.openai.chat import DONE
-from gateway.openai.refusals import error_body, failure, no_answer
+from gateway.openai.refusals import error_body, no_answer
 from shared.wire.outcome import ErrorDetail, Response, Status
 
 _PIECE_CHARS: Final = 4
@@ -149,10 +149,6 @@ class ResponsesTeller:
             return b""
         data = _encode({"type": kind, "sequence_number": number, **fields})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
-
-
-def cancelled() -> ErrorDetail:
-    return failure("cancelled", "the answer was cancelled", kind="invalid_request_error")
 
 
 def _item_status(response: Response | None) -> str:

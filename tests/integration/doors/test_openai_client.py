@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -149,6 +150,21 @@ async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doo
     pieces = [event.delta for event in [*seen, *events] if event.type == "response.output_text.delta"]
     assert "".join(pieces) == whole.output_text
     assert len(whole.output_text) == 400
+
+
+async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
+    port = free_port()
+    service = await system.gateway(gateway__reply_partition=5, gateway__openai_port=port).ready()
+    async with Door(service, f"http://127.0.0.1:{port}/v1").client() as client:
+        stream = await client.responses.create(model=MODEL, input="Tell me all", max_output_tokens=200, stream=True)
+        events = []
+        async for event in stream:
+            events.append(event)
+            if len(events) == 9:
+                service.child.signal(signal.SIGTERM)
+    assert events[-1].type == "response.incomplete"
+    assert len(events[-1].response.output_text) == 200
+    assert await service.ended() == 0
 
 
 async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[Door]) -> None:

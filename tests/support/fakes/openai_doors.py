@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 
+from gateway.access.identity import TokenGate
 from gateway.openai.door import OpenAiDoor
 from gateway.openai.exchanges import Exchanges
 from gateway.serving.memory_watch import MemoryWatch
@@ -17,7 +18,7 @@ from tests.support.fakes.sessions import ANNOUNCED
 BASE = "http://gateway/v1"
 
 
-def door_of(edge: Edge, **settings: Any) -> OpenAiDoor:
+def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenAiDoor:
     limits = SessionLimits(
         hello_timeout_ms=5_000, heartbeat_ms=25_000, messages_per_minute=100, announced=ANNOUNCED, handoff=False
     )
@@ -26,7 +27,7 @@ def door_of(edge: Edge, **settings: Any) -> OpenAiDoor:
         settings=GatewaySettings(**settings),
         session_limits=limits,
         tenant="demo",
-        gate=None,
+        gate=gate,
         memory=MemoryWatch(),
     )
     return OpenAiDoor(exchanges=exchanges, models=("replyline",))

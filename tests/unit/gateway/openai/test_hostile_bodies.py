@@ -93,3 +93,15 @@ async def test_no_request_breaks_the_door(headers: dict[str, str], body: Any) ->
         sound = await client.post("/chat/completions", json=chat("How do I return an item?"))
         assert sound.json()["source"] == "faq"
     assert len(edge.gateway.inflight) == 0
+
+
+async def test_nothing_of_a_refused_request_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    edge = Edge(kafka_is_away=True)
+    transport = httpx2.ASGITransport(app=door_of(edge).app())
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
+        for field in FIELDS:
+            await client.post("/chat/completions", json=chat(SECRET) | {field: {SECRET: SECRET}})
+            await client.post("/responses", json={"model": SECRET, "input": SECRET, field: [SECRET]})
+        await client.post("/chat/completions", json=chat(SECRET), headers={"idempotency-key": SECRET})
+        await client.get(f"/responses/{SECRET}")
+    assert SECRET not in "".join(capfd.readouterr())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest_asyncio
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -49,6 +50,22 @@ async def url() -> AsyncIterator[str]:
     door.stop()
     await serving
     await door.exchanges.stop()
+
+
+async def test_who_sends_no_request_is_not_waited_for() -> None:
+    """Nor who sends the half of one; the others are served."""
+    door, listening = door_of(Edge(), hello_timeout_s=1), listen("127.0.0.1", 0)
+    serving = asyncio.create_task(door.serve(listening, drain_s=1))
+    port = listening.getsockname()[1]
+    for half in (b"", b"GET /v1/models HTTP/1.1\r\nx: "):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(half)
+        assert await asyncio.wait_for(reader.read(), timeout=20) == b""
+        writer.close()
+    async with httpx2.AsyncClient() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/v1/models")).status_code == 200
+    door.stop()
+    await serving
 
 
 async def test_the_door_is_as_its_document_says_and_never_at_fault(url: str) -> None:

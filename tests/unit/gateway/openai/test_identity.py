@@ -1,0 +1,57 @@
+"""Whose a conversation is, where the gateway checks tokens."""
+
+import time
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support import tokens
+from tests.support.fakes.gateways import Edge
+from tests.support.fakes.openai_doors import BASE, ask, chat, door_of
+
+
+def of(subject: str, **claims: Any) -> dict[str, str]:
+    token = tokens.token(sub=subject, **{"exp": time.time() + 60} | claims)
+    return {"authorization": f"Bearer {token}"}
+
+
+def client_of(edge: Edge) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app=door_of(edge, tokens.gate()).app())
+    return httpx2.AsyncClient(transport=transport, base_url=BASE)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, "unauthorized"),
+        ({"authorization": "Bearer sk-any"}, "unauthorized"),
+        ({"authorization": "Basic YTpi"}, "unauthorized"),
+        (of("alice", exp=1), "token_expired"),
+    ],
+)
+async def test_who_has_no_good_token_is_told_so(headers: dict[str, str], code: str) -> None:
+    edge = Edge()
+    async with client_of(edge) as client:
+        for path in ("/chat/completions", "/responses"):
+            got = await client.post(path, json=chat("Who?") | {"input": "Who?"}, headers=headers)
+            assert (got.status_code, got.json()["error"]["code"]) == (401, code)
+    assert edge.asked == []
+    assert edge.gateway.connections._open == {}
+
+
+async def test_a_response_is_its_subjects_alone() -> None:
+    """Another's of the same name is another; so is its conversation."""
+    edge = Edge()
+    body = {"model": "replyline", "input": "Who?", "conversation": "c"}
+    async with client_of(edge) as client:
+        first = (await ask(client, edge, body, "Ada.", path="/responses", **of("alice"))).json()
+        await ask(client, edge, body, "Bob.", path="/responses", **of("bob"))
+        assert edge.asked[0].session_id != edge.asked[1].session_id
+        url = f"/responses/{first['id']}"
+        assert (await client.get(url, headers=of("alice"))).json()["output"] == first["output"]
+        for stranger in (of("bob"), of("alice", tenant="other")):
+            for method in ("GET", "DELETE"):
+                assert (await client.request(method, url, headers=stranger)).status_code == 404
+            goes_on = {"model": "replyline", "input": "And?", "previous_response_id": first["id"]}
+            assert (await client.post("/responses", json=goes_on, headers=stranger)).status_code == 404
