@@ -23,8 +23,7 @@ from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.kv.cache import KvCache
-from workers.prompt.conversation import Prompt, PromptBuilder
-from workers.prompt.encoded_turns import TurnEncoder
+from workers.prompt.conversation import BuildPrompt, Prompt, Prompts
 from workers.request.job import Job
 from workers.request.recent_answers import answered_by, is_of
 from workers.schedule.prefixes import common_length
@@ -38,7 +37,7 @@ _INLINE_CHARS = 2_000
 class Preparer:
     settings: WorkerSettings
     tokenizer: Tokenizer
-    prompts: PromptBuilder
+    prompts: Prompts
     faq: LiveFaq
     policy: AnswerPolicy
     guarded: bool
@@ -52,8 +51,7 @@ class Preparer:
         """Return the answer itself where the history has it. Raises `ProtocolError` for a request that cannot be
         served."""
         request = order.request
-        # Before the turns are read: they may be erased until they are encoded.
-        encode_turn = self.prompts.encoded_turns.of(order.session)
+        build = self.prompts.of(order.session)
         turns = await self.history.turns(
             order.session,
             limit=self.settings.history_turns,
@@ -70,9 +68,9 @@ class Preparer:
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
         decision = self.policy.decide(request.input, found.hits, found.parts)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
-            bucket, prompt = self._compose(order, decision, turns, encode_turn)
+            bucket, prompt = self._compose(order, decision, turns, build)
         else:
-            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, encode_turn)
+            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, build)
         decided = prompt is None
         guarded = self.guarded and not decided
         prompt = prompt or Prompt(ids=[], shared_tokens=0)
@@ -125,7 +123,7 @@ class Preparer:
         return FactGuard(prompt.grounding, (question, *earlier, *said))
 
     def _compose(
-        self, order: Order, decision: Decision, turns: Sequence[Turn], encode_turn: TurnEncoder
+        self, order: Order, decision: Decision, turns: Sequence[Turn], build: BuildPrompt
     ) -> tuple[Bucket, Prompt | None]:
         """Return the bucket that the input belongs to; and the prompt, none where the model is not asked."""
         question = order.request.input
@@ -134,21 +132,20 @@ class Preparer:
         bucket = bucket_of_text(question, self.tokenizer.count)
         if not isinstance(decision, Ground):
             return bucket, None
-        prompt = self._prompt(order, decision.grounding, turns, encode_turn)
+        prompt = self._prompt(order, decision.grounding, turns, build)
         # Without room for any of its entries the model would answer from nothing.
         return bucket, prompt if prompt.grounding or not self.policy.grounded else None
 
     def _prompt(
-        self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn], encode_turn: TurnEncoder
+        self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn], build: BuildPrompt
     ) -> Prompt:
         # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
         reserved = min(order.max_output_tokens, self.max_length // 4)
-        return self.prompts.build(
+        return build(
             turns=turns,
             grounding=entries,
             question=order.request.input,
             max_tokens=self.max_length - reserved,
-            encode_turn=encode_turn,
         )
 
 

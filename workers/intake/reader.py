@@ -221,7 +221,7 @@ class Intake:
         """Erase a conversation: nothing that this process holds of its earlier generations is used again."""
         session = SessionKey(erase.tenant, erase.session_id)
         self.worker.erase(session, erase.generation)
-        self.preparer.prompts.encoded_turns.forget(session)
+        self.preparer.prompts.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether it is answered together with the same request asked before. An answer that has nothing for it

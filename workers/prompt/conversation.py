@@ -8,15 +8,17 @@ becomes ordinary tokens and cannot open a role. Nothing else goes into a prompt:
 nothing of the settings but the system text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
+from typing import Protocol
 
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.model.chat_template import ChatTemplate, Ids
 from shared.wire.outcome import BY_MODEL, Grounding
+from shared.wire.session_key import SessionKey
 from workers.prompt.budget import PromptBudget, whole_sentences
 from workers.prompt.encoded_turns import EncodedTurns, TurnEncoder
 
@@ -39,6 +41,28 @@ class Prompt:
     window_start: str | None = None
 
 
+class BuildPrompt(Protocol):
+    def __call__(
+        self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int
+    ) -> Prompt:
+        """Build a conversation's next prompt, of at most `max_tokens`, and of the turns no more than their budget: the
+        oldest turns give way first, then the lowest-ranked FAQ entries.
+
+        Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
+        """
+
+
+class Prompts(Protocol):
+    """Prompts of one kind, for any conversation."""
+
+    def of(self, session: SessionKey) -> BuildPrompt:
+        """Return what builds a conversation's next prompt. To be asked for before its turns are read: they may be
+        erased until they are encoded."""
+
+    def forget(self, session: SessionKey) -> None:
+        """Forget a conversation that was erased."""
+
+
 class PromptBuilder:
     """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
     (so what stands before it has the same tokens with and without it), a turn for the questions after it
@@ -53,7 +77,13 @@ class PromptBuilder:
         self._most_turns = most_turns
         self._budget = budget or PromptBudget()
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
-        self.encoded_turns = EncodedTurns(self._encode_turn)
+        self._encoded_turns = EncodedTurns(self._encode_turn)
+
+    def of(self, session: SessionKey) -> BuildPrompt:
+        return partial(self.build, encode_turn=self._encoded_turns.of(session))
+
+    def forget(self, session: SessionKey) -> None:
+        self._encoded_turns.forget(session)
 
     def build(
         self,
@@ -64,16 +94,12 @@ class PromptBuilder:
         max_tokens: int,
         encode_turn: TurnEncoder | None = None,
     ) -> Prompt:
-        """At most `max_tokens`, and of the turns no more than their budget: the oldest turns give way first, then the
-        lowest-ranked FAQ entries. `encode_turn`: the conversation's of `encoded_turns`; None: nothing is remembered.
-
-        Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
-        """
+        """Build as `BuildPrompt` says. `encode_turn`: the conversation's; None: nothing is remembered."""
         asked = (*self._template.message("user", question), *self._template.answer)
-        entries = tuple(grounding)
-        start, begun = max(0, len(turns) - self._most_turns), _begun(turns)
+        begun = window_begun(turns)
         encode_turn = encode_turn or self._encode_turn
-        while True:
+        num_tokens = 0
+        for start, entries in narrower(turns, grounding, most_turns=self._most_turns):
             before = self._before(turns[start:], entries, recalled=start == begun, encode_turn=encode_turn)
             parts = [*before, asked]
             num_tokens = sum(map(len, parts))
@@ -84,17 +110,7 @@ class PromptBuilder:
                     grounding=entries,
                     window_start=turns[start].request_id if start < len(turns) else None,
                 )
-            if start < len(turns):
-                start += 1
-            elif entries:
-                entries = entries[:-1]
-            else:
-                raise ProtocolError(
-                    "input_too_long",
-                    f"the question and the system prompt take {num_tokens} tokens, "
-                    f"the slot leaves {max_tokens}; shorten it",
-                    param="input",
-                )
+        raise too_long(num_tokens, max_tokens)
 
     def _affords(self, parts: Sequence[Ids]) -> bool:
         """Return whether the turns, and the entries between them, keep to their budget."""
@@ -112,10 +128,10 @@ class PromptBuilder:
         opening = self._system
         for turn in turns:
             needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
-            parts.append(self._shops_words(opening, _new(needed, standing)))
+            parts.append(self._shops_words(opening, new_entries(needed, standing)))
             parts.append(encode_turn(turn.user, turn.assistant, turn.output_ids))
             opening = ()
-        parts.append(self._shops_words(opening, _new(entries, standing)))
+        parts.append(self._shops_words(opening, new_entries(entries, standing)))
         parts[0] = (*self._template.start, *parts[0])
         return parts
 
@@ -136,7 +152,25 @@ class PromptBuilder:
         return (*self._template.message("user", user), *self._template.answered(assistant, output_ids))
 
 
-def _begun(turns: Sequence[Turn]) -> int | None:
+def narrower(turns: Sequence[Turn], entries: Sequence[Grounding], *, most_turns: int) -> Iterator[tuple[int, Entries]]:
+    """Give what a prompt may hold, each time less: the first turn in it, and the FAQ entries."""
+    start, kept = max(0, len(turns) - most_turns), tuple(entries)
+    for first in range(start, len(turns) + 1):
+        yield first, kept
+    for count in reversed(range(len(kept))):
+        yield len(turns), kept[:count]
+
+
+def too_long(num_tokens: int, max_tokens: int) -> ProtocolError:
+    """Return what is raised for a question that does not fit by itself."""
+    return ProtocolError(
+        "input_too_long",
+        f"the question and the system prompt take {num_tokens} tokens, the slot leaves {max_tokens}; shorten it",
+        param="input",
+    )
+
+
+def window_begun(turns: Sequence[Turn]) -> int | None:
     """Return where the last prompt began, as far as anybody has written it down; None where that turn is not there. A
     count of the turns would not do: history is bounded, and Redis may have been away."""
     first = next((turn.window_start for turn in reversed(turns) if turn.window_start is not None), None)
@@ -145,7 +179,7 @@ def _begun(turns: Sequence[Turn]) -> int | None:
     return next((at for at, turn in enumerate(turns) if turn.request_id == first), None)
 
 
-def _new(entries: Entries, standing: set[Grounding]) -> Entries:
+def new_entries(entries: Entries, standing: set[Grounding]) -> Entries:
     """Return the entries that do not stand there yet; from now on they do."""
     new = tuple([entry for entry in entries if entry not in standing])
     standing.update(new)

@@ -257,7 +257,7 @@ class IntakeBench:
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
-        self.prompts = self.encoded_turns = myself
+        self.prompts = myself
         self.intake = Intake(
             letters=DeadLetters(myself, TOPICS),
             topics=TOPICS,

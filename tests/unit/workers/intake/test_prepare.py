@@ -243,7 +243,7 @@ class ErasedWhenRead(FakeHistory):
 
     async def turns(self, *_: object, **__: object) -> list[Turn]:
         if self.prompts is not None:
-            self.prompts.encoded_turns.forget(SESSION)
+            self.prompts.forget(SESSION)
         return list(self.said)
 
 
@@ -261,8 +261,7 @@ def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(e
     history: Any = ErasedWhenRead(turns, prompts if erased else None)
     job(RETURNS.question, history=history, prompts=prompts)
     encoded.clear()
-    encode_turn = prompts.encoded_turns.of(SESSION)
-    prompts.build(turns=turns, grounding=(), question="q?", max_tokens=1_000, encode_turn=encode_turn)
+    prompts.of(SESSION)(turns=turns, grounding=(), question="q?", max_tokens=1_000)
     assert ("user\nMy words." in encoded) == erased
 
 
