@@ -63,9 +63,10 @@ class Encoder:
             Turn(request_id=str(at), user=one.user, assistant=one.assistant, source="model", grounding=one.grounding)
             for at, one in enumerate(example.turns)
         ]
-        return self._prompts.build(
+        prompt = self._prompts.build(
             turns=turns, grounding=example.grounding, question=example.question, max_tokens=max_tokens
-        ).ids
+        )
+        return list(prompt.ids)
 
     def lessons(self, examples: Iterable[Example], *, max_tokens: int) -> list[Lesson]:
         """Return the lessons of the examples whose prompt and answer fit."""

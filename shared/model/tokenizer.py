@@ -15,6 +15,7 @@ import tokenizers
 from shared.errors import ModelError
 from shared.model.folder import REMEDY, TOKENIZER, ModelFolder
 
+_ASCII_CHARS_PER_TOKEN: Final = 3
 BYTE_LEVEL_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -76,6 +77,21 @@ class Tokenizer:
     def decode_bytes(self, token_ids: Iterable[int]) -> bytes:
         """Raw bytes of `token_ids`: UTF-8 where they end at a character's end."""
         return b"".join(map(self._bytes.__getitem__, token_ids))
+
+
+class EstimatedTokenizer(Tokenizer):
+    """The tokenizer of a model that another server holds: how it cuts texts is not known, how long they are is
+    estimated."""
+
+    def count(self, text: str) -> int:
+        return estimate_tokens(text)
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has, rather too many: three ASCII characters are one, and so is each
+    other."""
+    ascii_chars = len(text.encode("ascii", "ignore"))
+    return -(-ascii_chars // _ASCII_CHARS_PER_TOKEN) + len(text) - ascii_chars
 
 
 def byte_level_definition() -> bytes:

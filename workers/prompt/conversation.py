@@ -19,6 +19,7 @@ from shared.errors import ProtocolError
 from shared.model.chat_template import ChatTemplate, Ids
 from shared.wire.outcome import BY_MODEL, Grounding
 from shared.wire.session_key import SessionKey
+from workers.engine.upstream.body import ChatMessage
 from workers.prompt.budget import PromptBudget, whole_sentences
 from workers.prompt.encoded_turns import EncodedTurns, TurnEncoder
 
@@ -32,11 +33,13 @@ class Prompt:
     """`shared_tokens` of the first `ids` hold the shop's words alone: no customer's, and nothing said to one.
 
     `grounding` are the FAQ entries that stand in it for the question, its own or an earlier turn's; `window_start` is
-    the `request_id` of its first turn, None where it has none.
+    the `request_id` of its first turn, None where it has none. For an upstream it is `messages`; of its tokens their
+    number alone is known, by estimate: the ids are a range.
     """
 
-    ids: list[int]
+    ids: Sequence[int]
     shared_tokens: int
+    messages: tuple[ChatMessage, ...] = ()
     grounding: Entries = ()
     window_start: str | None = None
 

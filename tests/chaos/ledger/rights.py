@@ -53,7 +53,7 @@ class Oracle:
 
     def _prefilled(self, prompts: PromptBuilder, text: str) -> tuple[list[int], int | None]:
         """Return the prompt and the answer's first token."""
-        prompt = prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids
+        prompt = list(prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids)
         chunk = PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=_GREEDY)
         return prompt, self._engine.prefill([chunk])[0]
 

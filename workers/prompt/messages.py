@@ -1,0 +1,89 @@
+"""The prompt for an upstream: messages, whose chat template is its own affair. Pure.
+
+The system text stands first and never changes; then each turn, the FAQ entries before it within the customer's message
+that first needed them: many templates take one system message alone, and want user and assistant in turns. So a
+conversation's next prompt extends the last one, and the upstream's prefix cache serves it.
+
+A template's delimiters in what somebody wrote are broken up: an upstream may parse them, and they would open a role.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from shared.conversation.turn import Turn
+from shared.model.tokenizer import estimate_tokens
+from shared.wire.outcome import BY_MODEL, Grounding
+from shared.wire.session_key import SessionKey
+from workers.engine.upstream.body import ChatMessage
+from workers.prompt.budget import PromptBudget, whole_sentences
+from workers.prompt.conversation import BuildPrompt, Prompt, narrower, new_entries, too_long, window_begun
+
+# Around each message a template puts a few tokens of its own.
+_FRAME_TOKENS: Final = 8
+# ChatML's, Llama's, Phi's, Mistral's, Gemma's, DeepSeek's.
+_DELIMITERS: Final = re.compile(
+    r"<(?=[|\uff5c])|(?<=[|\uff5c])>|<(?=/?(?:s|start_of_turn|end_of_turn)>)|\[(?=/?INST\])"
+)
+
+
+class MessageBuilder:
+    """Prompts with one system text."""
+
+    def __init__(self, *, system: str, most_turns: int, budget: PromptBudget | None = None) -> None:
+        self._opening = (ChatMessage("system", system),) if system else ()
+        self._most_turns = most_turns
+        self._budget = budget or PromptBudget()
+
+    def of(self, session: SessionKey) -> BuildPrompt:
+        del session  # nothing is remembered
+        return self.build
+
+    def forget(self, session: SessionKey) -> None:
+        """Nothing is remembered."""
+
+    def build(self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int) -> Prompt:
+        """Build as `BuildPrompt` says."""
+        begun, num_tokens = window_begun(turns), 0
+        for start, entries in narrower(turns, grounding, most_turns=self._most_turns):
+            earlier, asked = self._messages(turns[start:], entries, question, recalled=start == begun)
+            num_earlier = _count(earlier)
+            num_tokens = _count(self._opening) + num_earlier + _count((asked,))
+            most = self._budget.history_tokens
+            if num_tokens <= max_tokens and (most is None or num_earlier <= most):
+                return Prompt(
+                    ids=range(num_tokens),
+                    shared_tokens=0,
+                    messages=(*self._opening, *earlier, asked),
+                    grounding=entries,
+                    window_start=turns[start].request_id if start < len(turns) else None,
+                )
+        raise too_long(num_tokens, max_tokens)
+
+    def _messages(
+        self, turns: Sequence[Turn], entries: Sequence[Grounding], question: str, *, recalled: bool
+    ) -> tuple[list[ChatMessage], ChatMessage]:
+        """Return the earlier messages, and the question's. Earlier entries stand there only where they are `recalled`:
+        as in `conversation.py`."""
+        standing = set[Grounding]()
+        earlier: list[ChatMessage] = []
+        for turn in turns:
+            needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
+            earlier.append(self._user(new_entries(needed, standing), turn.user))
+            earlier.append(ChatMessage("assistant", _plain(turn.assistant)))
+        return earlier, self._user(new_entries(tuple(entries), standing), question)
+
+    def _user(self, entries: Sequence[Grounding], words: str) -> ChatMessage:
+        most = self._budget.entry_tokens
+        texts = [f"Q: {entry.question}\nA: {entry.answer}" for entry in entries]
+        if most is not None:
+            texts = [whole_sentences(text, most, estimate_tokens) for text in texts]
+        return ChatMessage("user", _plain("\n\n".join((*texts, words))))
+
+
+def _plain(text: str) -> str:
+    return _DELIMITERS.sub(lambda found: f" {found[0]} ", text)
+
+
+def _count(messages: Sequence[ChatMessage]) -> int:
+    return sum([estimate_tokens(message.content) + _FRAME_TOKENS for message in messages])
