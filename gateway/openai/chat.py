@@ -51,7 +51,12 @@ class ChatTeller:
         return event(error_body(error)) + DONE
 
     def whole(self, response: Response) -> dict[str, Any]:
-        message = {"role": "assistant", "content": response.output_text, "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": response.output_text,
+            "refusal": None,
+            "annotations": [],
+        }
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(response)}
         common = self._common(response.id, "chat.completion")
         return common | _about(response) | {"choices": [choice], "usage": _usage(response)}
@@ -70,7 +75,8 @@ class ChatTeller:
 
 def _about(response: Response) -> dict[str, Any]:
     """Return whose words they are, and which model's."""
-    return {"system_fingerprint": response.model, "source": response.source}
+    fingerprint = {"system_fingerprint": response.model} if response.model else {}
+    return {**fingerprint, "source": response.source}
 
 
 def _finish_reason(response: Response) -> str:

@@ -49,6 +49,7 @@ class OpenAiDoor:
             ("POST", "/v1/responses", stored.create),
             ("GET", "/v1/responses/{id}", stored.fetch),
             ("DELETE", "/v1/responses/{id}", stored.delete),
+            ("POST", "/v1/responses/{id}", _nowhere),  # compaction, and what else may be asked for there
             ("POST", "/v1/responses/{id}/cancel", stored.cancel),
             ("POST", "/v1/conversations", stored.create_conversation),
             ("GET", "/v1/conversations/{id}", stored.conversation),
@@ -165,6 +166,11 @@ def listen(host: str, port: int) -> socket.socket:
     """Listen on that address. Raises `OSError` where it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+async def _nowhere(request: Request) -> Answer:
+    del request
+    raise ProtocolError("not_found", "Not Found")
 
 
 async def _document(request: Request) -> Answer:

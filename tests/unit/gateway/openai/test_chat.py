@@ -95,7 +95,12 @@ async def test_what_would_change_the_answer_is_refused_by_name(
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/chat/completions", 405), ("POST", "/chats", 404), ("GET", "/models/x", 404)],
+    [
+        ("GET", "/chat/completions", 405),
+        ("POST", "/chats", 404),
+        ("GET", "/models/x", 404),
+        ("POST", "/responses/compact", 404),
+    ],
 )
 async def test_every_path_answers_in_json(client: httpx2.AsyncClient, method: str, path: str, status: int) -> None:
     got = await client.request(method, path)
