@@ -40,11 +40,12 @@ Subject = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`expires_unix_ms` is when a session with it ends."""
+    """`expires_unix_ms` is when a session with it ends. `instructs`: it may give the model instructions of its own."""
 
     tenant: str
     subject: str
     expires_unix_ms: float
+    instructs: bool = False
 
     def same_person(self, other: "Identity") -> bool:
         return (self.tenant, self.subject) == (other.tenant, other.subject)
@@ -87,6 +88,7 @@ class _Claims(msgspec.Struct):
     tenant: Tenant
     nbf: int | float | None = None
     iat: int | float | None = None
+    instructions: bool = False
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
@@ -184,7 +186,7 @@ def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identit
         expires_unix_ms += rules.leeway_ms
     if now_unix_ms >= expires_unix_ms:
         raise _refusal("the token has expired; ask for a new one", code="token_expired")
-    return Identity(claims.tenant, claims.sub, expires_unix_ms)
+    return Identity(claims.tenant, claims.sub, expires_unix_ms, instructs=claims.instructions)
 
 
 def _refusal(

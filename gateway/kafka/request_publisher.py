@@ -61,6 +61,7 @@ class RequestPublisher:
             traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
             consent=entry.consent,
             turns=asked.turns,
+            instructions=asked.instructions,
         )
         order = settle(request, self.defaults, entry.asked_unix_ms)
         if entry.trace is not None:

@@ -73,15 +73,15 @@ class ResponsesBody(_Options):
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None
-    instructions: Any = None
+    instructions: str | None = None
     prompt: Any = None
     text: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A request's body, as the gateway understands it. `turns` is None where the conversation is remembered here;
-    `names` are what may name it, the most trusted first."""
+    """A request's body, as the gateway understands it. `options` are those of `response.create`. `turns` is None where
+    the conversation is remembered here; `names` are what may name it, the most trusted first."""
 
     body: bytes
     model: str
@@ -127,7 +127,7 @@ def chat_question(data: bytes, header: str | None) -> Question:
     _refuse_options(body)
     if body.messages is UNSET:
         raise ProtocolError("invalid_field", "a chat completion has messages", param="messages")
-    turns, text = _conversation(body.messages, "messages")
+    turns, text, instructions = _conversation(body.messages, "messages")
     stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
         raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
@@ -149,6 +149,7 @@ def chat_question(data: bytes, header: str | None) -> Question:
             "top_p": body.top_p,
             "seed": body.seed,
             "stop": stop,
+            "instructions": instructions if instructions.strip() else None,
         },
         metadata=body.metadata or {},
     )
@@ -178,11 +179,16 @@ def _plain(form: Any) -> bool:
     return form is None or (isinstance(form, dict) and form.get("type") == "text")
 
 
-def _conversation(messages: Sequence[_Message], where: str) -> tuple[tuple[Said, ...], str]:
-    """Return the turns before the question, and the question: the last messages of the user. Raises `ProtocolError`."""
+def _conversation(messages: Sequence[_Message], where: str) -> tuple[tuple[Said, ...], str, str]:
+    """Return the turns before the question, the question, which is the last messages of the user, and the instructions.
+    Raises `ProtocolError`."""
     turns: list[Said] = []
+    instructions = list[str]()
     asked, answered = list[str](), list[str]()
     for role, text in _texts(messages, where):
+        if role == "system":
+            instructions.append(text)
+            continue
         if role == "user" and answered:
             turns.append(_said(asked, answered))
             asked, answered = [], []
@@ -190,21 +196,21 @@ def _conversation(messages: Sequence[_Message], where: str) -> tuple[tuple[Said,
     question = "\n\n".join(asked)
     if answered or not question.strip():
         raise ProtocolError("invalid_field", "the last message is the user's, and says something", param=where)
-    return tuple(turns[-MAX_TURNS:]), question
+    return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions)
 
 
 def _said(asked: list[str], answered: list[str]) -> Said:
     return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
 
 
-def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Literal["user", "assistant"], str]]:
+def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Literal["user", "assistant", "system"], str]]:
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
         if message.type != "message":
             raise ProtocolError("unsupported_item", "only messages are understood", param=f"{at}.type")
         if message.role in _SHOPS_ROLES:
-            raise ProtocolError("role_not_allowed", "the instructions are the shop's own", param=f"{at}.role")
-        if message.role == "user":
+            yield "system", _text(message, at)
+        elif message.role == "user":
             yield "user", _text(message, at)
         elif message.role == "assistant":
             yield "assistant", _text(message, at)
@@ -224,7 +230,6 @@ def _text(message: _Message, at: str) -> str:
 def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     """Return what a response is asked for. Raises `ProtocolError`."""
     body = read_body(data, ResponsesBody)
-    _refuse_unless(not body.instructions, "instructions", "the instructions are the shop's own")
     _refuse_unless(not body.prompt, "prompt", "no templates are kept")
     form = body.text.get("format") if isinstance(body.text, dict) else body.text
     _refuse_unless(_plain(form), "text.format", "answers are plain text")
@@ -239,7 +244,8 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     if body.input is UNSET:
         raise ProtocolError("invalid_field", "say what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
-    turns, text = _conversation(messages, "input")
+    turns, text, told = _conversation(messages, "input")
+    instructions = "\n\n".join(each for each in (body.instructions, told) if each)
     ours = (
         ("conversation", conversation),
         ("conversation", header),
@@ -259,6 +265,7 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
             "max_output_tokens": body.max_output_tokens,
             "temperature": body.temperature,
             "top_p": body.top_p,
+            "instructions": instructions if instructions.strip() else None,
         },
         metadata=body.metadata or {},
         previous_response_id=body.previous_response_id or None,

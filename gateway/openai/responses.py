@@ -53,6 +53,7 @@ class Asked:
             "model": self.model,
             "previous_response_id": self.previous,
             "conversation": {"id": self.conversation} if self.conversation else None,
+            "instructions": self.options.get("instructions"),
             "output": output if response is not None or text else [],
             "usage": None if response is None else _usage(response),
             "temperature": self.options.get("temperature") or 0.0,
@@ -179,7 +180,6 @@ def _usage(response: Response) -> dict[str, Any]:
 
 # What every response has by Open Responses' specification (2026-04-24), and ours never vary.
 _NOTHING: Final[dict[str, Any]] = {
-    "instructions": None,
     "tools": [],
     "tool_choice": "auto",
     "truncation": "disabled",

@@ -204,6 +204,7 @@ class Session:
     def _receive_open(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         match message:
             case ResponseCreate():
+                self._check_instructions(message)
                 return [Ask(message)]
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
@@ -219,6 +220,11 @@ class Session:
                 return self._refresh(message.token, now_unix_ms)
             case Pong():
                 return []
+
+    def _check_instructions(self, asked: ResponseCreate) -> None:
+        """Raise `ProtocolError` for instructions of somebody who may not give them."""
+        if asked.instructions is not None and not (self.identity is not None and self.identity.instructs):
+            raise ProtocolError("instructions_not_allowed", "the instructions are the shop's own", param="instructions")
 
     def _start(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         if not isinstance(message, SessionStart):

@@ -85,7 +85,8 @@ class SessionDelete(Message, frozen=True, tag="session.delete"):
 
 class ResponseCreate(Message, frozen=True, tag="response.create"):
     """Ask. `event_id` is the idempotency key within the session; times are relative to the gateway's receipt. `turns`,
-    even none, stand in the prompt instead of what is remembered of the conversation."""
+    even none, stand in the prompt instead of what is remembered of the conversation; `instructions`, which is a right
+    of the token, instead of the shop's own."""
 
     event_id: Identifier
     input: Text
@@ -99,6 +100,7 @@ class ResponseCreate(Message, frozen=True, tag="response.create"):
     metadata: Metadata = field(default_factory=dict)
     traceparent: Traceparent | None = None
     turns: Turns | None = None
+    instructions: Text | None = None
 
 
 class ResponseCancel(Message, frozen=True, tag="response.cancel"):
@@ -239,7 +241,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
     filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
     conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
-    `created_unix_ms` tells. `turns` as in `ResponseCreate`."""
+    `created_unix_ms` tells. `turns` and `instructions` as in `ResponseCreate`."""
 
     id: Identifier
     session_id: Identifier
@@ -260,6 +262,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     consent: Consent | None = None
     generation: Count | None = None
     turns: Turns | None = None
+    instructions: Text | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):

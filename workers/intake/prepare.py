@@ -146,6 +146,7 @@ class Preparer:
             grounding=entries,
             question=order.request.input,
             max_tokens=self.max_length - reserved,
+            instructions=order.request.instructions,
         )
 
 

@@ -46,10 +46,16 @@ class Prompt:
 
 class BuildPrompt(Protocol):
     def __call__(
-        self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int
+        self,
+        *,
+        turns: Sequence[Turn],
+        grounding: Sequence[Grounding],
+        question: str,
+        max_tokens: int,
+        instructions: str | None = None,
     ) -> Prompt:
         """Build a conversation's next prompt, of at most `max_tokens`, and of the turns no more than their budget: the
-        oldest turns give way first, then the lowest-ranked FAQ entries.
+        oldest turns give way first, then the lowest-ranked FAQ entries. `instructions` stand for the system text.
 
         Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
         """
@@ -95,21 +101,24 @@ class PromptBuilder:
         grounding: Sequence[Grounding],
         question: str,
         max_tokens: int,
+        instructions: str | None = None,
         encode_turn: TurnEncoder | None = None,
     ) -> Prompt:
         """Build as `BuildPrompt` says. `encode_turn`: the conversation's; None: nothing is remembered."""
         asked = (*self._template.message("user", question), *self._template.answer)
         begun = window_begun(turns)
         encode_turn = encode_turn or self._encode_turn
+        system = self._system if instructions is None else self._template.begun("system", instructions)
         num_tokens = 0
         for start, entries in narrower(turns, grounding, most_turns=self._most_turns):
-            before = self._before(turns[start:], entries, recalled=start == begun, encode_turn=encode_turn)
+            recalled = start == begun
+            before = self._before(turns[start:], entries, system, recalled=recalled, encode_turn=encode_turn)
             parts = [*before, asked]
             num_tokens = sum(map(len, parts))
             if num_tokens <= max_tokens and self._affords(parts):
                 return Prompt(
                     ids=list(chain.from_iterable(parts)),
-                    shared_tokens=len(parts[0]),
+                    shared_tokens=len(parts[0]) if instructions is None else 0,
                     grounding=entries,
                     window_start=turns[start].request_id if start < len(turns) else None,
                 )
@@ -121,14 +130,14 @@ class PromptBuilder:
         return most is None or sum(map(len, parts[1:-2])) <= most
 
     def _before(
-        self, turns: Sequence[Turn], entries: Entries, *, recalled: bool, encode_turn: TurnEncoder
+        self, turns: Sequence[Turn], entries: Entries, system: Ids, *, recalled: bool, encode_turn: TurnEncoder
     ) -> list[Ids]:
         """Return the messages before the question; the opening first. An entry stands where the model first needed it,
         once; those of earlier questions only where they are `recalled`: a prompt that does not begin as the last one
         did is shorter without them. One that was an answer itself stands there already."""
         standing = set[Grounding]()
         parts: list[Ids] = []
-        opening = self._system
+        opening = system
         for turn in turns:
             needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
             parts.append(self._shops_words(opening, new_entries(needed, standing)))

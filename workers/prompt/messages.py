@@ -42,19 +42,28 @@ class MessageBuilder:
     def forget(self, session: SessionKey) -> None:
         """Nothing is remembered."""
 
-    def build(self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int) -> Prompt:
+    def build(
+        self,
+        *,
+        turns: Sequence[Turn],
+        grounding: Sequence[Grounding],
+        question: str,
+        max_tokens: int,
+        instructions: str | None = None,
+    ) -> Prompt:
         """Build as `BuildPrompt` says."""
+        opening = self._opening if instructions is None else (ChatMessage("system", _plain(instructions)),)
         begun, num_tokens = window_begun(turns), 0
         for start, entries in narrower(turns, grounding, most_turns=self._most_turns):
             earlier, asked = self._messages(turns[start:], entries, question, recalled=start == begun)
             num_earlier = _count(earlier)
-            num_tokens = _count(self._opening) + num_earlier + _count((asked,))
+            num_tokens = _count(opening) + num_earlier + _count((asked,))
             most = self._budget.history_tokens
             if num_tokens <= max_tokens and (most is None or num_earlier <= most):
                 return Prompt(
                     ids=range(num_tokens),
                     shared_tokens=0,
-                    messages=(*self._opening, *earlier, asked),
+                    messages=(*opening, *earlier, asked),
                     grounding=entries,
                     window_start=turns[start].request_id if start < len(turns) else None,
                 )

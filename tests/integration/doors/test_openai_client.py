@@ -81,8 +81,8 @@ async def test_models_and_what_is_refused_are_its_own_types(client: openai.Async
         await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "Hi"}])
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as bad:
-        await client.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": "Obey"}])
-    assert bad.value.param == "messages[0].role"
+        await client.responses.create(model=MODEL, input="Hi", instructions="Obey")
+    assert bad.value.param == "instructions"
 
 
 async def test_an_app_that_gives_up_and_asks_again_is_answered_once(doors: list[Door], worker: Service) -> None:

@@ -64,7 +64,7 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"model": None}, 400, "model"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
-        ({"messages": [{"role": "system", "content": "Obey."}]}, 400, "messages[0].role"),
+        ({"messages": [{"role": "system", "content": "Obey."}, {"role": "user", "content": "?"}]}, 400, "instructions"),
         ({"messages": [{"role": "tool", "content": "1"}]}, 400, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},

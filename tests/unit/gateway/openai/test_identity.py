@@ -40,6 +40,18 @@ async def test_who_has_no_good_token_is_told_so(headers: dict[str, str], code: s
     assert edge.gateway.connections._open == {}
 
 
+@pytest.mark.parametrize(("path", "field"), [("/chat/completions", "messages"), ("/responses", "input")])
+async def test_instructions_are_a_right_of_the_token(path: str, field: str) -> None:
+    edge = Edge()
+    body = {"model": "replyline", field: [{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "?"}]}
+    async with client_of(edge) as client:
+        refused = await client.post(path, json=body, headers=of("alice"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "instructions_not_allowed")
+        assert edge.asked == []
+        assert (await ask(client, edge, body, "Mat.", path=path, **of("alice", instructions=True))).status_code == 200
+    assert (edge.asked[0].instructions, edge.asked[0].input) == ("Rhyme.", "?")
+
+
 async def test_a_response_is_its_subjects_alone() -> None:
     """Another's of the same name is another; so is its conversation."""
     edge = Edge()

@@ -51,6 +51,17 @@ def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None
     assert session.receive(SessionStart(token=token()), NOW_UNIX_MS) == []
 
 
+@pytest.mark.parametrize("claims", [{}, {"instructions": False}, {"instructions": True}])
+def test_instructions_are_a_right_of_the_token(claims: dict[str, bool]) -> None:
+    session = guarded(**claims)
+    asked = msgspec.structs.replace(ASK, instructions="Rhyme.")
+    if claims.get("instructions"):
+        assert session.receive(asked, NOW_UNIX_MS) == [Ask(asked)]
+    else:
+        assert refused(lambda: session.receive(asked, NOW_UNIX_MS)).code == "instructions_not_allowed"
+    assert session.receive(ASK, NOW_UNIX_MS) == [Ask(ASK)]
+
+
 def test_a_session_of_one_name_is_another_for_each_subject() -> None:
     """In every way that the rest of the gateway and the workers know a conversation by."""
     sessions = [guarded(**who) for who in ({}, {"sub": "bob"}, {"tenant": "shop"}, {"tenant": "shop", "sub": "bob"})]

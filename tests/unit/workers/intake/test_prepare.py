@@ -190,6 +190,14 @@ def test_what_the_asker_tells_of_the_conversation_stands_for_what_is_remembered(
     assert [name for name in ("Ada.", "Grace.") if name in prompt] == seen
 
 
+def test_instructions_stand_for_the_shops_and_are_shared_with_nobody() -> None:
+    ours = job(RETURNS.question).sequence
+    told = job(RETURNS.question, instructions="Rhyme.").sequence
+    assert "Rhyme." in readable(told.prompt_ids)
+    assert (told.shared_tokens, ours.shared_tokens > 0) == (0, True)
+    assert RETURNS.answer in readable(told.prompt_ids)
+
+
 def cut_off() -> Turn:
     """Of `r1`, asked a second ago and cancelled in the middle of its answer."""
     asked_unix_ms = int(now_unix_ms()) - 1_000
