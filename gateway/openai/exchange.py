@@ -23,14 +23,26 @@ _RETRIED: Final = ProtocolError("retried", "the request was asked again, and is 
 
 
 class Exchange:
-    """`seal` signs its session's cursors, once it has begun."""
+    """`seal` signs its session's cursors, once it has begun; `event_id` is what was asked by."""
 
-    __slots__ = ("_items", "_news", "client_gone", "done", "num_inflight", "opened", "recovered", "seal", "session")
+    __slots__ = (
+        "_items",
+        "_news",
+        "client_gone",
+        "done",
+        "event_id",
+        "num_inflight",
+        "opened",
+        "recovered",
+        "seal",
+        "session",
+    )
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.num_inflight = 0
         self.seal: Seal | None = None
+        self.event_id: str | None = None
         self.opened: Opened | None = None
         self.client_gone = False
         self.done = False

@@ -64,7 +64,8 @@ class Exchanges:
 
     def own_session(self, request: Request, question: Question) -> str:
         """Return the name of a conversation that its client does not name: its retry's is the same."""
-        return digest("own", bearer(request.headers) or "", question.body)
+        headers = request.headers
+        return digest("own", bearer(headers) or "", idempotency_key(headers) or question.body)
 
     async def begin(self, request: Request, session_name: str, resume: Resume | None = None) -> Exchange:
         """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
@@ -124,6 +125,7 @@ class Exchanges:
             turns=question.turns,
             **question.options,
         )
+        exchange.event_id = event_id
         own = (exchange.session.key, event_id)
         self._asking.add(own)
         try:
@@ -202,17 +204,17 @@ class Exchanges:
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
         """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for
         again meanwhile; `keep`: somebody can."""
-        if keep or exchange.done or exchange.opened is None:
+        if keep or exchange.done or exchange.event_id is None:
             self.gateway.closed(exchange)
         else:
-            self._leaving.start(self._give_up(exchange, exchange.opened.created.response_id))
+            self._leaving.start(self._give_up(exchange, exchange.event_id))
 
-    async def _give_up(self, exchange: Exchange, response_id: str) -> None:
+    async def _give_up(self, exchange: Exchange, event_id: str) -> None:
         try:
             await asyncio.sleep(_GRACE_S)
-            entry = self.gateway.inflight.get(response_id)
-            if entry is not None and self.gateway.connections.of(entry) is exchange:
-                await self.gateway.received(exchange, ResponseCancel(response_id=response_id))
+            entry = self.gateway.inflight.find(exchange.session.key, event_id)
+            if entry is not None and not entry.done and self.gateway.connections.of(entry) is exchange:
+                await self.gateway.received(exchange, ResponseCancel(target_event_id=event_id))
         finally:
             self.gateway.closed(exchange)
 

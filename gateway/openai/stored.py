@@ -19,6 +19,7 @@ from gateway.openai.refusals import RefusalError
 from gateway.openai.responses import Asked, ResponsesTeller
 from gateway.openai.streams import EventStream
 from gateway.request.cursor import Told
+from gateway.request.entry import Entry
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.process.clock import wire_unix_ms
@@ -30,6 +31,17 @@ _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
 _LOOKS: Final = 5  # a turn is written while its answer is told
 _LOOK_S: Final = 0.1
 _FETCH_S: Final = 0.6  # so long a fetched answer may take to be told here
+
+
+@dataclass(slots=True)
+class _Found:
+    """A response that is there: in flight or a short while ago here (`entry`), with its end where that is known."""
+
+    name: ResponseName
+    asked: Asked
+    exchange: Exchange
+    entry: Entry | None
+    response: Response | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +109,8 @@ class StoredResponses:
             if known is not None:
                 return
             await asyncio.sleep(_LOOK_S)
+        if await self.exchanges.gateway.history.generation(key) is None:
+            raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
         raise unknown_response("previous_response_id")
 
     async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
@@ -119,53 +133,62 @@ class StoredResponses:
     # --- one that is there
 
     async def fetch(self, request: Request) -> Answer:
-        name, after = _named(request), _after(request)
-        told, turn, exchange = await self._find(request, name)
-        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
-        streams = request.query_params.get("stream") == "true"
+        """Return a response as far as it has come, or its events. Whoever follows it last is told it."""
+        after, found = _after(request), await self._find(request)
+        streams, asked, now_unix_s = request.query_params.get("stream") == "true", found.asked, int(time.time())
         try:
+            if found.response is None and (streams or found.entry is None):
+                await self._follow(request, found)
             if streams:
-                teller = ResponsesTeller(asked=asked, after=after, now_unix_s=int(time.time()))
-                first: list[News] = [_of_turn(turn)] if turn is not None else []
-                return EventStream(exchanges=self.exchanges, exchange=exchange, teller=teller, first=first, keep=True)
-            response = _of_turn(turn) if turn is not None else await self._within(exchange)
-            return page(asked.whole(response, now_unix_s=int(time.time())))
+                teller = ResponsesTeller(asked=asked, after=after, now_unix_s=now_unix_s)
+                first: list[News] = [found.response] if found.response is not None else []
+                return EventStream(
+                    exchanges=self.exchanges, exchange=found.exchange, teller=teller, first=first, keep=True
+                )
+            if found.response is None and found.entry is None:
+                found.response = await self._within(found.exchange)
+            text = found.entry.text if found.entry is not None and found.entry.created else ""
+            return page(asked.whole(found.response, text=text, now_unix_s=now_unix_s))
         finally:
             if not streams:
-                self.exchanges.leave(exchange, keep=True)
+                self.exchanges.leave(found.exchange, keep=True)
 
     async def cancel(self, request: Request) -> Answer:
-        name = _named(request)
-        told, turn, exchange = await self._find(request, name)
+        found = await self._find(request)
         try:
-            response = None if turn is None else _of_turn(turn)
-            if response is None:
-                await self.exchanges.gateway.received(exchange, ResponseCancel(response_id=name.response_id))
-                response = await self._within(exchange)
+            if found.response is None:
+                if found.entry is None:
+                    await self._follow(request, found)
+                cancel = ResponseCancel(response_id=found.name.response_id)
+                await self.exchanges.gateway.received(found.exchange, cancel)
+                entry = found.entry
+                found.response = entry.response if entry is not None else await self._within(found.exchange)
         finally:
-            self.exchanges.leave(exchange, keep=True)
-        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
-        return page(asked.whole(response, now_unix_s=int(time.time())))
+            self.exchanges.leave(found.exchange, keep=True)
+        return page(found.asked.whole(found.response, now_unix_s=int(time.time())))
 
-    async def _find(self, request: Request, name: ResponseName) -> tuple[Told, Turn | None, Exchange]:
-        """Return what is known of a response: its turn in the conversation's history, else a session that hears of it.
-        Raises `ProtocolError`."""
+    async def _find(self, request: Request) -> _Found:
+        """Return what is known of a response, here or in its conversation's history. Raises `ProtocolError`."""
+        name = _named(request)
         exchange = await self.exchanges.begin(request, name.session)
         try:
             told = await self._told(exchange, name, "response_id")
-            known = self.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
-            turns = [] if known is not None else await self._turns(exchange, name.response_id)
+            entry = self.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
+            turns = [] if entry is not None else await self._turns(exchange, name.response_id)
+            turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
+            if entry is None and turn is None and (told.log is None or not told.resumable(wire_unix_ms())):
+                raise unknown_response("response_id")
         except ProtocolError:
             self.exchanges.leave(exchange, keep=True)
             raise
-        turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
-        if turn is not None:
-            return told, turn, exchange
-        self.exchanges.leave(exchange, keep=True)
-        if known is None and (told.log is None or not told.resumable(wire_unix_ms())):
-            raise unknown_response("response_id")
-        exchange = await self.exchanges.resume(request, name.session, name.cursor)
-        return told, None, exchange
+        response = entry.response if entry is not None else _of_turn(turn) if turn is not None else None
+        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
+        return _Found(name, asked, exchange, entry, response)
+
+    async def _follow(self, request: Request, found: _Found) -> None:
+        """Have a session that is told the answer from now on. Raises `ProtocolError`."""
+        self.exchanges.leave(found.exchange, keep=True)
+        found.exchange = await self.exchanges.resume(request, found.name.session, found.name.cursor)
 
     async def _within(self, exchange: Exchange) -> Response | None:
         """Return the answer if it is told soon; None: it is in progress. Raises `ProtocolError` where it cannot be

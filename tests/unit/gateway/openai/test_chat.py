@@ -195,8 +195,9 @@ async def test_two_customers_with_the_same_words_are_two(client: httpx2.AsyncCli
     assert texts == {asked.id for asked in edge.asked}
 
 
-async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: Edge) -> None:
-    headers = {"idempotency-key": "k", "replyline-session": "s"}
+@pytest.mark.parametrize("named", [{}, {"replyline-session": "s"}])
+async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: Edge, named: dict[str, str]) -> None:
+    headers = {"idempotency-key": "k", **named}
     first = await ask(client, edge, chat("Where is it?"), "Here.", **headers)
     again = await ask(client, edge, chat("Where is it?"), "", **headers)
     assert again.json()["choices"] == first.json()["choices"]

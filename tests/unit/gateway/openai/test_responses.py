@@ -15,6 +15,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.wire.messages import Said
 from shared.wire.outcome import Response, Timings, Usage
+from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import BASE, answer, ask, door_of
 
@@ -201,6 +202,28 @@ async def test_a_killed_gateways_stream_goes_on_at_another(client: httpx2.AsyncC
     assert told[0]["sequence_number"] == 6
     assert "".join(event.get("delta", "") for event in told) == "Ada Lovelace."[5:]
     assert told[-1]["type"] == "response.completed"
+
+
+async def test_whoever_looks_takes_no_answer_from_who_follows_it(client: httpx2.AsyncClient, edge: Edge) -> None:
+    name = (await client.post("/responses", json=body("Who?", background=True))).json()["id"]
+    asked = edge.asked[0]
+    following = asyncio.ensure_future(client.get(f"/responses/{name}?stream=true"))
+    await until(lambda: edge.gateway.inflight.get(asked.id).connection_id)  # type: ignore[union-attr]
+    edge.replied([delta(asked.id, "Ada", session_id=asked.session_id)])
+    seen = (await client.get(f"/responses/{name}")).json()
+    assert (seen["status"], seen["output"][0]["content"][0]["text"]) == ("in_progress", "Ada")
+    await answer(edge, "Ada.", asked=asked, after="Ada")
+    assert events((await following).text)[-1]["type"] == "response.completed"
+
+
+async def test_while_redis_is_away_nobody_is_told_that_a_response_is_unknown(
+    client: httpx2.AsyncClient, edge: Edge
+) -> None:
+    first = await made(client, edge)
+    edge.gateway.inflight.forget_session(SessionKey("demo", edge.asked[0].session_id), 2**52)
+    edge.history.away = True
+    got = await client.post("/responses", json=body("?", previous_response_id=first["id"]))
+    assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
 
 
 async def test_a_response_is_cancelled_by_its_name(client: httpx2.AsyncClient, edge: Edge) -> None:
