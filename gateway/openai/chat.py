@@ -50,7 +50,8 @@ class ChatTeller:
     def failed(self, error: ErrorDetail) -> bytes:
         return event(error_body(error)) + DONE
 
-    def whole(self, response: Response) -> dict[str, Any]:
+    def whole(self, response: Response | None) -> dict[str, Any]:
+        assert response is not None  # a completion is never told before it is whole
         message: dict[str, Any] = {
             "role": "assistant",
             "content": response.output_text,

@@ -22,10 +22,9 @@ from gateway.openai.chat import ChatTeller
 from gateway.openai.exchanges import Exchanges
 from gateway.openai.names import session_name
 from gateway.openai.openapi import openapi
-from gateway.openai.pages import SESSION_HEADER, Answer, Handler, answered_page, check_model, nobody, page, refusal
+from gateway.openai.pages import SESSION_HEADER, Answer, Handler, answer, check_model, page, refusal
 from gateway.openai.refusals import RefusalError
 from gateway.openai.stored import StoredResponses
-from gateway.openai.streams import EventStream
 from shared.errors import ProtocolError
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
@@ -66,7 +65,7 @@ class OpenAiDoor:
     def _answering(self, handler: Handler) -> Handler:
         """Turn what a handler raises into an answer."""
 
-        async def answer(request: Request) -> Answer:
+        async def answered(request: Request) -> Answer:
             try:
                 return await handler(request)
             except ProtocolError as error:
@@ -77,29 +76,14 @@ class OpenAiDoor:
                 caught("connection", error, door="openai")
                 return refusal(OWN_FAULT)
 
-        return answer
+        return answered
 
     async def _chat(self, request: Request) -> Answer:
-        exchanges = self.exchanges
-        question = chat_question(await exchanges.body(request), request.headers.get(SESSION_HEADER))
+        question = chat_question(await self.exchanges.body(request), request.headers.get(SESSION_HEADER))
         check_model(question.model, self.models)
-        name = session_name(question.names)
-        keep = "idempotency-key" in request.headers
-        exchange = await exchanges.begin(request, name or exchanges.own_session(request, question))
-        streams = False
-        try:
-            items = await exchanges.ask(request, exchange, question)
-            teller = ChatTeller(
-                model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage
-            )
-            streams = question.stream and bool(items)
-            if streams:
-                return EventStream(exchanges=exchanges, exchange=exchange, teller=teller, first=items, keep=keep)
-            response = await exchanges.end(request, exchange, items)
-            return nobody() if response is None else answered_page(teller.whole(response), response)
-        finally:
-            if not streams:
-                exchanges.leave(exchange, keep=keep)
+        teller = ChatTeller(model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage)
+        name, keep = session_name(question.names), "idempotency-key" in request.headers
+        return await answer(self.exchanges, request, question, name, keep=keep, teller_of=lambda _: teller)
 
     async def _list_models(self, request: Request) -> Answer:
         del request

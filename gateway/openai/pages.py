@@ -1,4 +1,4 @@
-"""The door's answers that are no streams."""
+"""The door's answers, whatever interface they are in."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -8,10 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
+from gateway.openai.bodies import Question
+from gateway.openai.exchange import Exchange
+from gateway.openai.exchanges import Exchanges
 from gateway.openai.refusals import error_body, retry_headers, status_of
-from gateway.openai.streams import EventStream
+from gateway.openai.streams import EventStream, Teller
 from shared.errors import ProtocolError
-from shared.wire.outcome import ErrorDetail, Response
+from shared.wire.outcome import ErrorDetail
 
 SESSION_HEADER: Final = "replyline-session"
 _GONE: Final = 499  # nginx's, for a client that did not wait
@@ -30,15 +33,41 @@ def refusal(error: ErrorDetail) -> HttpResponse:
     return page(error_body(error), status_of(error), headers)
 
 
-def answered_page(body: object, response: Response) -> HttpResponse:
-    return page(body, headers={"x-request-id": response.id, "replyline-source": response.source})
+async def answer(
+    exchanges: Exchanges,
+    request: Request,
+    question: Question,
+    session: str | None,
+    *,
+    keep: bool,
+    teller_of: Callable[[Exchange], Teller],
+    check: Callable[[Exchange], Awaitable[None]] | None = None,
+    at_once: bool = False,
+) -> Answer:
+    """Ask in that session, or one of the request's own, and tell the answer: streamed, whole, or that it is begun
+    (`at_once`).
+    Raises `ProtocolError`, `check` too."""
+    exchange = await exchanges.begin(request, session or exchanges.own_session(request, question))
+    streams = False
+    try:
+        if check is not None:
+            await check(exchange)
+        items = await exchanges.ask(request, exchange, question)
+        if exchange.opened is None:
+            return HttpResponse(status_code=_GONE)
+        teller, streams = teller_of(exchange), question.stream
+        if streams:
+            return EventStream(exchanges=exchanges, exchange=exchange, teller=teller, first=items, keep=keep)
+        response = None if at_once else await exchanges.end(request, exchange, items)
+        if response is None:
+            return page(teller.whole(None)) if at_once else HttpResponse(status_code=_GONE)
+        headers = {"x-request-id": response.id, "replyline-source": response.source}
+        return page(teller.whole(response), headers=headers)
+    finally:
+        if not streams:
+            exchanges.leave(exchange, keep=keep)
 
 
 def check_model(model: str, models: tuple[str, ...]) -> None:
     if model not in models:
         raise ProtocolError("model_not_found", "no such model; GET /v1/models lists them", param="model")
-
-
-def nobody() -> HttpResponse:
-    """Return the answer to a client that is gone."""
-    return HttpResponse(status_code=_GONE)

@@ -125,11 +125,14 @@ class ResponsesTeller:
         error = no_answer(response, late=False) if response.source != "busy" else None
         if error is not None:
             return b"".join(events) + self._failed(error, response)
-        whole = self.asked.whole(response, now_unix_s=self.now_unix_s)
-        return b"".join(events) + self._event(f"response.{response.status}", response=whole) + DONE
+        end = self._event(f"response.{response.status}", response=self.whole(response))
+        return b"".join(events) + end + DONE
 
     def failed(self, error: ErrorDetail) -> bytes:
         return self.opened("") + self._failed(error, None)
+
+    def whole(self, response: Response | None) -> dict[str, Any]:
+        return self.asked.whole(response, now_unix_s=self.now_unix_s)
 
     def _failed(self, error: ErrorDetail, response: Response | None) -> bytes:
         """Return the end of an answer that failed, in both forms that clients know."""

@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from gateway.openai.bodies import ResponsesQuestion, responses_question
 from gateway.openai.exchange import Exchange, News
 from gateway.openai.exchanges import Exchanges
 from gateway.openai.names import ResponseName, read_response_name, session_name, unknown_response
-from gateway.openai.pages import SESSION_HEADER, Answer, answered_page, check_model, nobody, page
+from gateway.openai.pages import SESSION_HEADER, Answer, answer, check_model, page
 from gateway.openai.refusals import RefusalError
 from gateway.openai.responses import Asked, ResponsesTeller
 from gateway.openai.streams import EventStream
@@ -50,36 +51,21 @@ class StoredResponses:
     models: tuple[str, ...]
 
     async def create(self, request: Request) -> Answer:
-        exchanges = self.exchanges
-        question = responses_question(await exchanges.body(request), request.headers.get(SESSION_HEADER))
+        question = responses_question(await self.exchanges.body(request), request.headers.get(SESSION_HEADER))
         check_model(question.model, self.models)
         if question.background and not question.store:
             raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
         previous = self._previous(question)
-        name = previous.session if previous is not None else session_name(question.names)
-        keep = question.store or "idempotency-key" in request.headers
-        exchange = await exchanges.begin(request, name or exchanges.own_session(request, question))
-        streams = False
-        try:
-            if previous is not None:
-                await self._check_last(exchange, previous)
-            items = await exchanges.ask(request, exchange, question)
-            if exchange.opened is None:
-                return nobody()
-            asked = _asked(question, exchange)
-            streams = question.stream
-            if streams:
-                teller = ResponsesTeller(asked=asked, now_unix_s=int(time.time()))
-                return EventStream(exchanges=exchanges, exchange=exchange, teller=teller, first=items, keep=keep)
-            if question.background:
-                return page(asked.whole(None))
-            response = await exchanges.end(request, exchange, items)
-            if response is None:
-                return nobody()
-            return answered_page(asked.whole(response, now_unix_s=int(time.time())), response)
-        finally:
-            if not streams:
-                exchanges.leave(exchange, keep=keep)
+        return await answer(
+            self.exchanges,
+            request,
+            question,
+            previous.session if previous is not None else session_name(question.names),
+            keep=question.store or "idempotency-key" in request.headers,
+            teller_of=lambda exchange: ResponsesTeller(asked=_asked(question, exchange), now_unix_s=int(time.time())),
+            check=None if previous is None else partial(self._check_last, previous),
+            at_once=question.background,
+        )
 
     @staticmethod
     def _previous(question: ResponsesQuestion) -> ResponseName | None:
@@ -93,7 +79,7 @@ class StoredResponses:
             )
         return name
 
-    async def _check_last(self, exchange: Exchange, previous: ResponseName) -> None:
+    async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
         """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
         await self._told(exchange, previous, "previous_response_id")
         key = exchange.session.key

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -32,6 +32,8 @@ class Teller(Protocol):
     def ended(self, response: Response) -> bytes: ...
 
     def failed(self, error: ErrorDetail) -> bytes: ...
+
+    def whole(self, response: Response | None) -> dict[str, Any]: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
