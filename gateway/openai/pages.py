@@ -45,8 +45,7 @@ async def answer(
     at_once: bool = False,
 ) -> Answer:
     """Ask in that session, or one of the request's own, and tell the answer: streamed, whole, or that it is begun
-    (`at_once`).
-    Raises `ProtocolError`, `check` too."""
+    (`at_once`). Raises `ProtocolError`, `check` too."""
     exchange = await exchanges.begin(request, session or exchanges.own_session(request, question))
     streams = False
     try:
