@@ -234,13 +234,7 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     form = body.text.get("format") if isinstance(body.text, dict) else body.text
     _refuse_unless(_plain(form), "text.format", "answers are plain text")
     _refuse_options(body)
-    conversation = body.conversation.get("id") if isinstance(body.conversation, dict) else body.conversation
-    if conversation is not None and not isinstance(conversation, str):
-        raise ProtocolError("invalid_field", "a conversation is named by its id", param="conversation")
-    if conversation and body.previous_response_id:
-        raise ProtocolError(
-            "invalid_field", "conversation and previous_response_id exclude each other", param="previous_response_id"
-        )
+    conversation = _conversation_of(body)
     if body.input is UNSET:
         raise ProtocolError("invalid_field", "say what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
@@ -273,3 +267,15 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
         store=body.store is not False,
         background=bool(body.background),
     )
+
+
+def _conversation_of(body: ResponsesBody) -> str | None:
+    """Return the conversation that a body names. Raises `ProtocolError`."""
+    conversation = body.conversation.get("id") if isinstance(body.conversation, dict) else body.conversation
+    if conversation is not None and not isinstance(conversation, str):
+        raise ProtocolError("invalid_field", "a conversation is named by its id", param="conversation")
+    if conversation and body.previous_response_id:
+        raise ProtocolError(
+            "invalid_field", "conversation and previous_response_id exclude each other", param="previous_response_id"
+        )
+    return conversation
