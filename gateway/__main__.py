@@ -79,7 +79,6 @@ class GatewayProcess:
             topics=settings.kafka.topics,
         )
         self._gateway = self._make_gateway()
-        self._kafka.follower.replied = self._gateway.answering.replied
         self._frontend = WebSocketFrontend(
             gateway=self._gateway,
             settings=settings.gateway,

@@ -33,9 +33,10 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Followed:
-    """A partition. `keys` by answer, and how many answers have each is `wanted`. `coming` wait for the next way back;
-    the futures are done when they have been told what it holds."""
+    """A partition, of which `replied` is told. `keys` by answer, and how many answers have each is `wanted`. `coming`
+    wait for the next way back; the futures are done when they have been told what it holds."""
 
+    replied: Callable[[list[Reply]], None]
     task: asyncio.Task[None] | None = None
     keys: dict[str, bytes] = field(default_factory=dict)
     wanted: Counter[bytes | None] = field(default_factory=Counter)
@@ -44,23 +45,24 @@ class _Followed:
 
 @dataclass(slots=True)
 class LogFollower:
-    """`open_reader` makes a reader of a partition; `replied` is told what concerns the adopted, in the log's order."""
+    """`open_reader` makes a reader of a partition."""
 
     open_reader: Callable[[int], LogReader]
-    replied: Callable[[list[Reply]], None] = lambda _: None
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _next_back_s: dict[int, float] = field(default_factory=dict)
     _tasks: Tasks = field(
         default_factory=lambda: Tasks(task_failed)
     )  # of a failed one the deadlines answer the adopted
 
-    def join(self, place: Place, session_id: str, response_id: str) -> "asyncio.Future[None]":
-        """Follow an answer whose replies begin there, until it `leave`s. The future is done when all that the log holds
-        of it by now has been told."""
+    def join(
+        self, place: Place, session_id: str, response_id: str, replied: Callable[[list[Reply]], None]
+    ) -> "asyncio.Future[None]":
+        """Follow an answer whose replies begin there, until it `leave`s: `replied` is told what concerns the adopted,
+        in the log's order. The future is done when all that the log holds of it by now has been told."""
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         followed = self._followed.get(place.partition)
         if followed is None:
-            followed = self._followed[place.partition] = _Followed()
+            followed = self._followed[place.partition] = _Followed(replied)
             work = self._follow(place.partition, followed)
             followed.task = self._tasks.start(work, f"follow {place.partition}")
         if response_id not in followed.keys:
@@ -103,7 +105,7 @@ class LogFollower:
                         round_, followed.coming = followed.coming, []
                     wanted = followed.wanted
                     records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
-                    self.replied(decode_replies(records))
+                    followed.replied(decode_replies(records))
                     if round_ and end is not None and await reader.next_offset() >= end:
                         _tell(round_)
                         round_ = []

@@ -187,7 +187,7 @@ class Gateway:
 
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
-        await self.resumption.recall(entry)
+        await self.resumption.recall(entry, self.answering.replied)
         self.inflight.recalled(entry)
         self._deadlines.watch()
 

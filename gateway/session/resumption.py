@@ -13,7 +13,7 @@ from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
 from gateway.session.protocol import Session
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import Resume
+from shared.wire.messages import Reply, Resume
 
 log = get_logger()
 
@@ -55,17 +55,17 @@ class Resumption:
             each.age_ms = each.elapsed_ms(wire_unix_ms, resume.age_ms)
         return told if len(inflight) + len(unknown) <= self.max_inflight else None
 
-    async def recall(self, entry: Entry) -> None:
-        """Have an adopted answer told here; returns when it is, as far as it has come by now. The worker that has it
-        does so at once; else the log that its first gateway reads is followed until it is let go. Where its client has
-        seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
+    async def recall(self, entry: Entry, replied: Callable[[list[Reply]], None]) -> None:
+        """Have `replied` told of an adopted answer; return when it is, as far as it has come by now. The worker that
+        has it does so at once; else the log that its first gateway reads is followed until it is let go. Where its
+        client has seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
         if entry.published and not entry.done:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)
         if not entry.seen:
             self._look_ahead(entry)
         if not (entry.done or entry.heard) and entry.log is not None:
-            await self.follower.join(entry.log, entry.session.session_id, entry.response_id)
+            await self.follower.join(entry.log, entry.session.session_id, entry.response_id, replied)
         if entry.seen:
             self._look_ahead(entry)
 

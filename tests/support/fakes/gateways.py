@@ -188,11 +188,12 @@ class FakeFollower:
 
     def __init__(self) -> None:
         self.stands: list[Reply] = []
-        self.replied: Callable[[list[Reply]], None] = lambda _: None
 
-    async def join(self, place: Place, session_id: str, response_id: str) -> None:
+    async def join(
+        self, place: Place, session_id: str, response_id: str, replied: Callable[[list[Reply]], None]
+    ) -> None:
         await asyncio.sleep(0)
-        self.replied(self.stands)
+        replied(self.stands)
 
     def leave(self, partition: int, response_id: str) -> None: ...
 
@@ -327,7 +328,6 @@ class Edge:
             connections=Connections(),
             **fakes,
         )
-        self.follower.replied = self.replied
 
     def replied(self, replies: list[Reply]) -> None:
         self.gateway.answering.replied(replies)

@@ -1,6 +1,8 @@
 """Another gateway's log is read from where an adopted answer begins, once for all who come together."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.support.fakes.fake_log import FakeLog
 from tests.support.fakes.gateways import until
 
 P = 3
+Join = Callable[[Place, str, str], "asyncio.Future[None]"]
 
 
 def record(offset: int, session_id: str) -> Record:
@@ -22,19 +25,20 @@ def record(offset: int, session_id: str) -> Record:
     return Record("chat.replies", P, offset, session_id.encode(), value)
 
 
-def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:
+def follow(log: FakeLog) -> tuple[LogFollower, Join, list[tuple[str, int]]]:
     told: list[tuple[str, int]] = []
 
     def replied(replies: list[Reply]) -> None:
         told.extend((reply.session_id, reply.offset) for reply in replies if isinstance(reply, ReplyDelta))
 
-    return LogFollower(log.reader, replied), told  # type: ignore[arg-type]
+    follower = LogFollower(log.reader)  # type: ignore[arg-type]
+    return follower, partial(follower.join, replied=replied), told
 
 
 async def test_an_answer_is_told_from_its_place_on_until_it_leaves_and_other_sessions_are_passed_over() -> None:
     log = FakeLog([record(offset, "other" if offset == 3 else "s") for offset in range(5)])
-    follower, told = follow(log)
-    await follower.join(Place(P, 2), "s", "r")
+    follower, join, told = follow(log)
+    await join(Place(P, 2), "s", "r")
     assert told == [("s", 2), ("s", 4)]
     log.records.append(record(5, "s"))
     await until(lambda: told[-1] == ("s", 5))
@@ -45,15 +49,15 @@ async def test_an_answer_is_told_from_its_place_on_until_it_leaves_and_other_ses
 async def test_who_comes_while_it_reads_waits_and_all_of_them_go_back_once() -> None:
     """However many come, the log is read on to its end first: those who come do not starve those who came."""
     log = FakeLog([record(offset, "s" if offset % 2 else "t") for offset in range(40)])
-    follower, told = follow(log)
+    follower, join, told = follow(log)
     late: list[asyncio.Future[None]] = []
 
     def one_more(at: int) -> None:
         if at == 30 and not late:
-            late.extend(follower.join(Place(P, 10 + number), "t", f"t{number}") for number in range(10))
+            late.extend(join(Place(P, 10 + number), "t", f"t{number}") for number in range(10))
 
     log.on_read = one_more
-    await follower.join(Place(P, 20), "s", "r")
+    await join(Place(P, 20), "s", "r")
     await asyncio.gather(*late)
     assert log.seeks == [20, 10]
     assert {offset for session_id, offset in told if session_id == "t"} >= set(range(10, 40, 2))
@@ -63,8 +67,8 @@ async def test_who_comes_while_it_reads_waits_and_all_of_them_go_back_once() -> 
 async def test_an_outage_of_the_broker_is_outlived(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follower, "_RETRY_S", 0)
     log = FakeLog([record(0, "s")], fails=1)
-    follower, told = follow(log)
-    await follower.join(Place(P, 0), "s", "r")
+    follower, join, told = follow(log)
+    await join(Place(P, 0), "s", "r")
     assert told == [("s", 0)]
     await follower.stop()
     assert log.open_readers == 0
@@ -72,8 +76,8 @@ async def test_an_outage_of_the_broker_is_outlived(monkeypatch: pytest.MonkeyPat
 
 async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
     log = FakeLog([record(0, "s")])
-    follower, told = follow(log)
-    waiting = follower.join(Place(P, 0), "s", "r")
+    follower, join, told = follow(log)
+    waiting = join(Place(P, 0), "s", "r")
     follower.leave(P, "r")
     await asyncio.wait_for(waiting, 5)
     assert told == []
@@ -83,8 +87,8 @@ async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
 
 async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tries_on() -> None:
     log = FakeLog([record(0, "s")], absent=asyncio.Event())
-    follower, _ = follow(log)
-    waiting = follower.join(Place(P, 0), "s", "r")
+    follower, join, _ = follow(log)
+    waiting = join(Place(P, 0), "s", "r")
     await asyncio.sleep(0)
     assert log.open_readers == 1
     follower.leave(P, "r")
@@ -94,9 +98,9 @@ async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tri
 
 async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
     log = FakeLog([record(offset, "s") for offset in range(3)])
-    follower, told = follow(log)
+    follower, join, told = follow(log)
     for response_id in ("r", "r", "q"):
-        await follower.join(Place(P, 0), "s", response_id)
+        await join(Place(P, 0), "s", response_id)
     follower.leave(P, "r")
     told.clear()
     log.records.append(record(3, "s"))
@@ -111,12 +115,12 @@ async def test_old_cursors_have_the_log_read_again_once_a_second(monkeypatch: py
     monkeypatch.setattr(log_follower, "monotonic_s", lambda: now_s)
     monkeypatch.setattr(log_follower, "_BACK_RECORDS_PER_S", 10)
     log = FakeLog([record(offset, "s") for offset in range(40)])
-    follower, _ = follow(log)
+    follower, join, _ = follow(log)
     for number, start in enumerate((39, 38, 0)):  # 0.1, 0.2 and, at most, 1 s
-        await follower.join(Place(P, start), "s", f"r{number}")
+        await join(Place(P, start), "s", f"r{number}")
         now_s += 0.25
-    many = [follower.join(Place(P, 0), "s", f"flood{number}") for number in range(50)]
-    follower.join(Place(P + 1, 39), "s", "of another partition")
+    many = [join(Place(P, 0), "s", f"flood{number}") for number in range(50)]
+    join(Place(P + 1, 39), "s", "of another partition")
     await until(lambda: len(log.seeks) == 4)
     for _ in range(200):
         await asyncio.sleep(0)
