@@ -114,14 +114,13 @@ class GatewayProcess:
             reply_partition=partition,
             source=self._source,
             away=lambda: kafka.watch.away,
+            next_offset=lambda: kafka.replies.next_offset(partition),
         )
         resumption = Resumption(
             key=CursorKey(_cursor_secret(settings.gateway)),
             adopt=publisher.adopt,
             follower=kafka.follower,
             question_reader=kafka.question_reader,
-            partition=partition,
-            next_offset=lambda: kafka.replies.next_offset(partition),
             max_inflight=settings.gateway.max_inflight,
         )
         return Gateway(
@@ -158,7 +157,7 @@ class GatewayProcess:
                 "memory": self._memory.missing,
                 "connections": self._sockets.missing,
                 "copies": lambda: self._kafka.copies.weak,
-                "draining": lambda: "it ends, and takes nobody new" if self._gateway.draining else None,
+                "draining": lambda: "it ends, and takes nobody new" if self._admission_gate.draining else None,
             },
             # The FAQ answers then, and what is held here is resumed: the door stays open.
             optional=frozenset({"kafka", "redis"}),
@@ -226,7 +225,7 @@ class GatewayProcess:
 
     async def _drain(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""
-        self._gateway.draining = True
+        self._admission_gate.draining = True
         server.close(close_connections=False)
         self._openai.stop()
         self._frontend.announce_shutdown()

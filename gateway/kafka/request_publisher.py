@@ -22,7 +22,8 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class RequestPublisher:
-    """`away`: Kafka is known to be gone. Nothing waits for it then."""
+    """`away`: Kafka is known to be gone; nothing waits for it then. `next_offset` is that of the gateway's own replies;
+    None while they are not being read."""
 
     producer: Producer
     topics: TopicNames
@@ -30,6 +31,12 @@ class RequestPublisher:
     reply_partition: int
     source: str
     away: Callable[[], bool]
+    next_offset: Callable[[], int | None]
+
+    def log_place(self) -> Place | None:
+        """Return the place in the log that replies to a request published from now on stand behind."""
+        offset = self.next_offset()
+        return None if offset is None else Place(self.reply_partition, offset)
 
     def partition_of(self, entry: Entry) -> int | None:
         """Return the partition of its bucket's topic that it goes to; None where Kafka has not said yet how many there

@@ -23,17 +23,20 @@ _SKEW_MS: Final = 1_000.0
 
 @dataclass(slots=True)
 class AdmissionGate:
+    """`draining`: the gateway ends, and takes nobody new."""
+
     admission: Admission
     memory: MemoryWatch = field(default_factory=MemoryWatch)
+    draining: bool = False
     _breaker: BreakerState = BreakerState.CLOSED
     _shut: dict[str, BreakerState] = field(default_factory=dict)
     _skewed: set[str] = field(default_factory=set)
 
     # --- requests
 
-    def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
+    def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int) -> None:
         """Raise `ProtocolError` where one more unanswered request is one too many."""
-        check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=draining)
+        check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=self.draining)
         check_memory(refuses=self.memory.refuses)
 
     def light_path(self, entry: Entry, now: float) -> FallbackReason | None:

@@ -59,7 +59,6 @@ class Gateway:
     tracer: Tracer = field(default_factory=Tracer)
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: Connections = field(default_factory=Connections)
-    draining: bool = False
     answering: Answering = field(init=False)
     _deadlines: Deadlines = field(init=False)
     _erasing: Erasing = field(init=False)
@@ -206,9 +205,7 @@ class Gateway:
             put_all(connection, self.inflight.reattach(known, session.connection_id))
             self._deadlines.watch()
             return
-        self.admission_gate.check_room(
-            self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
-        )
+        self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
         entry = Entry(
             response_id=response_id(session.key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
@@ -221,7 +218,7 @@ class Gateway:
             generation=generation if sure else max(generation, int(wire_unix_ms()) - 1),
             sure=sure,
             consent=session.consent,
-            log=self.resumption.log_place(),
+            log=self.publisher.log_place(),
             trace=self.tracer.begin(asked.traceparent),
         )
         self.connections.count_in(connection)

@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
-from gateway.request.cursor import CursorKey, Place, Seal, Told
+from gateway.request.cursor import CursorKey, Seal, Told
 from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
 from gateway.session.protocol import Session
@@ -22,25 +22,17 @@ _QUESTION_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Resumption:
-    """`next_offset` is that of the gateway's own partition; None while it is not being read. `adopt` has the worker
-    tell an answer here; where it says nothing within `word_s` the log is read."""
+    """`adopt` has the worker tell an answer here; where it says nothing within `word_s` the log is read."""
 
     key: CursorKey
     adopt: Callable[[Entry], Awaitable[None]]
     follower: LogFollower
     question_reader: QuestionReader
-    partition: int
-    next_offset: Callable[[], int | None]
     max_inflight: int
     word_s: float = 0.25
 
     def seal(self, session: Session) -> Seal:
         return self.key.seal(session.key)
-
-    def log_place(self) -> Place | None:
-        """Return the place in the log that replies to a request published from now on stand behind."""
-        offset = self.next_offset()
-        return None if offset is None else Place(self.partition, offset)
 
     def resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
         """Return the open answers of a client that comes back, each of its age by now; None where not every one of them

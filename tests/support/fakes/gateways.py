@@ -298,6 +298,7 @@ class Edge:
             reply_partition=self.partition,
             source=f"gateway-{self.partition}",
             away=lambda: self.kafka_is_away,
+            next_offset=self.next_offset,
         )
         self.gateway = Gateway(
             limits=AdmissionLimits(
@@ -318,8 +319,6 @@ class Edge:
                 word_s=self.word_s,
                 follower=self.follower,
                 question_reader=questions,
-                partition=self.partition,
-                next_offset=self.next_offset,
                 max_inflight=100,
             ),
             people=People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas),

@@ -94,9 +94,9 @@ def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light
 def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:
     limits = AdmissionLimits.of(Settings())
     for percent in (0, 94):
-        keeper(percent).check_room(limits, inflight=0, of_connection=0, draining=False)
+        keeper(percent).check_room(limits, inflight=0, of_connection=0)
     with pytest.raises(ProtocolError, match="no memory left") as caught:
-        keeper(95).check_room(limits, inflight=0, of_connection=0, draining=False)
+        keeper(95).check_room(limits, inflight=0, of_connection=0)
     error = caught.value
     assert (error.code, error.kind, error.retriable) == ("memory_full", "overloaded_error", True)
     assert error.retry_after_ms

@@ -19,6 +19,7 @@ def publisher_to(producer: FakeProducer) -> RequestPublisher:
         reply_partition=1,
         source="g",
         away=lambda: False,
+        next_offset=lambda: None,
     )
 
 
