@@ -23,14 +23,13 @@ from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.serving.admission_gate import AdmissionGate
-from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MIB, MemoryWatch
 from gateway.session.protocol import SessionLimits
 from gateway.session.rate_limits import RateLimits
-from gateway.session.resumption import Resumption
+from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import KafkaWing, RedisWing, RouterWing
+from gateway.wings import KafkaWing, RedisWing, RouterWing, ServingWing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -78,9 +77,9 @@ class GatewayProcess:
             gateway_id=source,
             topics=settings.kafka.topics,
         )
-        self._gateway = self._make_gateway()
+        self._serving = self._make_serving()
         self._frontend = WebSocketFrontend(
-            gateway=self._gateway,
+            gateway=self._serving.gateway,
             settings=settings.gateway,
             session_limits=_session_limits(settings),
             tenant=settings.tenant,
@@ -90,12 +89,13 @@ class GatewayProcess:
         )
         self._openai = OpenAiDoor(
             exchanges=Exchanges(
-                gateway=self._gateway,
+                gateway=self._serving.gateway,
                 settings=settings.gateway,
                 session_limits=_session_limits(settings),
                 tenant=settings.tenant,
                 gate=gate,
                 memory=self._memory,
+                history=self._redis.history,
             ),
             models=settings.gateway.openai_models,
         )
@@ -104,7 +104,7 @@ class GatewayProcess:
         self._tasks = Tasks()
         self._unfinished = 0
 
-    def _make_gateway(self) -> Gateway:
+    def _make_serving(self) -> ServingWing:
         settings, kafka, redis = self._settings, self._kafka, self._redis
         partition = settings.gateway.reply_partition
         publisher = RequestPublisher(
@@ -116,24 +116,18 @@ class GatewayProcess:
             away=lambda: kafka.watch.away,
             next_offset=lambda: kafka.replies.next_offset(partition),
         )
-        resumption = Resumption(
-            key=CursorKey(_cursor_secret(settings.gateway)),
-            adopt=publisher.adopt,
-            follower=kafka.follower,
-            question_reader=kafka.question_reader,
-            max_inflight=settings.gateway.max_inflight,
-        )
-        return Gateway(
-            rate_limits=RateLimits(quotas=redis.quotas, jwks=self._jwks, sockets=self._sockets),
-            admission_gate=self._admission_gate,
-            resumption=resumption,
-            people=self._make_people(),
-            tracer=self._tracer,
+        return ServingWing(
             limits=AdmissionLimits.of(settings),
             tokenizer=self._tokenizer,
             faq=self._faq,
             history=redis.history,
             publisher=publisher,
+            admission_gate=self._admission_gate,
+            rate_limits=RateLimits(quotas=redis.quotas, jwks=self._jwks, sockets=self._sockets),
+            key=CursorKey(_cursor_secret(settings.gateway)),
+            recall=Recall(adopt=publisher.adopt, follower=kafka.follower, question_reader=kafka.question_reader),
+            people=self._make_people(),
+            tracer=self._tracer,
         )
 
     def _make_people(self) -> People:
@@ -210,10 +204,10 @@ class GatewayProcess:
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.replies.start()
         kafka.watch.first_connected()
-        self._tasks.start(consume_replies(kafka.replies, self._gateway.answering.replied), "replies")
+        self._tasks.start(consume_replies(kafka.replies, self._serving.answering.replied), "replies")
         self._tasks.start(read_reports(kafka.reports, self._admission_gate.reported), "reports")
         await kafka.erasures.start()
-        self._tasks.start(read_erasures(kafka.erasures, self._gateway.erased), "erasures")
+        self._tasks.start(read_erasures(kafka.erasures, self._serving.erasing.heard), "erasures")
         await kafka.producer.start()
         await await_layout(kafka.producer, self._settings.kafka.topics)
         self._tasks.start(kafka.copies.watch(), "copies")
@@ -233,8 +227,8 @@ class GatewayProcess:
         await self._router.leave(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
-                await self._gateway.idle()
-        self._unfinished = len(self._gateway.inflight)
+                await self._serving.idle()
+        self._unfinished = len(self._serving.inflight)
 
 
 def _token_gate(auth: AuthSettings) -> TokenGate | None:

@@ -1,15 +1,35 @@
-"""The wings of a gateway's process: what it holds of Kafka and of Redis. Each closes all of its own, whatever fails."""
+"""The wings of a gateway's process: what serves its clients, and what it holds of Kafka and of Redis. Each of these
+closes all of its own, whatever fails."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 from gateway.access.charges import Tariff
 from gateway.access.quotas import Quotas
+from gateway.admission.control import AdmissionLimits
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.people import People
+from gateway.request.cursor import CursorKey
+from gateway.request.inflight import InflightTable
 from gateway.router import Router
+from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.answering import Answering
+from gateway.serving.asking import Asking
+from gateway.serving.deadlines import Deadlines
+from gateway.serving.erasing import Erasing
+from gateway.serving.gateway import Gateway
+from gateway.serving.resuming import Resuming
+from gateway.session.connections import Connections
+from gateway.session.rate_limits import RateLimits
+from gateway.session.recall import Recall
+from gateway.telemetry.tracer import Tracer
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
+from shared.faq.live import LiveFaq
 from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.model.tokenizer import Tokenizer
 from shared.process.tasks import Tasks
@@ -17,7 +37,93 @@ from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
+from shared.telemetry.faults import task_failed
 from shared.wire.topics import BROADCAST_PARTITION
+
+_IDLE_POLL_S: Final = 0.02
+
+
+class ServingWing:
+    """The gateway with its parts: one table of what is in flight, and of who is connected, for all of them."""
+
+    def __init__(
+        self,
+        *,
+        limits: AdmissionLimits,
+        tokenizer: Tokenizer,
+        faq: LiveFaq,
+        history: History,
+        publisher: RequestPublisher,
+        admission_gate: AdmissionGate,
+        rate_limits: RateLimits,
+        key: CursorKey,
+        recall: Recall,
+        people: People,
+        tracer: Tracer,
+    ) -> None:
+        self._people, self._beside = people, Tasks(task_failed)
+        self.inflight, connections = InflightTable(), Connections()
+        self.answering = Answering(
+            inflight=self.inflight,
+            connections=connections,
+            publisher=publisher,
+            admission_gate=admission_gate,
+            recall=recall,
+            people=people,
+            tracer=tracer,
+            faq=faq,
+            history=history,
+            beside=self._beside,
+        )
+        deadlines = Deadlines(inflight=self.inflight, answering=self.answering)
+        self.erasing = Erasing(
+            history=history,
+            publisher=publisher,
+            inflight=self.inflight,
+            answering=self.answering,
+            people=people,
+            beside=self._beside,
+        )
+        resuming = Resuming(
+            key=key,
+            max_inflight=limits.max_inflight,
+            recall=recall,
+            inflight=self.inflight,
+            connections=connections,
+            people=people,
+            tracer=tracer,
+            answering=self.answering,
+            erasing=self.erasing,
+            deadlines=deadlines,
+        )
+        asking = Asking(
+            limits=limits,
+            tokenizer=tokenizer,
+            inflight=self.inflight,
+            connections=connections,
+            publisher=publisher,
+            admission_gate=admission_gate,
+            quotas=rate_limits.quotas,
+            people=people,
+            tracer=tracer,
+            answering=self.answering,
+            erasing=self.erasing,
+            deadlines=deadlines,
+        )
+        self.gateway = Gateway(
+            rate_limits=rate_limits,
+            inflight=self.inflight,
+            connections=connections,
+            people=people,
+            resuming=resuming,
+            asking=asking,
+            erasing=self.erasing,
+        )
+
+    async def idle(self) -> None:
+        """Wait until no request is in flight."""
+        while len(self.inflight) or len(self._beside) or len(self._people):  # noqa: ASYNC110 - asked once in a process's life
+            await asyncio.sleep(_IDLE_POLL_S)
 
 
 class KafkaWing:

@@ -22,6 +22,7 @@ from gateway.openai.requests import bearer, deadline_ms, idempotency_key, is_ret
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import Session, SessionLimits
+from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
@@ -46,6 +47,7 @@ class Exchanges:
     tenant: str
     gate: TokenGate | None
     memory: MemoryWatch
+    history: History
     _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # on their way into the table
     _leaving: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -119,7 +121,7 @@ class Exchanges:
         asked = ResponseCreate(
             event_id=event_id,
             input=question.input,
-            deadline_ms=deadline_ms(headers, self.gateway.limits.deadline_ms),
+            deadline_ms=deadline_ms(headers, self.session_limits.announced.deadline_ms),
             metadata=question.metadata,
             traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
             turns=question.turns,

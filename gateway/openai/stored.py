@@ -95,12 +95,12 @@ class StoredResponses:
             if known is not None:
                 return
             await asyncio.sleep(_LOOK_S)
-        if await self.exchanges.gateway.history.generation(key) is None:
+        if await self.exchanges.history.generation(key) is None:
             raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
         raise unknown_response("previous_response_id")
 
     async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
-        history = self.exchanges.gateway.history
+        history = self.exchanges.history
         return await history.turns(
             exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
         )
@@ -111,7 +111,7 @@ class StoredResponses:
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
             raise unknown_response(param)
-        generation = await self.exchanges.gateway.history.generation(exchange.session.key)
+        generation = await self.exchanges.history.generation(exchange.session.key)
         if generation is not None and told[0].generation < generation:
             raise unknown_response(param)
         return told[0]

@@ -11,7 +11,7 @@ from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
-from gateway.session.resumption import Resumption
+from gateway.session.recall import Recall
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
@@ -34,7 +34,7 @@ class Answering:
     connections: Connections
     publisher: RequestPublisher
     admission_gate: AdmissionGate
-    resumption: Resumption
+    recall: Recall
     people: People
     tracer: Tracer
     faq: LiveFaq
@@ -97,7 +97,7 @@ class Answering:
             self.work_on(entry, self._read_and_answer(entry, why))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
-        entry.input = await self.resumption.question(entry, now_unix_ms())
+        entry.input = await self.recall.question(entry, now_unix_ms())
         if not entry.done:
             self._answer_from_faq(entry, why)
             self.spare_worker(entry)
@@ -145,7 +145,7 @@ class Answering:
         contain_each(
             "answer",
             lambda: self.admission_gate.ended(entry),
-            lambda: self.resumption.let_go(entry),
+            lambda: self.recall.let_go(entry),
             lambda: count_answer(entry, response),
             lambda: self.people.ended(entry, response, self.connections.of(entry)),
             lambda: self.tracer.ended(entry, response),

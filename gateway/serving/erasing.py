@@ -15,8 +15,9 @@ from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Session
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.tasks import Tasks
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.messages import Erase, SessionDeleted
 from shared.wire.session_key import SessionKey
@@ -31,6 +32,7 @@ class Erasing:
     inflight: InflightTable
     answering: Answering
     people: People
+    beside: Tasks
     _known: Erasures = field(default_factory=Erasures)
 
     async def of(self, session: Session) -> tuple[int, bool]:
@@ -44,21 +46,25 @@ class Erasing:
         """Take in that a gateway has erased a conversation, be it this one."""
         self._learn(SessionKey(erase.tenant, erase.session_id), erase.generation)
 
-    async def begin(self, session: Session) -> int:
+    async def forget(self, connection: Connection) -> None:
         """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
-        of what is asked from now on. Raises `StoreUnavailable`: whatever was erased, it is to be done again."""
-        key = session.key
+        of what is asked from now on. While Redis is away its client is told to try again, whatever was erased."""
+        key = connection.session.key
         least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
-        generation = await self.history.delete(key, generation=least)
-        self._learn(key, generation)
-        return generation
+        try:
+            generation = await self.history.delete(key, generation=least)
+        except StoreUnavailable:
+            refuse(connection, _not_erased())
+        else:
+            self._learn(key, generation)
+            self.beside.start(self._tell(connection, generation))
 
-    async def tell(self, connection: Connection, generation: int) -> None:
+    async def _tell(self, connection: Connection, generation: int) -> None:
         """Have workers and gateways forget it, then tell the client that all have."""
         try:
             await self.publisher.erase(connection.session.key, generation)
         except BrokerUnavailable:
-            refuse(connection, not_erased())
+            refuse(connection, _not_erased())
         except ProtocolError as error:
             refuse(connection, error)
         else:
@@ -83,7 +89,7 @@ class Erasing:
         )
 
 
-def not_erased() -> ProtocolError:
+def _not_erased() -> ProtocolError:
     """Somebody who has to forget the conversation cannot be reached."""
     return ProtocolError(
         "history_unavailable",

@@ -16,15 +16,14 @@ from gateway.people.handoffs import Outcome
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, Place, Seal, Told
 from gateway.request.entry import Item
-from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
-from gateway.session.connections import Connections
 from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
-from gateway.session.resumption import Resumption
+from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
+from gateway.wings import ServingWing
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.faq.live import LiveFaq
@@ -281,6 +280,7 @@ class Edge:
     people: bool = False
     admits: bool = False  # by the workers' reports
     word_s: float = 0.0
+    serving: ServingWing = field(init=False)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -300,39 +300,33 @@ class Edge:
             away=lambda: self.kafka_is_away,
             next_offset=self.next_offset,
         )
-        self.gateway = Gateway(
-            limits=AdmissionLimits(
-                max_input_tokens=1_000,
-                max_inflight=100,
-                max_inflight_per_connection=4,
-                first_token_ms=MINUTE_MS,
-                deadline_ms=MINUTE_MS,
-                max_deadline_ms=2 * MINUTE_MS,
-            ),
+        limits = AdmissionLimits(
+            max_input_tokens=1_000,
+            max_inflight=100,
+            max_inflight_per_connection=4,
+            first_token_ms=MINUTE_MS,
+            deadline_ms=MINUTE_MS,
+            max_deadline_ms=2 * MINUTE_MS,
+        )
+        self.serving = ServingWing(
+            limits=limits,
             tokenizer=Tokenizer.byte_level(),
             faq=shipped_faq(),
             publisher=publisher,
             admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))),
-            resumption=Resumption(
-                key=CursorKey(b"secret"),
-                adopt=publisher.adopt,
-                word_s=self.word_s,
-                follower=self.follower,
-                question_reader=questions,
-                max_inflight=100,
-            ),
+            key=CursorKey(b"secret"),
+            recall=Recall(adopt=publisher.adopt, word_s=self.word_s, follower=self.follower, question_reader=questions),
             people=People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas),
             tracer=Tracer(),
-            inflight=InflightTable(),
-            connections=Connections(),
             **fakes,
         )
+        self.gateway = self.serving.gateway
 
     def replied(self, replies: list[Reply]) -> None:
-        self.gateway.answering.replied(replies)
+        self.serving.answering.replied(replies)
 
     def erased(self, erase: Erase) -> None:
-        self.gateway.erased(erase)
+        self.serving.erasing.heard(erase)
 
     def connect(self) -> FakeConnection:
         session = new()

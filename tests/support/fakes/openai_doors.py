@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx2
+from msgspec.structs import replace
 
 from gateway.access.identity import TokenGate
 from gateway.openai.door import OpenAiDoor
@@ -12,7 +13,7 @@ from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import SessionLimits
 from shared.settings.gateway import GatewaySettings
 from shared.wire.messages import ChatRequest
-from tests.support.fakes.gateways import Edge, delta, done, until
+from tests.support.fakes.gateways import MINUTE_MS, Edge, delta, done, until
 from tests.support.fakes.sessions import ANNOUNCED
 
 BASE = "http://gateway/v1"
@@ -20,7 +21,11 @@ BASE = "http://gateway/v1"
 
 def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenAiDoor:
     limits = SessionLimits(
-        hello_timeout_ms=5_000, heartbeat_ms=25_000, messages_per_minute=100, announced=ANNOUNCED, handoff=False
+        hello_timeout_ms=5_000,
+        heartbeat_ms=25_000,
+        messages_per_minute=100,
+        announced=replace(ANNOUNCED, deadline_ms=MINUTE_MS),
+        handoff=False,
     )
     exchanges = Exchanges(
         gateway=edge.gateway,
@@ -29,6 +34,7 @@ def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenA
         tenant="demo",
         gate=gate,
         memory=MemoryWatch(),
+        history=edge.gateway.erasing.history,
     )
     return OpenAiDoor(exchanges=exchanges, models=("replyline",))
 

@@ -84,7 +84,7 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
         now = int(now_unix_ms())
         reads = report(f"w{number}", unix_ms=now, running=0, first_token_ms=first_token_ms, partitions=(number,))
-        edge.gateway.admission_gate.reported(reads.worker_id, reads)
+        edge.gateway.asking.admission_gate.reported(reads.worker_id, reads)
     sessions = [f"s{number}" for number in range(8)]
     for session in sessions:
         await edge.connect().say(SessionStart(session_id=session), asks("e"))
@@ -178,7 +178,7 @@ async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
     """Its record cannot be read; the answer's end is due all the same."""
     edge.questions.come.clear()
     await adopting(edge, soft_ms=MINUTE_MS)
-    entry, question = entry_of(edge, "e"), edge.gateway.resumption.question
+    entry, question = entry_of(edge, "e"), edge.gateway.resuming.recall.question
     waiting = asyncio.ensure_future(question(entry, entry.latest_unix_ms - 10_000))
     at_once = asyncio.ensure_future(question(entry, entry.latest_unix_ms))
     await quiet()
@@ -242,7 +242,7 @@ async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edg
 
 async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: Edge) -> None:
     """Which is counted on a thread. Another session does not wait for it."""
-    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    counter = edge.gateway.asking.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), asks("short"))
     other = await edge.connect().say(SessionStart(session_id="t"), asks("other"))
     await until(counter.asked.is_set)
@@ -257,7 +257,7 @@ async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: E
 
 
 async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) -> None:
-    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    counter = edge.gateway.asking.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), hasty)
     await until(lambda: client.ends)

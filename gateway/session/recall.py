@@ -1,4 +1,4 @@
-"""Go on with what a client was told, here or elsewhere: seals, the place in the log, other logs."""
+"""Read on an adopted answer from where its gateway was: its text by a worker or the log, its question by the topic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,12 +8,9 @@ from typing import Final
 
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
-from gateway.request.cursor import CursorKey, Seal, Told
 from gateway.request.entry import Entry
-from gateway.request.inflight import InflightTable
-from gateway.session.protocol import Session
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import Reply, Resume
+from shared.wire.messages import Reply
 
 log = get_logger()
 
@@ -21,33 +18,15 @@ _QUESTION_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Resumption:
+class Recall:
     """`adopt` has the worker tell an answer here; where it says nothing within `word_s` the log is read."""
 
-    key: CursorKey
     adopt: Callable[[Entry], Awaitable[None]]
     follower: LogFollower
     question_reader: QuestionReader
-    max_inflight: int
     word_s: float = 0.25
 
-    def seal(self, session: Session) -> Seal:
-        return self.key.seal(session.key)
-
-    def resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
-        """Return the open answers of a client that comes back, each of its age by now; None where not every one of them
-        can be gone on with."""
-        told = seal.read(resume.cursor)
-        if told is None:
-            return None
-        unknown = [each for each in told if inflight.get_any(each.response_id) is None]
-        if not all(each.log is not None and each.resumable(wire_unix_ms) for each in unknown):
-            return None
-        for each in told:
-            each.age_ms = each.elapsed_ms(wire_unix_ms, resume.age_ms)
-        return told if len(inflight) + len(unknown) <= self.max_inflight else None
-
-    async def recall(self, entry: Entry, replied: Callable[[list[Reply]], None]) -> None:
+    async def read(self, entry: Entry, replied: Callable[[list[Reply]], None]) -> None:
         """Have `replied` told of an adopted answer; return when it is, as far as it has come by now. The worker that
         has it does so at once; else the log that its first gateway reads is followed until it is let go. Where its
         client has seen nothing the question is read beside the log, else behind it: then it is seldom needed."""

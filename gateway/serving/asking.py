@@ -1,0 +1,163 @@
+"""A question's way in: accepted, counted, decided, published. A client may take it back."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gateway.access.quotas import Quotas
+from gateway.admission.control import AdmissionLimits, check_connection, check_length, promise
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.people import People
+from gateway.request.cursor import response_id
+from gateway.request.entry import Entry
+from gateway.request.inflight import InflightTable
+from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.answering import Answering
+from gateway.serving.deadlines import Deadlines
+from gateway.serving.erasing import Erasing
+from gateway.session.connection import Connection, put_all, refuse
+from gateway.session.connections import Connections
+from gateway.session.keyed_locks import KeyedLocks
+from gateway.session.protocol import CancelAsked, Session
+from gateway.telemetry.tracer import Tracer
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import ResponseCreate
+from shared.wire.topics import bucket_of_length, surely_short
+
+log = get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own."""
+
+    limits: AdmissionLimits
+    tokenizer: Tokenizer
+    inflight: InflightTable
+    connections: Connections
+    publisher: RequestPublisher
+    admission_gate: AdmissionGate
+    quotas: Quotas
+    people: People
+    tracer: Tracer
+    answering: Answering
+    erasing: Erasing
+    deadlines: Deadlines
+    _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
+
+    async def ask(self, connection: Connection, asked: ResponseCreate) -> None:
+        """Take a question. Raises `ProtocolError` where it is not taken."""
+        session, now = connection.session, now_unix_ms()
+        generation, sure = await self.erasing.of(session)
+        known = self.inflight.find(session.key, asked.event_id)
+        if known is not None:
+            if self.connections.waits_elsewhere(connection, known):
+                check_connection(self.limits, connection.num_inflight)
+            self.connections.take_over(connection, known)
+            known.input = known.input or asked.input
+            put_all(connection, self.inflight.reattach(known, session.connection_id))
+            self.deadlines.watch()
+            return
+        self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
+        entry = Entry(
+            response_id=response_id(session.key, asked.event_id, asked.input, generation),
+            event_id=asked.event_id,
+            session=session.key,
+            connection_id=session.connection_id,
+            input=asked.input,
+            received_unix_ms=now,
+            deadline=promise(asked, self.limits, now),
+            clock_ms=correction_ms(),
+            generation=generation if sure else max(generation, int(wire_unix_ms()) - 1),
+            sure=sure,
+            consent=session.consent,
+            log=self.publisher.log_place(),
+            trace=self.tracer.begin(asked.traceparent),
+        )
+        self.connections.count_in(connection)
+        with self.inflight.beginning(entry):
+            self.inflight.accept(entry)
+            self.deadlines.watch()
+            self.answering.work_on(entry, self._admit(entry, asked, session))
+        metrics.inflight.set(len(self.inflight))
+
+    async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
+        """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
+        stands behind."""
+        try:
+            async with self._locks.hold(entry.session):
+                delivery = await self._send(entry, asked, session)
+            if delivery is None:
+                return
+            entry.request = await self.publisher.delivered(entry, delivery)
+        except (BrokerUnavailable, ProtocolError) as error:
+            log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
+            self.admission_gate.withdrawn(entry)
+            if entry.response is None:
+                self.answering.fall_back(entry, "broker")
+            return
+        if entry.response is not None:
+            if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+                await self.publisher.cancel(entry)
+            return
+        self.answering.show(entry, self.inflight.acknowledge(entry))
+
+    async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
+        """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
+        `BrokerUnavailable`, `ProtocolError` where Kafka does not take it."""
+        if entry.response is not None:  # while it stood in line
+            return None
+        try:
+            await self.quotas.take_shared("ask", session.caller)
+            num_tokens = await self._count(entry.input)
+            check_length(self.limits, num_tokens)
+            stand_in = await self.people.wished(entry, self.connections.of(entry), session.caller)
+        except ProtocolError as error:
+            self._refuse(entry, error)
+            return None
+        if entry.done:
+            return None
+        self.inflight.admit(entry, bucket_of_length(num_tokens), now_unix_ms())
+        entry.partition = self.publisher.partition_of(entry)
+        metrics.accepted.labels(entry.bucket).inc()
+        if stand_in is not None:
+            self.answering.give(entry, stand_in)
+            return None
+        light = self.admission_gate.light_path(entry, now_unix_ms())
+        if light is not None:
+            self.answering.fall_back(entry, light)
+            return None
+        return await self.publisher.enqueue(entry, asked)
+
+    def _refuse(self, entry: Entry, error: ProtocolError) -> None:
+        """Refuse a request that was never accepted after all."""
+        if entry.done:
+            return
+        self.connections.count_out(entry)
+        self.inflight.refuse(entry)
+        metrics.inflight.set(len(self.inflight))
+        connection = self.connections.of(entry)
+        if connection is not None:
+            refuse(connection, error, entry.event_id)
+            connection.flush()
+
+    async def _count(self, text: str) -> int:
+        """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
+        if surely_short(text):
+            return 0
+        return await asyncio.to_thread(self.tokenizer.count, text)
+
+    def cancel(self, connection: Connection, cancel: CancelAsked) -> None:
+        """Take a question back. An answer that has ended meanwhile stays as it is; where there is none, the client is
+        told."""
+        session = connection.session
+        entry = self.inflight.named(session.key, cancel.response_id, cancel.event_id)
+        if entry is None:
+            name = cancel.response_id or cancel.event_id
+            error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
+            refuse(connection, error, cancel.event_id)
+        elif not entry.done:
+            self.answering.cancel(entry)
