@@ -101,6 +101,12 @@ class KafkaBroker:
         assert self._child is not None, "asked before start"
         return self._child.process.pid
 
+    @property
+    def data_dir(self) -> Path:
+        """The folder that holds the topics' segments, once it is started."""
+        assert self._data is not None, "asked before start"
+        return self._data.path
+
     def start(self, *, timeout_s: float = 60.0) -> Self:
         """Install if need be, format on the first start, and wait until the broker answers metadata."""
         try:

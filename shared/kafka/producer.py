@@ -79,6 +79,7 @@ class Producer:
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
+            compression_type=None if self._settings.compression == "none" else self._settings.compression,
             request_timeout_ms=self._settings.request_timeout_ms,
             max_request_size=_MAX_RECORD_BYTES,
             retry_backoff_ms=50,

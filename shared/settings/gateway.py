@@ -59,6 +59,11 @@ class GatewaySettings(Group):
         le=16_777_216,
         description="largest frame in bytes; a larger one closes the connection with 1009",
     )
+    deflate: bool = Field(
+        False,
+        description="true: frames are compressed by permessage-deflate for clients that offer it; about 14 KiB more a "
+        "connection",
+    )
     cursor_secret_file: Path | None = Field(
         None,
         description="file with the gateways' common secret, 32 bytes at least, by which a client resumes at "

@@ -11,6 +11,7 @@ from shared.settings.group import Group
 from shared.wire.topics import TopicNames
 
 Security = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+Compression = Literal["none", "lz4", "zstd"]
 SaslMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
 _CREDENTIALS = ("username", "password_file")
@@ -59,6 +60,11 @@ class KafkaSettings(Group):
     tenants: tuple[str, ...] = Field(
         ("*",),
         description="tenants, as patterns, that a record may name; a record without one belongs to REPLYLINE_TENANT",
+    )
+    compression: Compression = Field(
+        "none",
+        description="codec of the batches that this process writes; topics that are created while it is set keep "
+        "replies, cancels, erasures and reports so",
     )
     request_timeout_ms: int = Field(
         5_000, ge=100, le=120_000, description="longest that a produce or fetch request may take, in ms"

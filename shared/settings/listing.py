@@ -88,6 +88,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "log",
         "tracing",
     ),
+    "How are fewer bytes sent and kept?": ("kafka.compression", "gateway.deflate", "kv.precision"),
     "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
     "What else has an engine?": ("worker", "model"),
 }

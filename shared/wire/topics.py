@@ -102,13 +102,17 @@ class TopicNames:
             self.dead_letters: 1,
         }
 
-    def config(self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS) -> dict[str, str]:
+    def config(
+        self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS, compressed: bool = False
+    ) -> dict[str, str]:
         """Return the settings that a topic is created with beside the broker's defaults. Questions and answers are kept
         for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
-        codec, and what unpacks to more than a record may have is refused to its producer. Of a worker only the newest
-        report is kept, and that of one that died without a word for an hour; an open segment is not compacted, so each
-        is short."""
-        config = {"compression.type": "uncompressed", "min.insync.replicas": str(min_in_sync)}
+        codec, and what unpacks to more than a record may have is refused to its producer. `compressed`: it keeps as it
+        came what only gateways and workers write and read. Of a worker only the newest report is kept, and that of one
+        that died without a word for an hour; an open segment is not compacted, so each is short."""
+        as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
+        compression = "producer" if as_it_came else "uncompressed"
+        config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
         if topic in {self.inbox, self.replies, self.external_replies} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
         if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:

@@ -29,7 +29,9 @@ async def create_topics(
                 name,
                 num_partitions=partitions,
                 replication_factor=replicas,
-                topic_configs=settings.topics.config(name, min_in_sync=least, kept_ms=kept_ms),
+                topic_configs=settings.topics.config(
+                    name, min_in_sync=least, kept_ms=kept_ms, compressed=settings.compression != "none"
+                ),
             )
             response = await admin.create_topics([new])
             code, message = response.topic_errors[0][1], response.topic_errors[0][2]

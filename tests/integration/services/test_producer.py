@@ -9,8 +9,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from ops.stack.kafka_broker import KafkaBroker
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing, Producer, create_topics, describe_topics
-from shared.settings.kafka import KafkaSettings
+from shared.kafka import Outgoing, Producer, create_topics, describe_topics, scan
+from shared.settings.kafka import Compression, KafkaSettings
 from shared.wire.topic_layout import TopicCopies, weakness
 
 SMALL, LARGE = b"x" * 10, b"x" * 5_000
@@ -93,3 +93,26 @@ async def test_it_is_told_how_often_and_for_how_long_a_topic_is_kept(
     assert copies == TopicCopies(settings.topics.replies, 1, 1, 1, 1, 960_000)
     assert weakness(copies, None) is None
     assert "keeps 1 of 3 copies" in str(weakness(copies, 3))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+async def test_what_is_compressed_is_kept_so_where_only_we_read_it(
+    codec: Compression, kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]
+) -> None:
+    """A foreign service's topic is unpacked by the broker: its reader needs no codec."""
+    settings = KafkaSettings(
+        bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix + unique(codec), compression=codec
+    )
+    ours, foreign = settings.topics.replies, settings.topics.external_replies
+    await create_topics(settings, {ours: 1, foreign: 1})
+    producer = Producer(settings, client_id="test")
+    await producer.start()
+    value = b"the refund is on its way " * 100
+    try:
+        await asyncio.gather(*(producer.publish(Outgoing(name, value, partition=0)) for name in (ours, foreign)))
+    finally:
+        await producer.stop()
+    for name in (ours, foreign):
+        assert [kept.record.value async for kept in scan(settings, name)] == [value]
+        (segment,) = kafka_broker.data_dir.rglob(f"{name}-0/*.log")
+        assert (value in segment.read_bytes()) is (codec == "none" or name == foreign)

@@ -120,6 +120,8 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_can
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers}
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
+    packed = {name for name in every if topics.config(name, compressed=True)["compression.type"] == "producer"}
+    assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}
     assert {topics.config(name)["message.timestamp.type"] for name in timed} == {"LogAppendTime"}
     assert "compact" in topics.config(topics.workers)["cleanup.policy"]
     said = {topics.inbox, topics.replies, topics.external_replies, *(topics.requests(bucket) for bucket in BUCKETS)}
