@@ -34,7 +34,7 @@ from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
-from shared.model.tokenizer import Tokenizer
+from shared.model.tokenizer import Tokenizer, open_tokenizer
 from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
@@ -294,9 +294,7 @@ def _check_files(max_connections: int) -> None:
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    # The scripted engine has no model; its tokens are bytes.
-    fake = settings.worker.engine == "fake"
-    tokenizer = Tokenizer.byte_level() if fake else Tokenizer.load(settings.model.dir)
+    tokenizer = open_tokenizer(settings.worker.engine, settings.model.dir)
     await GatewayProcess(settings, tokenizer).run(stop)
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 
 from shared.conversation.erasure_reader import read_erasures
@@ -19,8 +20,9 @@ from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
-from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
+from workers.building import make_loop, make_preparer, open_embedder, open_gpus
 from workers.engine.loading import LoadedModel, load_model
+from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
@@ -28,6 +30,7 @@ from workers.kv.opening import open_cache
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
+from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
 from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
 from workers.serving.capacity import CapacityPublisher, worker_name
 from workers.serving.engine_thread import left_behind
@@ -42,15 +45,17 @@ _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
 class WorkerProcess:
     """startup → serve → drain → close."""
 
-    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel) -> None:
-        info = model.engine.info
+    def __init__(self, settings: Settings, model: LoadedModel | UpstreamModel, costs: CostModel) -> None:
+        info = model.info
         self._settings, self._model, self._costs = settings, model, costs
         self._worker_id = worker_name(settings.worker.instance_id)
         self._kafka = KafkaWing(settings, f"replyline-worker-{os.getpid()}")
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
-        self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
+        self._kv = None
+        if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
+            self._kv = open_cache(settings, model.info, costs)
         self._publisher = ReplyPublisher(self._kafka.producer)
         self._worker = self._make_worker()
         self._publisher.settled = self._worker.settled
@@ -73,16 +78,13 @@ class WorkerProcess:
     def _make_worker(self) -> Worker:
         settings = self._settings
         return Worker(
-            engine=self._model.engine,
-            scheduler=make_scheduler(settings, self._model.engine.info, self._costs),
-            costs=self._costs,
+            make_loop=partial(make_loop, settings, self._model, self._costs, kv=self._kv),
+            model=self._model.info.model,
             publisher=self._publisher,
             history=self._history,
             offsets=self._kafka.offsets,
             topics=settings.kafka.topics,
             max_waiting=settings.worker.max_waiting,
-            reply_interval_s=settings.worker.reply_interval_ms / 1_000,
-            step_limit_s=settings.step_limit_s,
             kv=self._kv,
             tracer=Tracer(worker_id=self._worker_id),
         )
@@ -115,7 +117,7 @@ class WorkerProcess:
             "kafka": self._kafka.missing,
             "redis": self._history.missing,
             "hardware": self._vitals.missing,
-            "engine": self._worker.engine_loop.stuck,
+            "engine": self._worker.engine_loop.missing,
             "copies": lambda: self._kafka.copies.weak,
             "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
         }
@@ -177,7 +179,7 @@ class WorkerProcess:
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
-        get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
+        get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.info.name)
 
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
@@ -200,9 +202,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     readiness = Readiness({"engine": lambda: "the model is loading"})
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
+        if worker.engine == "upstream":
+            process = WorkerProcess(
+                settings, upstream_model(settings), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
+            )
+            process.tell(readiness)
+            await process.run(stop)
+            return
         with limited(LOAD_S):
             model = await asyncio.to_thread(load_model, settings)
-        info = model.engine.info
+        info = model.info
         get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
         try:
             key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)

@@ -12,18 +12,28 @@ from shared.faq.live import LiveFaq
 from shared.process.extras import install_command
 from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
+from shared.settings.credential_files import read_password
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
-from workers.engine import EngineInfo
+from workers.engine import EngineInfo, ModelInfo
 from workers.engine.loading import LoadedModel
+from workers.engine.upstream.choice import Choice
+from workers.engine.upstream.client import UpstreamClient
+from workers.engine.upstream.model import UpstreamModel
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache
 from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import PromptBuilder
+from workers.prompt.conversation import PromptBuilder, Prompts
+from workers.prompt.messages import MessageBuilder
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler, make_window
+from workers.schedule.policies.goodput import Goodput
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
+from workers.schedule.streams import Streams
+from workers.serving.engine_loop import EngineLoop, News
+from workers.serving.engine_step import keep_nothing
+from workers.serving.upstream_loop import UpstreamLoop
 
 _ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
 
@@ -43,6 +53,56 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
     return build_scheduler(limits=limits, costs=costs, lengths=OutputLengths(longest=info.max_length), window=window)
 
 
+def make_loop(
+    settings: Settings,
+    model: LoadedModel | UpstreamModel,
+    costs: CostModel,
+    *,
+    kv: KvCache | None,
+    tell: Callable[[list[News]], None],
+    changed: Callable[[], None],
+) -> EngineLoop | UpstreamLoop:
+    """Return what computes the answers: the engine's loop, or that of upstreams."""
+    if isinstance(model, UpstreamModel):
+        return _make_upstream_loop(settings, model.info, costs, tell=tell, changed=changed)
+    return EngineLoop(
+        engine=model.engine,
+        scheduler=make_scheduler(settings, model.info, costs),
+        costs=costs,
+        tell=tell,
+        changed=changed,
+        interval_s=settings.worker.reply_interval_ms / 1_000,
+        step_limit_s=settings.step_limit_s,
+        keep=kv.keep if kv is not None else keep_nothing,
+    )
+
+
+def _make_upstream_loop(
+    settings: Settings,
+    info: ModelInfo,
+    costs: CostModel,
+    *,
+    tell: Callable[[list[News]], None],
+    changed: Callable[[], None],
+) -> UpstreamLoop:
+    upstream, lengths = settings.upstream, OutputLengths(longest=info.max_length)
+    policy = Goodput(costs, lengths, num_slots=info.num_slots)
+    key_file = upstream.key_file
+    return UpstreamLoop(
+        client=UpstreamClient(
+            key=None if key_file is None else read_password(key_file), silence_s=upstream.silence_ms / 1_000
+        ),
+        choice=Choice(upstream.url, places=settings.worker.slots),
+        streams=Streams(policy, lengths=lengths, num_slots=info.num_slots),
+        costs=costs,
+        tell=tell,
+        changed=changed,
+        interval_s=settings.worker.reply_interval_ms / 1_000,
+        model=upstream.model,
+        priority=upstream.priority,
+    )
+
+
 def open_embedder(settings: FaqSettings) -> Embedder | None:
     """Return the embedder that the FAQ is searched by beside its terms. Raises `SettingsError` where the folder that is
     named holds no such model, or is not there and `embeddings_missing` is `refuse`."""
@@ -57,7 +117,7 @@ def open_embedder(settings: FaqSettings) -> Embedder | None:
     return Embedder.named_by(settings)
 
 
-def open_gpus(info: EngineInfo) -> Gpus | None:
+def open_gpus(info: ModelInfo) -> Gpus | None:
     """Return the reader of the GPUs, for an engine that computes on one. Where they cannot be read the log says why."""
     if info.device != "gpu":
         return None
@@ -72,7 +132,7 @@ def open_gpus(info: EngineInfo) -> Gpus | None:
 
 def make_preparer(
     settings: Settings,
-    model: LoadedModel,
+    model: LoadedModel | UpstreamModel,
     *,
     faq: LiveFaq,
     history: History,
@@ -81,15 +141,17 @@ def make_preparer(
 ) -> Preparer:
     """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
     worker, answers = settings.worker, settings.answers
+    system, most_turns = worker.system_prompt, worker.history_turns
+    budget = PromptBudget(_ENTRY_TOKENS, answers.history_tokens)
+    prompts: Prompts
+    if isinstance(model, UpstreamModel):
+        prompts = MessageBuilder(system=system, most_turns=most_turns, budget=budget)
+    else:
+        prompts = PromptBuilder(model.template, system=system, most_turns=most_turns, budget=budget)
     return Preparer(
         settings=worker,
         tokenizer=model.tokenizer,
-        prompts=PromptBuilder(
-            model.template,
-            system=worker.system_prompt,
-            most_turns=worker.history_turns,
-            budget=PromptBudget(_ENTRY_TOKENS, answers.history_tokens),
-        ),
+        prompts=prompts,
         policy=AnswerPolicy.of(
             answers, languages=model.languages, most=worker.grounding_entries, handoff=settings.handoff.enabled
         ),
@@ -97,7 +159,7 @@ def make_preparer(
         faq=faq,
         min_score=DEFAULT_MIN_SCORE,
         history=history,
-        max_length=model.engine.info.max_length,
+        max_length=model.info.max_length,
         kv=kv,
         standing=standing,
     )

@@ -87,6 +87,14 @@ class EstimatedTokenizer(Tokenizer):
         return estimate_tokens(text)
 
 
+def open_tokenizer(engine: str, folder: Path) -> Tokenizer:
+    """Return the tokenizer of the model that an engine computes: the folder's; the scripted engine's tokens are bytes.
+    Raises `ModelError`."""
+    if engine == "upstream":
+        return EstimatedTokenizer.byte_level()
+    return Tokenizer.byte_level() if engine == "fake" else Tokenizer.load(folder)
+
+
 def estimate_tokens(text: str) -> int:
     """Return about how many tokens a text has, rather too many: three ASCII characters are one, and so is each
     other."""

@@ -90,6 +90,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "How are fewer bytes sent and kept?": ("kafka.compression", "gateway.deflate", "kv.precision"),
     "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
+    "Which other servers compute?": ("upstream",),
     "What else has an engine?": ("worker", "model"),
 }
 

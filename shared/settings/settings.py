@@ -20,6 +20,7 @@ from shared.settings.promise import LimitSettings, PromiseSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings
 from shared.settings.telemetry import LogSettings, TracingSettings
+from shared.settings.upstream import UpstreamSettings
 from shared.settings.worker import KvSettings, ModelSettings, WorkerSettings
 from shared.wire.requests import Defaults
 
@@ -48,6 +49,7 @@ class Settings(BaseSettings):
     admission: AdmissionSettings = AdmissionSettings()
     handoff: HandoffSettings = HandoffSettings()
     worker: WorkerSettings = WorkerSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
     faq: FaqSettings = FaqSettings()
     answers: AnswerSettings = AnswerSettings()
     log: LogSettings = LogSettings()
@@ -89,6 +91,15 @@ class Settings(BaseSettings):
             reply_topics=tuple(self.kafka.topic_prefix + pattern for pattern in self.kafka.reply_topics),
             tenants=self.kafka.tenants,
         )
+
+    @model_validator(mode="after")
+    def _upstream_is_named(self) -> Self:
+        if (self.worker.engine == "upstream") != bool(self.upstream.url):
+            raise ValueError(
+                "worker.engine=upstream and upstream.url go together: set both, or neither, as in "
+                f"{PREFIX}WORKER__ENGINE=upstream {PREFIX}UPSTREAM__URL=http://127.0.0.1:8000/v1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _partition_exists(self) -> Self:

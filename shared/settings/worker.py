@@ -44,9 +44,10 @@ class ModelSettings(Group):
 class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
-    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "fake"] = Field(
+    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "upstream", "fake"] = Field(
         "onnx",
-        description="onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; fake: scripted, for tests",
+        description="onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; "
+        "upstream: other servers; fake: scripted, for tests",
     )
     fallback_engine: Literal["", "onnx"] = Field(
         "",

@@ -17,7 +17,7 @@ class Detokenizer:
 
     def feed(self, token_id: int) -> str:
         """Feed a token; return the text that it releases. Nothing after a stop string was found (`stopped`)."""
-        return self._release(self._decode(self._token_bytes(token_id)))
+        return self.release(self._decode(self._token_bytes(token_id)))
 
     def finish(self) -> str:
         """Return the text that was held back as a stop string's beginning. A character that was cut in its middle is
@@ -25,7 +25,8 @@ class Detokenizer:
         text, self._held = self._held, ""
         return text
 
-    def _release(self, text: str) -> str:
+    def release(self, text: str) -> str:
+        """Return what may be shown with more text: nothing after a stop string, nor its beginning."""
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text

@@ -56,8 +56,11 @@ class Answer:
         return "".join(self._text)
 
     def add(self, token_id: int) -> None:
-        text = self._detokenizer.feed(token_id)
-        self._grow(text if self._guard is None else self._guard.feed(text))
+        self._feed(self._detokenizer.feed(token_id))
+
+    def add_text(self, text: str) -> None:
+        """Add what an upstream has decoded already."""
+        self._feed(self._detokenizer.release(text))
 
     def finish(self, *, whole: bool = True) -> None:
         """End the sequence: what was held back is text after all. Not `whole`: it was cut off, and what stands at
@@ -129,6 +132,9 @@ class Answer:
         if self._guard is None or not any(each.length for each in self._guard.replaced):
             return "model"
         return "mixed" if self._guard.is_models else "faq"
+
+    def _feed(self, text: str) -> None:
+        self._grow(text if self._guard is None else self._guard.feed(text))
 
     def _grow(self, text: str) -> None:
         if text:

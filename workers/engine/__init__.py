@@ -27,8 +27,9 @@ DeviceKind = Literal["cpu", "gpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineInfo:
-    """Facts about a loaded engine that never change while it lives. `device`: where it computes."""
+class ModelInfo:
+    """Facts about a model and what computes it that never change. `device`: where in this machine it computes;
+    `num_slots` requests of `max_length` tokens at a time."""
 
     name: str
     device: DeviceKind
@@ -37,6 +38,12 @@ class EngineInfo:
     precision: str
     num_slots: int
     max_length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo(ModelInfo):
+    """Facts about a loaded engine."""
+
     max_prefill_rows: int
     kv_layout: KvLayout
     stop_token_ids: frozenset[int]

@@ -12,7 +12,7 @@ from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Language
-from workers.engine import Engine
+from workers.engine import Engine, EngineInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class LoadedModel:
     template: ChatTemplate
     languages: tuple[Language, ...] | None = None
 
+    @property
+    def info(self) -> EngineInfo:
+        return self.engine.info
+
 
 def load_model(settings: Settings) -> LoadedModel:
     """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it, `SettingsError`."""
@@ -34,6 +38,10 @@ def load_model(settings: Settings) -> LoadedModel:
             return _load_onnx(settings, settings.model.dir)
         case "tensorrt" | "tensorrt-rtx" | "torch":
             return _load_where_usable(settings)
+        case "upstream":
+            raise SettingsError(
+                f"{PREFIX}WORKER__ENGINE=upstream: other servers compute; name an engine of this machine"
+            )
 
 
 def _load_where_usable(settings: Settings) -> LoadedModel:

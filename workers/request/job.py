@@ -84,6 +84,10 @@ class Job:
         self.targets = left
         return False
 
+    def known_output_ids(self) -> tuple[int, ...]:
+        """Return the tokens that the model decoded; none of an upstream's, of which only the text is known."""
+        return () if self.prompt.messages else tuple(self.sequence.output_ids)
+
     def usage(self) -> Usage:
         sequence = self.sequence
         return Usage(

@@ -28,8 +28,11 @@ from workers.schedule.outlook import Outlook
 from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished, Prefix, Token
 from workers.serving.engine_step import Keep, StepResult, run_step
+from workers.serving.engine_thread import EngineThread
 
 _MAX_FAILURES = 3
+# A step takes a fraction of it; a longer one is not waited for when the process ends.
+_LAST_STEP_S: Final = 5.0
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 # What is expected is looked at anew so often while steps follow each other; sooner where somebody came or went.
 _OUTLOOK_EVERY_MS: Final = 100.0
@@ -144,6 +147,20 @@ class EngineLoop:
         """Since the step under way began."""
         since_s = self._step_since_s
         return 0.0 if since_s is None else monotonic_s() - since_s
+
+    def missing(self) -> str | None:
+        """Return why the engine cannot be used, for `/ready`."""
+        return self.stuck()
+
+    async def serve(self) -> None:
+        """Compute on a thread of its own until cancelled. Raises what `run` does."""
+        thread = EngineThread(self.run)
+        try:
+            await thread.ended()
+        finally:
+            self.stop()
+            if self.stuck() is None:
+                await thread.wait(_LAST_STEP_S)
 
     # --- on the engine's thread
 

@@ -31,6 +31,10 @@ class StepResult:
     spoiled: frozenset[int] = frozenset()
 
 
+def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
+    """Without a cache nothing is exported."""
+
+
 def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
     """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
     start = monotonic_s()

@@ -9,9 +9,7 @@ owns what is written of them.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
-
-from numpy.typing import NDArray
+from typing import Final, Protocol
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
@@ -28,41 +26,38 @@ from shared.wire.outcome import BY_MODEL, ErrorDetail
 from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
-from workers.engine import Engine
 from workers.kv.cache import KvCache
 from workers.request.job import Job, target_of
 from workers.request.recent_answers import RecentAnswers
 from workers.request.reply_publisher import ReplyPublisher
-from workers.schedule.costs import CostModel
-from workers.schedule.scheduler import Scheduler
-from workers.schedule.sequence import Finished, Phase, Sequence
+from workers.schedule.sequence import Finished, Phase
 from workers.serving.engine_loop import Ended, EngineLoop, News
-from workers.serving.engine_thread import EngineThread
+from workers.serving.upstream_loop import UpstreamLoop
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
 
 _IDLE_POLL_S = 0.02
-# A step takes a fraction of it; a longer one is not waited for when the process ends.
-_LAST_STEP_S: Final = 5.0
 _ENGINE_FAILED: Final = ErrorDetail(
     type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
 )
+
+
+class MakeLoop(Protocol):
+    def __call__(self, *, tell: Callable[[list[News]], None], changed: Callable[[], None]) -> EngineLoop | UpstreamLoop:
+        """Return what computes: it tells its news, and that its outlook has changed, on any thread."""
 
 
 class Worker:
     def __init__(
         self,
         *,
-        engine: Engine,
-        scheduler: Scheduler,
-        costs: CostModel,
+        make_loop: MakeLoop,
+        model: str,
         publisher: ReplyPublisher,
         history: History,
         offsets: OffsetTracker,
         topics: TopicNames,
         max_waiting: int,
-        reply_interval_s: float,
-        step_limit_s: float = 30.0,
         kv: KvCache | None = None,
         tracer: Tracer | None = None,
     ) -> None:
@@ -73,7 +68,7 @@ class Worker:
         self.max_waiting = max_waiting
         self._kv = kv
         self._tracer = tracer or Tracer()
-        self._model = engine.info.model
+        self._model = model
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
         self.erasures = Erasures()
@@ -81,16 +76,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
         self.outlook_changed = asyncio.Event()
-        self.engine_loop = EngineLoop(
-            engine=engine,
-            scheduler=scheduler,
-            costs=costs,
-            tell=self._tell,
-            changed=self._look_changed,
-            interval_s=reply_interval_s,
-            step_limit_s=step_limit_s,
-            keep=kv.keep if kv is not None else _keep_nothing,
-        )
+        self.engine_loop = make_loop(tell=self._tell, changed=self._look_changed)
 
     # --- what intake and the reply publisher tell
 
@@ -247,14 +233,10 @@ class Worker:
     async def run(self) -> None:
         """Serve until `stop`. Raises `EngineError` when the engine keeps failing."""
         self._loop = asyncio.get_running_loop()
-        thread = EngineThread(self.engine_loop.run)
         try:
-            await thread.ended()
+            await self.engine_loop.serve()
         finally:
             self._engine_gone = True
-            self.engine_loop.stop()
-            if self.engine_loop.stuck() is None:
-                await thread.wait(_LAST_STEP_S)
 
     def _tell(self, news: list[News]) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -323,7 +305,7 @@ class Worker:
             source=done.source,
             asked_unix_ms=order.created_unix_ms,
             grounding=job.prompt.grounding if by_model else done.grounding,
-            output_ids=tuple(job.sequence.output_ids) if by_model else (),
+            output_ids=job.known_output_ids() if by_model else (),
             window_start=(job.prompt.window_start or job.id) if by_model else None,
             replaced=done.replaced,
             status=done.status,
@@ -389,7 +371,3 @@ def _ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished
     if job.order.deadline.expired(now_unix_ms, started=False):
         return Finished(job.sequence, "incomplete", "deadline")
     return Finished(job.sequence, "completed", "stop")
-
-
-def _keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
-    """Without a cache nothing is exported."""

@@ -35,6 +35,8 @@ from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
+from workers.serving.engine_loop import EngineLoop
+from workers.serving.engine_step import keep_nothing
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
 
@@ -187,13 +189,20 @@ class Bench:
         )
         fakes: dict[str, Any] = {"publisher": before(self.publisher), "history": before(self.history)}
         self.worker = Worker(
-            engine=before(self.engine),
-            scheduler=before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths())),
-            costs=before(costs),
+            make_loop=lambda tell, changed: EngineLoop(
+                engine=before(self.engine),
+                scheduler=before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths())),
+                costs=before(costs),
+                tell=tell,
+                changed=changed,
+                interval_s=self.interval_s,
+                step_limit_s=30.0,
+                keep=keep_nothing,
+            ),
+            model=info.model,
             offsets=self.offsets,
             topics=TOPICS,
             max_waiting=4,
-            reply_interval_s=self.interval_s,
             tracer=before(Tracer()),
             **fakes,
         )

@@ -17,6 +17,7 @@ from typing import Final
 from workers.engine.upstream.failures import UpstreamFailure
 
 _FAILURES: Final = 3
+_IN_VAIN: Final = 2  # openings without an answer between: it is not back soon
 _FIRST_WAIT_MS: Final = 500.0
 MOST_WAIT_MS: Final = 30_000.0
 _MOST_DOUBLINGS: Final = 10
@@ -92,9 +93,17 @@ class Choice:
         """Return how many requests could go out now."""
         return sum([self._room(address) for address in self._upstreams])
 
+    def serves(self, *, besides: Collection[str]) -> bool:
+        """Return whether others than these serve, be they full."""
+        return any(not self.is_open(address) for address in self._upstreams if address not in besides)
+
+    def is_open(self, address: str) -> bool:
+        """Return whether an upstream's breaker is open: nothing is sent there."""
+        return self._upstreams[address].breaker is Breaker.OPEN
+
     def back_unix_ms(self) -> float:
-        """Return when one may serve again: 0 while one does."""
-        return min([each.opens_unix_ms if each.breaker is Breaker.OPEN else 0.0 for each in self._upstreams.values()])
+        """Return when one may serve again: 0 while one does, infinity where a probe was in vain."""
+        return min([_back_unix_ms(each) for each in self._upstreams.values()])
 
     def missing(self) -> str | None:
         """Return why no upstream can be used; None while one can."""
@@ -114,6 +123,12 @@ class Choice:
             upstream.opened += 1
             upstream.opens_unix_ms = now_unix_ms + max(wait_ms, failure.retry_after_ms)
         upstream.breaker = Breaker.OPEN
+
+
+def _back_unix_ms(upstream: _Upstream) -> float:
+    if upstream.breaker is not Breaker.OPEN:
+        return 0.0
+    return upstream.opens_unix_ms if upstream.opened < _IN_VAIN else float("inf")
 
 
 def _rank(conversation: str, address: str) -> bytes:

@@ -20,9 +20,7 @@ Cause = Literal[
     "nothing_said",
 ]
 
-_SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset(
-    {"unreachable", "silent", "busy", "key_refused", "not_found", "redirects"}
-)
+_SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset({"unreachable", "busy", "key_refused", "not_found", "redirects"})
 _BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
     400: ("refused", "it does not take the request; look into its log"),
     401: ("key_refused", "put a key that it takes into the file of REPLYLINE_UPSTREAM__KEY_FILE"),

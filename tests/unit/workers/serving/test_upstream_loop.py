@@ -1,0 +1,251 @@
+"""A worker whose answers other servers write: every request has one end, in time, whatever they do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.process.clock import now_unix_ms
+from shared.wire.deadline import Deadline
+from tests.support.builders.worker import answer, job
+from tests.support.fakes.upstream import (
+    HEAD,
+    FakeUpstream,
+    Say,
+    answers,
+    chunk,
+    endless_line,
+    sends,
+    status,
+    upstream,
+    usage,
+)
+from workers.answer.guard import FactGuard
+from workers.engine.upstream.body import ChatMessage
+from workers.engine.upstream.choice import Choice
+from workers.engine.upstream.client import UpstreamClient
+from workers.prompt.conversation import Prompt
+from workers.request.job import Job
+from workers.schedule.costs import CostModel
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies.goodput import Goodput
+from workers.schedule.sequence import Finished
+from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
+from workers.serving.engine_loop import Ended, News
+from workers.serving.upstream_loop import UpstreamLoop
+
+ASKED = Prompt(ids=range(20), shared_tokens=0, messages=(ChatMessage("user", "How long may I return it? " * 10),))
+NEVER_ENDS = sends(HEAD, chunk("You "), then=60)
+HANGS = sends(then=60)
+DOWN = "http://127.0.0.1:9/v1"
+
+
+@dataclass
+class Running:
+    loop: UpstreamLoop
+    ends: dict[str, Finished] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def hear(self, news: list[News]) -> None:
+        for item in news:
+            if isinstance(item, Ended):
+                assert item.job.id not in self.ends, "ended twice"
+                self.ends[item.job.id] = item.finished
+
+    def ask(self, number: int, *, output: int = 20, first_ms: int = 5_000, guard: bool = False, **fields: Any) -> Job:
+        made = job(number, output=output, **fields)
+        made.prompt = ASKED
+        now = int(now_unix_ms())
+        made.sequence.deadline = Deadline(first_token_unix_ms=now + first_ms, deadline_unix_ms=now + 2 * first_ms)
+        if guard:
+            made.sequence.held = True
+            made.answer = answer(made.id, guard=FactGuard((), ("30 days",)))
+        self.jobs[made.id] = made
+        self.loop.add(made)
+        return made
+
+    async def until(self, true: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not true():  # noqa: ASYNC110 - another server's doing
+                await asyncio.sleep(0.005)
+
+    async def end(self, *asked: Job) -> list[tuple[str, str, str]]:
+        await self.until(lambda: all(each.id in self.ends for each in asked))
+        ends = [(self.ends[each.id], each.answer.text) for each in asked]
+        return [(finished.status, finished.reason, text) for finished, text in ends]
+
+
+@asynccontextmanager
+async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIterator[Running]:
+    lengths, costs = OutputLengths(), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
+    slots = places * len(urls)
+    loop = UpstreamLoop(
+        client=UpstreamClient(key=None, silence_s=5),
+        choice=Choice(urls, places=places),
+        streams=Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots),
+        costs=costs,
+        interval_s=0.0,
+        model="",
+        priority=priority,
+    )
+    running = Running(loop)
+    loop.tell = running.hear
+    serving = asyncio.create_task(loop.serve())
+    yield running
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert loop.gone
+
+
+def place_of(fake: FakeUpstream, running: Running) -> Any:
+    return running.loop.choice._upstreams[fake.url]
+
+
+async def test_an_answer_is_whole_and_its_usage_is_the_upstreams() -> None:
+    async with upstream(answers("Within ", "30 days.")) as fake, worker(fake.url) as running:
+        asked = running.ask(0, stops=("\n",))
+        assert await running.end(asked) == [("completed", "stop", "Within 30 days.")]
+        assert (asked.usage().input_tokens, asked.usage().cached_tokens, asked.usage().output_tokens) == (50, 20, 2)
+        assert asked.known_output_ids() == ()
+        assert fake.bodies[0]["model"] == "tiny", "the first that it lists"
+        assert "priority" not in fake.bodies[0]
+
+
+async def test_usage_that_cannot_be_true_is_not_believed_and_said_once() -> None:
+    with capture_logs() as logs:
+        async with upstream(answers("a", "b", told=usage(10**9, 1))) as fake, worker(fake.url) as running:
+            asked = [running.ask(number) for number in range(3)]
+            await running.end(*asked)
+    assert {each.usage().output_tokens for each in asked} == {2}
+    assert [line["event"] for line in logs].count("usage_not_believed") == 1
+
+
+async def test_no_more_than_its_places_are_sent_and_all_are_answered() -> None:
+    async with upstream(answers(pause_s=0.01)) as fake, worker(fake.url) as running:
+        asked = [running.ask(number) for number in range(7)]
+        assert {end[0] for end in await running.end(*asked)} == {"completed"}
+        assert fake.most_open == 2
+
+
+async def test_the_earliest_deadline_has_the_first_priority() -> None:
+    async with upstream() as fake, worker(fake.url, priority=True) as running:
+        await running.end(running.ask(0, first_ms=9_000), running.ask(1, first_ms=3_000))
+    late, soon = (body["priority"] for body in fake.bodies[:2])
+    assert 0 <= min(late, soon) < max(late, soon) < 2**31
+
+
+async def test_a_cancel_and_a_deadline_stop_the_upstream_at_once() -> None:
+    async with upstream(NEVER_ENDS) as fake, worker(fake.url) as running:
+        one, other = running.ask(0), running.ask(1, first_ms=500)
+        await running.until(lambda: one.answer.text and other.answer.text)
+        running.loop.cancel(one.id)
+        assert await running.end(one, other) == [("cancelled", "client", "You "), ("incomplete", "deadline", "You ")]
+        await running.until(lambda: fake.aborted == 2)
+        assert place_of(fake, running).running == 0
+
+
+async def test_a_stop_string_and_the_limit_end_an_answer_that_would_go_on() -> None:
+    async with upstream(answers(*["so "] * 90, pause_s=0.001)) as fake, worker(fake.url) as running:
+        stopped, cut = running.ask(0, stops=("so so so",), output=50), running.ask(1, output=5)
+        ends = await running.end(stopped, cut)
+        assert ends[0] == ("completed", "stop", "")
+        assert ends[1] == ("incomplete", "max_output_tokens", "so " * 6)
+
+
+async def test_an_endless_text_without_words_is_cut() -> None:
+    async with upstream(answers(*["x" * 2_000] * 50)) as fake, worker(fake.url) as running:
+        asked = running.ask(0, output=40)
+        assert (await running.end(asked))[0][:2] == ("incomplete", "max_output_tokens")
+        assert len(asked.answer.text) < 4_000
+
+
+async def test_the_limit_that_the_upstream_names_is_the_answers() -> None:
+    async with upstream(answers("a", finish="length")) as fake, worker(fake.url) as running:
+        assert await running.end(running.ask(0)) == [("incomplete", "max_output_tokens", "a")]
+
+
+BROKEN = sends(HEAD, b"data: <\n\n")
+SILENT = sends(HEAD, chunk(finish="stop"), b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    "bad", [HANGS, status(500), status(429), status(302, "location: /x"), endless_line, BROKEN, SILENT]
+)
+async def test_where_one_upstream_is_bad_the_next_answers_in_time(bad: Say) -> None:
+    with capture_logs() as logs:
+        async with upstream(bad) as first, upstream() as second, worker(first.url, second.url) as running:
+            asked = [running.ask(number, session_id=f"s{number}", first_ms=2_000) for number in range(6)]
+            assert {end[:2] for end in await running.end(*asked)} == {("completed", "stop")}
+    assert first.bodies, "it was asked"
+    assert any(line["event"] == "upstream_failed" for line in logs)
+
+
+@pytest.mark.parametrize("bad", [status(500), endless_line, BROKEN, status(401)])
+async def test_where_none_answers_the_faq_does(bad: Say) -> None:
+    async with upstream(bad) as fake, worker(fake.url) as running:
+        asked = [running.ask(number) for number in range(4)]
+        assert set(await running.end(*asked)) == {("incomplete", "infeasible", "")}
+
+
+async def test_a_hanging_upstream_is_left_alone_after_three_deadlines() -> None:
+    async with upstream(HANGS) as fake, worker(fake.url, places=6) as running:
+        ends = await running.end(*[running.ask(number, first_ms=400) for number in range(6)])
+        assert {end[0] for end in ends} == {"incomplete"}
+        await running.until(lambda: place_of(fake, running).opened)
+
+
+async def test_while_nobody_can_be_reached_the_outlook_is_none_and_the_faq_answers_at_once() -> None:
+    async with worker(DOWN) as running:
+        await running.until(lambda: running.loop.choice.back_unix_ms() == float("inf"))
+        assert await running.end(running.ask(0, first_ms=60_000)) == [("incomplete", "infeasible", "")]
+        assert running.loop.outlook is None
+        assert "start it" in str(running.loop.missing())
+
+
+async def test_an_upstream_that_comes_back_is_used_again() -> None:
+    async with upstream(status(503), answers()) as fake, worker(fake.url) as running:
+        assert (await running.end(running.ask(0)))[0][1] == "infeasible"
+        await running.until(lambda: running.loop.missing() is None)
+        assert (await running.end(running.ask(1)))[0][0] == "completed"
+        assert running.loop.outlook is not None
+
+
+async def test_one_that_breaks_off_ends_what_was_shown() -> None:
+    async with upstream(sends(HEAD, chunk("You "))) as fake, worker(fake.url) as running:
+        assert await running.end(running.ask(0)) == [("failed", "internal", "You ")]
+
+
+async def test_one_that_breaks_off_before_anything_was_shown_has_the_faq() -> None:
+    async with upstream(sends(HEAD, chunk("You "))) as fake, worker(fake.url) as running:
+        assert await running.end(running.ask(0, guard=True)) == [("incomplete", "infeasible", "")]
+
+
+async def test_the_guard_keeps_what_stands_nowhere() -> None:
+    async with (
+        upstream(answers("Within 30 days. ", "It costs 99 euros. ", "Bye.")) as fake,
+        worker(fake.url) as running,
+    ):
+        ((*_, text),) = await running.end(running.ask(0, guard=True))
+        assert "30 days" in text
+        assert "99" not in text
+
+
+async def test_a_fault_of_our_own_fails_one_answer() -> None:
+    async with upstream() as fake, worker(fake.url) as running:
+        broken, good = running.ask(0), running.ask(1)
+        broken.answer.add_text = None  # type: ignore[assignment,method-assign]
+        assert [end[:2] for end in await running.end(broken, good)] == [("failed", "internal"), ("completed", "stop")]
+        assert broken.faulty
+        assert place_of(fake, running).running == 0
+
+
+async def test_an_erased_conversation_that_waits_is_erased() -> None:
+    async with upstream() as fake, worker(fake.url) as running:
+        asked = running.ask(0)
+        running.loop.forget(asked.sequence.session)
+        assert asked.sequence.erased
+        await running.end(asked)

@@ -1,0 +1,360 @@
+"""Have upstreams answer: who is sent next, to which of them, and what comes back. On the event loop.
+
+    add → roster (policy, deadlines) → choice of an upstream → stream of pieces → answer (guard) → report
+
+An upstream that fails before any text came is followed by the next; where none is left the FAQ answers, as for any
+request that cannot be met. One that fails in the midst of a text ends it. Leaving a stream has the upstream stop.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.process.clock import monotonic_s, now_unix_ms
+from shared.process.tasks import Tasks
+from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
+from shared.telemetry.faults import caught, contained, task_failed
+from shared.telemetry.logs import get_logger
+from shared.wire.session_key import SessionKey
+from workers.engine.upstream.body import chat_body
+from workers.engine.upstream.choice import Choice
+from workers.engine.upstream.client import UpstreamClient
+from workers.engine.upstream.events import Finish, Piece, believed
+from workers.engine.upstream.failures import UpstreamFailure
+from workers.request.job import Job
+from workers.schedule.costs import CostModel
+from workers.schedule.outlook import Outlook
+from workers.schedule.sequence import Finished
+from workers.schedule.streams import Streams
+from workers.serving.engine_loop import Ended, News, Said
+
+# While somebody waits or runs: deadlines are looked at so often.
+_TURN_S: Final = 0.02
+_IDLE_S: Final = 0.5
+_AGAIN_S: Final = 0.005
+# After the last text its usage comes at once, or is not waited for.
+_TAIL_S: Final = 1.0
+# Of the time to the first text's deadline, how long one upstream is waited for while another could answer.
+_PATIENCE: Final = 0.5
+_LEAST_PATIENCE_S: Final = 0.05
+_MOST_TOKEN_BYTES: Final = 32
+_LEARN_EVERY: Final = 16
+_MOST_FRAME_TOKENS: Final = 64
+_PRIORITY_MS: Final = 10
+_PRIORITIES: Final = 2**31
+_prompt_tokens, _output_tokens = metrics.tokens.labels("prompt"), metrics.tokens.labels("output")
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """A request: `address` is where it has a place. `since_s` is when it was sent, or when the piece came from which
+    its pace is measured. `late`: nothing came by its deadline."""
+
+    job: Job
+    task: asyncio.Task[None] | None = None
+    address: str | None = None
+    since_s: float = 0.0
+    pieces: int = 0
+    num_bytes: int = 0
+    usage: Any = None
+    late: bool = False
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UpstreamLoop:
+    """All is the event loop's. `model` is asked for; empty: the first that each upstream lists. `priority`: deadlines
+    are sent along."""
+
+    client: UpstreamClient
+    choice: Choice
+    streams: Streams
+    costs: CostModel
+    interval_s: float
+    model: str
+    priority: bool
+    tell: Callable[[list[News]], None] = lambda _: None
+    changed: Callable[[], None] = lambda: None
+    gone: bool = False
+    outlook: Outlook | None = None
+    _open: dict[str, _Stream] = field(default_factory=dict)
+    _touched: dict[str, Job] = field(default_factory=dict)
+    _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed))
+    _probed: set[str] = field(default_factory=set)
+    _models: dict[str, str] = field(default_factory=dict)
+    _away: dict[str, Availability] = field(default_factory=dict)
+    _doubted: set[str] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _told_s: float = float("-inf")
+    _again: int = 0
+
+    def add(self, job: Job) -> None:
+        self._open[job.id] = _Stream(job)
+        self.streams.add(job.sequence, now_unix_ms())
+        self._wake.set()
+
+    def cancel(self, request_id: str) -> None:
+        self.streams.cancel(request_id)
+        self._wake.set()
+
+    def forget(self, session: SessionKey) -> None:
+        """Forget a conversation that was erased."""
+        self.streams.forget(session)
+
+    def stuck(self) -> str | None:
+        """Nothing here hangs: what an upstream does ends one request, or waits for its probe."""
+        return None
+
+    def missing(self) -> str | None:
+        """Return why no upstream can be used, for `/ready`."""
+        return self.choice.missing()
+
+    def standing(self, session: SessionKey) -> tuple[int, ...]:
+        """Return nothing: an upstream's cache is its own."""
+        del session
+        return ()
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        try:
+            while True:
+                self.turn(now_unix_ms())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TURN_S if self._open else _IDLE_S):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            self.gone = True
+            await self._tasks.cancel()
+            await self.client.close()
+
+    def turn(self, now: float) -> None:
+        """Take out who leaves, send who comes next, probe who may be back, and say what is expected."""
+        for finished in self.streams.sweep(now):
+            self._leave(finished)
+        back_unix_ms = self.choice.back_unix_ms()
+        for sequence in self.streams.hopeless(back_unix_ms) if back_unix_ms > now else ():
+            self._end(Finished(sequence, "incomplete", "infeasible"))
+        while self.choice.free > self._again and (chosen := self.streams.next(now)) is not None:
+            self._begin(self._open[chosen.request_id])
+        for address in set(self.choice.due(now)) - self._probed:
+            self._probed.add(address)
+            self._tasks.start(self._probe(address), "probe")
+        if monotonic_s() - self._told_s >= self.interval_s:
+            self._tell_all()
+        metrics.load.labels("waiting").set(self.streams.num_waiting)
+        metrics.load.labels("used").set(self.streams.num_running)
+        outlook = None if self.missing() is not None else self.streams.outlook(now)
+        if outlook != self.outlook:
+            self.outlook = outlook
+            self.changed()
+
+    # --- one request
+
+    def _begin(self, stream: _Stream) -> None:
+        stream.address = self.choice.pick(_conversation(stream.job))
+        stream.task = self._tasks.start(self._answer(stream), stream.job.id)
+        stream.task.add_done_callback(lambda _: self._leave_place(stream))
+
+    async def _answer(self, stream: _Stream) -> None:
+        """Ask one upstream after another until one has answered."""
+        job, tried = stream.job, set[str]()
+        finished = Finished(job.sequence, "incomplete", "infeasible")
+        while stream.address is not None:
+            tried.add(stream.address)
+            try:
+                finished = await self._read(stream, stream.address, last=not self.choice.serves(besides=tried))
+            except UpstreamFailure as failure:
+                self._failed(stream, stream.address, failure)
+                if job.answer.text:
+                    finished = Finished(job.sequence, "failed", "internal")
+                if job.sequence.output_ids:  # the guard has heard what no other would go on with
+                    break
+                stream.address = await self._next_place(job, tried)
+            except Exception as error:  # noqa: BLE001 - counted and logged; the others are answered
+                caught("answer", error, request_id=job.id)
+                job.faulty, finished = True, Finished(job.sequence, "failed", "internal")
+                break
+            else:
+                self._leave_place(stream, answered=True)
+        if finished.status == "failed":
+            self.streams.drop(job.sequence)
+        elif finished.unmet:
+            self.streams.missed(job.sequence)
+        self._end(finished)
+
+    async def _next_place(self, job: Job, tried: set[str]) -> str | None:
+        """Wait for a place at another upstream, before those who have not been sent at all; None where none serves."""
+        self._again += 1
+        try:
+            while (address := self.choice.pick(_conversation(job), besides=tried)) is None:
+                if not self.choice.serves(besides=tried):
+                    return None
+                await asyncio.sleep(_AGAIN_S)
+            return address
+        finally:
+            self._again -= 1
+
+    async def _read(self, stream: _Stream, address: str, *, last: bool) -> Finished:
+        """Return how an upstream's answer ended. Raises `UpstreamFailure`."""
+        sequence, finish = stream.job.sequence, None
+        stream.since_s = monotonic_s()
+        left_s = (sequence.deadline.first_token_unix_ms - now_unix_ms()) / 1_000
+        limit_s = None if last else max(left_s * _PATIENCE, _LEAST_PATIENCE_S)
+        try:
+            async with asyncio.timeout(limit_s) as limit, aclosing(self._pieces(stream.job, address)) as pieces:
+                async for piece in pieces:
+                    if piece.text:
+                        limit.reschedule(None)
+                        self._grow(stream, piece.text)
+                        if (over := self._over(stream)) is not None:
+                            return over
+                    stream.usage = stream.usage if piece.usage is None else piece.usage
+                    if piece.finish is not None:
+                        finish = piece.finish
+                        limit.reschedule(asyncio.get_running_loop().time() + _TAIL_S)
+        except TimeoutError:
+            if finish is None:
+                raise UpstreamFailure("silent", "no text within half of the time that there was") from None
+        except UpstreamFailure:
+            if finish is None:
+                raise
+        if finish is None or not sequence.output_ids:
+            raise UpstreamFailure("nothing_said", "its answer has no text; a model that only thinks needs more tokens")
+        return self._finished(stream, address, finish)
+
+    def _pieces(self, job: Job, address: str) -> AsyncGenerator[Piece]:
+        sequence = job.sequence
+        body = chat_body(
+            model=self.model or self._models.get(address, ""),
+            messages=job.prompt.messages,
+            max_tokens=sequence.max_output_tokens,
+            sampling=sequence.sampling,
+            stop=job.order.request.stop,
+            priority=sequence.due_unix_ms // _PRIORITY_MS % _PRIORITIES if self.priority else None,
+        )
+        return self.client.pieces(address, body)
+
+    def _grow(self, stream: _Stream, text: str) -> None:
+        job, sequence, now_s = stream.job, stream.job.sequence, monotonic_s()
+        took_ms = (now_s - stream.since_s) * 1_000
+        if not sequence.output_ids:
+            self.costs.observe_prefill(took_ms, tokens=len(sequence.prompt_ids), past=0, rows=1)
+            stream.since_s = now_s
+        elif stream.pieces % _LEARN_EVERY == 0:
+            self.costs.observe_decode(took_ms / _LEARN_EVERY, rows=self.streams.num_running, context=0)
+            stream.since_s = now_s
+        stream.pieces += 1
+        stream.num_bytes += len(text.encode())
+        now = now_unix_ms()
+        self.streams.grew(sequence, now)
+        job.answer.add_text(text)
+        if sequence.shown_unix_ms is None and job.answer.text:
+            self.streams.shown(sequence, now)
+        self._touched[job.id] = job
+        if job.answer.begins or now_s - self._told_s >= self.interval_s:
+            self._tell_all()
+
+    def _over(self, stream: _Stream) -> Finished | None:
+        """End an answer that is not to go on, whatever its upstream would send."""
+        sequence = stream.job.sequence
+        most = sequence.max_output_tokens
+        if stream.job.answer.stopped:
+            self.streams.finish(sequence)
+            return Finished(sequence, "completed", "stop")
+        if stream.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
+            self.streams.cut(sequence)
+            return Finished(sequence, "incomplete", "max_output_tokens")
+        return None
+
+    def _finished(self, stream: _Stream, address: str, finish: Finish) -> Finished:
+        sequence, messages = stream.job.sequence, stream.job.prompt.messages
+        counted = believed(
+            stream.usage,
+            pieces=stream.pieces,
+            most_prompt=sum([len(each.content.encode()) + _MOST_FRAME_TOKENS for each in messages]),
+            most_output=sequence.max_output_tokens,
+        )
+        if counted is not None:
+            self.streams.counted(sequence, prompt=counted.prompt, cached=counted.cached, output=counted.output)
+        elif stream.usage is not None and address not in self._doubted:
+            self._doubted.add(address)
+            get_logger().warning("usage_not_believed", upstream=address, action="tokens are counted by its pieces")
+        if finish == "length":
+            self.streams.cut(sequence)
+            return Finished(sequence, "incomplete", "max_output_tokens")
+        self.streams.finish(sequence)
+        return Finished(sequence, "completed", "stop")
+
+    # --- who leaves
+
+    def _leave(self, finished: Finished) -> None:
+        """Have a stream that the roster has given up end."""
+        stream = self._open[finished.sequence.request_id]
+        stream.late = finished.reason == "deadline" and not finished.sequence.output_ids
+        if stream.task is not None:
+            stream.task.cancel()
+        self._end(finished)
+
+    def _leave_place(self, stream: _Stream, *, answered: bool = False) -> None:
+        address, stream.address = stream.address, None
+        if address is not None:
+            failure = UpstreamFailure("silent", "no text by the deadline") if stream.late else None
+            self.choice.ended(address, now_unix_ms(), failure, answered=answered)
+            self._note(address, failure)
+        self._wake.set()
+
+    def _failed(self, stream: _Stream, address: str, failure: UpstreamFailure) -> None:
+        get_logger().warning(
+            "upstream_failed", request_id=stream.job.id, upstream=address, cause=failure.cause, message=str(failure)
+        )
+        stream.address = None
+        self.choice.ended(address, now_unix_ms(), failure, answered=False)
+        self._note(address, failure)
+
+    def _end(self, finished: Finished) -> None:
+        job = self._open.pop(finished.sequence.request_id).job
+        self._touched.pop(job.id, None)
+        _prompt_tokens.inc(len(job.sequence.prompt_ids) - job.sequence.prefix.restored)
+        _output_tokens.inc(len(job.sequence.output_ids))
+        with contained("answer", request_id=job.id) as finishing:
+            if job.sequence.shown_unix_ms is not None or not finished.unmet:
+                job.answer.finish(whole=finished.reason == "stop")
+        if finishing.error is not None:
+            job.faulty, finished = True, Finished(job.sequence, "failed", "internal")
+        self.tell([Ended(job, finished)])
+
+    def _tell_all(self) -> None:
+        touched, self._touched = self._touched, {}
+        news = [Said(job, delta) for job in touched.values() if (delta := job.answer.take_delta()) is not None]
+        if news:
+            self._told_s = monotonic_s()
+            self.tell(list[News](news))
+
+    # --- the upstreams
+
+    async def _probe(self, address: str) -> None:
+        failure = None
+        try:
+            self._models[address] = await self.client.first_model(address)
+        except UpstreamFailure as error:
+            failure = error
+        finally:
+            self._probed.discard(address)
+        self.choice.probed(address, now_unix_ms(), failure)
+        self._note(address, failure)
+        self._wake.set()
+
+    def _note(self, address: str, failure: UpstreamFailure | None) -> None:
+        """Log once that an upstream is away, and once that it is back."""
+        away = self._away.setdefault(address, Availability(f"upstream {address}"))
+        if not self.choice.is_open(address):
+            away.up()
+        elif failure is not None:
+            away.down(str(failure), action="the next upstream or the FAQ answers until it is back")
+
+
+def _conversation(job: Job) -> str:
+    return f"{job.session.tenant}/{job.session.session_id}"
