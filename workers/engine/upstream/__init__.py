@@ -2,6 +2,6 @@
 
     choice (which upstream, its breaker) → body → client (HTTP) → events (bytes to pieces of text)
 
-An upstream computes text, not tokens in steps: it implements no `workers.engine.Engine` (docs/decisions/0028). What
+An upstream computes text, not tokens in steps: it implements no `workers.engine.Engine` (docs/decisions/0029). What
 decides here is pure; `client.py` alone speaks HTTP.
 """
