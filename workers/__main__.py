@@ -27,6 +27,7 @@ from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
 from workers.kv.opening import open_cache
+from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
@@ -57,8 +58,10 @@ class WorkerProcess:
         if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
             self._kv = open_cache(settings, model.info, costs)
         self._publisher = ReplyPublisher(self._kafka.producer)
+        self._answers = OpenAnswers(
+            publisher=self._publisher, offsets=self._kafka.offsets, replies=settings.kafka.topics.replies
+        )
         self._worker = self._make_worker()
-        self._publisher.settled = self._worker.settled
         self._intake = self._make_intake()
         self._capacity = CapacityPublisher(
             producer=self._kafka.producer,
@@ -80,9 +83,8 @@ class WorkerProcess:
         return Worker(
             make_loop=partial(make_loop, settings, self._model, self._costs, kv=self._kv),
             model=self._model.info.model,
-            publisher=self._publisher,
+            answers=self._answers,
             history=self._history,
-            offsets=self._kafka.offsets,
             topics=settings.kafka.topics,
             max_waiting=settings.worker.max_waiting,
             kv=self._kv,
@@ -108,6 +110,7 @@ class WorkerProcess:
             offsets=kafka.offsets,
             commits=kafka.commits,
             worker=self._worker,
+            answers=self._answers,
             cancelled=self._cancelled,
         )
 
@@ -165,10 +168,10 @@ class WorkerProcess:
         cancels = read_cancels(
             kafka.cancels,
             partitions=lambda: kafka.requests.partitions,
-            answered=lambda: self._worker.partitions,
+            answered=lambda: self._answers.partitions,
             cancel=self._worker.cancel,
             cancelled=self._cancelled,
-            adopt=self._worker.adopt,
+            adopt=self._answers.adopt,
         )
         self._tasks.start(cancels, "cancels")
         self._tasks.start(self._publisher.watch(), "replies")

@@ -59,10 +59,11 @@ SEAMS: Final = {
         *("workers.engine.fake:FakeEngine", "workers.intake.prepare:Preparer", "workers.intake.triage:Triage"),
         *(f"workers.intake.{each}" for each in ("reader:settle", "lookahead:Lookahead", "cancels:decode_notice")),
         *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_cancels:RecentCancels")),
-        *("workers.request.reply_publisher:ReplyPublisher", "workers.prompt.conversation:PromptBuilder"),
+        *("workers.request.open_answers:OpenAnswers", "workers.request.reply_publisher:ReplyPublisher"),
+        *("workers.prompt.conversation:PromptBuilder", "workers.telemetry.tracer:Tracer", *_BOTH),
         *(f"workers.schedule.{each}" for each in ("costs:CostModel", "scheduler:Scheduler")),
         *(f"workers.serving.{each}" for each in ("engine_loop:EngineLoop", "engine_loop:run_step", "worker:Worker")),
-        *("workers.serving.worker:count_end", "workers.telemetry.tracer:Tracer", *_BOTH),
+        "workers.serving.worker:count_end",
     ),
 }
 """Whose calls may throw: classes and functions."""

@@ -27,6 +27,7 @@ from workers.intake.lookahead import Lookahead
 from workers.intake.prepare import Preparer
 from workers.intake.triage import Fate, Late, Triage
 from workers.request.job import Job, target_of
+from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.schedule.sequence import Phase
 from workers.serving.worker import Worker
@@ -57,6 +58,7 @@ class Intake:
     offsets: OffsetTracker
     commits: Commits
     worker: Worker
+    answers: OpenAnswers
     cancelled: RecentCancels
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
@@ -72,7 +74,7 @@ class Intake:
         self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}
         self._processor = RecordProcessor(
-            self.offsets, self.commits, self.letters, self.defaults, handle=self._accept, refuse=self.worker.refuse
+            self.offsets, self.commits, self.letters, self.defaults, handle=self._accept, refuse=self.answers.refuse
         )
 
     async def run(self) -> None:
@@ -137,7 +139,7 @@ class Intake:
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.offsets.take(*origin)
-        if self.worker.answer_unread((late.topic, late.partition), late.done, origin):
+        if self.answers.answer_unread((late.topic, late.partition), late.done, origin):
             metrics.infer.labels(late.done.status, late.done.reason).inc()
             metrics.outcomes.labels("missed").inc()
 
@@ -207,7 +209,7 @@ class Intake:
         if await self._repeated(order, origin):
             return
         if isinstance(job, ReplyDone):
-            self.worker.answer_unread(target_of(order), job, origin)
+            self.answers.answer_unread(target_of(order), job, origin)
             return
         bucket = self._buckets[record.topic]
         if bucket != job.bucket:
@@ -226,11 +228,11 @@ class Intake:
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether it is answered together with the same request asked before. An answer that has nothing for it
         is let out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
-        while self.worker.leaving(order.request.id, origin):
+        while self.answers.leaving(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break
             await asyncio.sleep(_POLL_MS / 1_000)
-        return self.worker.repeated(order, origin)
+        return self.answers.repeated(order, origin)
 
     async def finish(self, limit_s: float) -> None:
         """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that

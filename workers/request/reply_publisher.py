@@ -8,8 +8,8 @@ Of two terminal events of one request that wait for the same round the first lea
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,7 +17,7 @@ from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka import Outgoing, Producer
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import caught, contained, task_failed
+from shared.telemetry.faults import caught, contain_each, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import OWN_FAULT, failed_end
@@ -27,46 +27,47 @@ from shared.wire.requests import Target
 _RETRY_S = 0.2
 _IDLE_S = 60.0
 
-Settled = Callable[[Target, ReplyDone], None]
+Settled = Callable[[], None]
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One answer's part of the next round."""
+    """One answer's part of the next round. `settled` are called once its end is acknowledged."""
 
     delta: ReplyDelta | None = None
     done: ReplyDone | None = None
+    settled: list[Settled] = field(default_factory=list)
+
+    def end(self, done: ReplyDone, settled: Iterable[Settled]) -> None:
+        self.done = self.done or done
+        self.settled.extend(settled)
 
 
 class _Lane:
     """The replies to one partition, in order."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        target: Target,
-        *,
-        settled: Settled,
-        retire: Callable[[Target], None],
-    ) -> None:
+    def __init__(self, producer: Producer, target: Target, *, retire: Callable[[Target], None]) -> None:
         self._retire = retire
         self._next_seq: dict[str, int] = {}
         self._producer = producer
         self._target = target
-        self._settled = settled
         self._pending: dict[str, _Entry] = {}
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
 
-    def put(self, request_id: str, *, delta: ReplyDelta | None = None, done: ReplyDone | None = None) -> None:
-        entry = self._pending.setdefault(request_id, _Entry())
-        if delta is not None:
-            earlier = entry.delta
-            entry.delta = delta if earlier is None else _joined(earlier, delta)
-        entry.done = entry.done or done
+    def put_delta(self, delta: ReplyDelta) -> None:
+        entry = self._entry(delta.request_id)
+        entry.delta = delta if entry.delta is None else _joined(entry.delta, delta)
+
+    def put_end(self, done: ReplyDone, settled: Settled) -> None:
+        self._entry(done.request_id).end(done, [settled])
+
+    def _entry(self, request_id: str) -> _Entry:
+        """Return the answer's part of the next round, which is due from now on."""
         self.idle.clear()
         self._wake.set()
+        return self._pending.setdefault(request_id, _Entry())
 
     def forget(self, request_id: str) -> None:
         """Forget an answer; an end that waits leaves all the same: its record is done when that is acknowledged."""
@@ -84,9 +85,9 @@ class _Lane:
             if failed:
                 metrics.kafka_refused.labels("reply").inc(len(failed))
                 await asyncio.sleep(_RETRY_S)
-                for done in failed:  # each was said before what has come meanwhile
-                    self._pending.setdefault(done.request_id, _Entry()).done = done
-                self._wake.set()
+                for done, settled in failed:  # each was said before what has come meanwhile
+                    later = self._entry(done.request_id)
+                    later.done, later.settled = done, settled + later.settled
             elif not self._pending:
                 self.idle.set()
         self._retire(self._target)
@@ -99,8 +100,8 @@ class _Lane:
             return bool(self._pending)
         return True
 
-    async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
-        """Produce a round; return the terminal events that are to be sent again."""
+    async def _round(self, batch: dict[str, _Entry]) -> list[tuple[ReplyDone, list[Settled]]]:
+        """Produce a round; return the terminal events that are to be sent again, with whoever waits for them."""
         messages = [
             message
             for request_id, entry in batch.items()
@@ -110,7 +111,7 @@ class _Lane:
         with metrics.kafka_time.labels("reply").time():
             sent = [await self._enqueue(message) for message in messages]
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
-        failed: list[ReplyDone] = []
+        failed: list[tuple[ReplyDone, list[Settled]]] = []
         for message, outcome in zip(messages, outcomes, strict=True):
             if not isinstance(message, ReplyDone):
                 continue
@@ -119,17 +120,18 @@ class _Lane:
                 metrics.records_ignored.labels("reply").inc()
                 get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(failure))
             elif failure is not None:
-                failed.append(message)
+                failed.append((message, batch[message.request_id].settled))
                 continue
-            self._settle(message)
+            self._settle(message, batch[message.request_id].settled)
         return failed
 
-    def _settle(self, done: ReplyDone) -> None:
+    def _settle(self, done: ReplyDone, settled: list[Settled]) -> None:
         """Unless it is to be said once more: then the last time settles it."""
         pending = self._pending.get(done.request_id)
-        if pending is None or pending.done is None:
-            with contained("answer", request_id=done.request_id):
-                self._settled(self._target, done)
+        if pending is not None and pending.done is not None:
+            pending.settled = settled + pending.settled
+        else:
+            contain_each("answer", *settled, request_id=done.request_id)
 
     def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
         """Return the entry's delta with the `seq` that it leaves with: merged deltas count as one."""
@@ -182,12 +184,11 @@ def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
 
 
 class ReplyPublisher:
-    """`settled` is told of each request's end at each target, once Kafka has acknowledged all that was said of it there
-    (or it has nowhere to go)."""
+    """An end's `settled` is called once Kafka has acknowledged all that was said of its request at its target (or it
+    has nowhere to go)."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self.settled: Settled = lambda _target, _done: None
         self._lanes: dict[Target, _Lane] = {}
         self._tasks = Tasks(self._lane_failed)
         self.failed = asyncio.Event()
@@ -198,10 +199,10 @@ class ReplyPublisher:
         raise AssertionError("a reply lane failed; its reason is in the log")
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
-        self._lane(target).put(delta.request_id, delta=delta)
+        self._lane(target).put_delta(delta)
 
-    def done(self, target: Target, done: ReplyDone) -> None:
-        self._lane(target).put(done.request_id, done=done)
+    def done(self, target: Target, done: ReplyDone, settled: Settled) -> None:
+        self._lane(target).put_end(done, settled)
 
     def forget(self, target: Target, request_id: str) -> None:
         """Forget a place where nobody reads this answer any more: no terminal event is to come. If it is told there
@@ -221,7 +222,7 @@ class ReplyPublisher:
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = _Lane(self._producer, target, settled=self.settled, retire=self._retire)
+            lane = self._lanes[target] = _Lane(self._producer, target, retire=self._retire)
             self._tasks.start(lane.run(), f"replies to {target}")
         return lane
 

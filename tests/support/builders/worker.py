@@ -29,7 +29,9 @@ from workers.engine.fake import FakeEngine
 from workers.intake.reader import Intake
 from workers.prompt.conversation import Prompt
 from workers.request.job import Job
+from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
+from workers.request.reply_publisher import Settled
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler
@@ -137,7 +139,7 @@ class FakePublisher:
 
     said: list[Reply] = field(default_factory=list)
     by_target: dict[Target, list[Reply]] = field(default_factory=dict)
-    waiting: dict[tuple[Target, str], ReplyDone] = field(default_factory=dict)
+    waiting: dict[tuple[Target, str], list[Settled]] = field(default_factory=dict)
     forgotten: list[tuple[Target, str]] = field(default_factory=list)
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
@@ -147,9 +149,10 @@ class FakePublisher:
     def forget(self, target: Target, request_id: str) -> None:
         self.forgotten.append((target, request_id))
 
-    def done(self, target: Target, done: ReplyDone) -> None:
-        if (target, done.request_id) not in self.waiting:
-            self.waiting[target, done.request_id] = done
+    def done(self, target: Target, done: ReplyDone, settled: Settled) -> None:
+        waiting = self.waiting.setdefault((target, done.request_id), [])
+        waiting.append(settled)
+        if len(waiting) == 1:
             self.said.append(done)
             self.by_target.setdefault(target, []).append(done)
 
@@ -187,7 +190,8 @@ class Bench:
             stop_token_ids=info.stop_token_ids,
             reuse_kv=self.reuse_kv,
         )
-        fakes: dict[str, Any] = {"publisher": before(self.publisher), "history": before(self.history)}
+        publisher, history = before(self.publisher), before(self.history)
+        self.answers = OpenAnswers(publisher=publisher, offsets=self.offsets, replies=TOPICS.replies)
         self.worker = Worker(
             make_loop=lambda tell, changed: EngineLoop(
                 engine=before(self.engine),
@@ -200,11 +204,11 @@ class Bench:
                 keep=keep_nothing,
             ),
             model=info.model,
-            offsets=self.offsets,
+            answers=self.answers,
+            history=history,
             topics=TOPICS,
             max_waiting=4,
             tracer=before(Tracer()),
-            **fakes,
         )
         self.engine_loop = self.worker.engine_loop
         self.engine_loop.tell = self.worker.hear
@@ -227,10 +231,10 @@ class Bench:
 
     def acknowledge(self, *, request_id: str | None = None, target: Target | None = None) -> None:
         """Terminal events reach their readers: all, or those of one request or target."""
-        for (there, name), done in list(self.publisher.waiting.items()):
+        for there, name in list(self.publisher.waiting):
             if request_id in {None, name} and target in {None, there}:
-                del self.publisher.waiting[there, name]
-                self.worker.settled(there, done)
+                for settled in self.publisher.waiting.pop((there, name)):
+                    settled()
 
     def erase(self, session_id: str = "s") -> int:
         """Its conversation is erased; the generation that has begun."""
@@ -273,7 +277,7 @@ class IntakeBench:
             defaults=Settings().request_defaults,
             offsets=self.offsets,
             cancelled=RecentCancels(),
-            **dict.fromkeys(("commits", "preparer", "reader", "worker"), myself),
+            **dict.fromkeys(("answers", "commits", "preparer", "reader", "worker"), myself),
         )
 
     async def take(self, *values: bytes) -> None:

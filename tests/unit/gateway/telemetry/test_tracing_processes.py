@@ -142,8 +142,8 @@ def test_a_worker_tells_its_times_where_the_trace_is_recorded(traceparent: str |
 
 def test_an_answer_that_is_repeated_later_has_no_old_times() -> None:
     bench = served(TRACEPARENT, tracer=WorkerTracer())
-    assert all(found.done.times is None for found in bench.worker._recent._answered.values())
-    assert len(bench.worker._recent) == 1
+    assert all(found.done.times is None for found in bench.answers._recent._answered.values())
+    assert len(bench.answers._recent) == 1
 
 
 @pytest.mark.parametrize("topic", ["chat.replies", "chat.replies.shop"])

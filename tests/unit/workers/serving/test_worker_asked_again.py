@@ -19,12 +19,12 @@ CANCEL = Cancel(request_id="r0")
 def repeat(bench: Bench, offset: int = 0, *, text: str = "hi", partition: int | None = 1) -> bool:
     bench.offsets.begin(*AGAIN)
     again = order(f"r{offset}", now=now_unix_ms(), defaults=DEFAULTS, input=text, reply_partition=partition)
-    return bench.worker.repeated(again, AGAIN)
+    return bench.answers.repeated(again, AGAIN)
 
 
 def adopt(bench: Bench, job: Job, *, earlier_ms: int = 0) -> None:
     created = job.order.created_unix_ms - earlier_ms
-    bench.worker.adopt(Adopt(request_id=job.id, reply_partition=1, created_unix_ms=created))
+    bench.answers.adopt(Adopt(request_id=job.id, reply_partition=1, created_unix_ms=created))
 
 
 def text_at(bench: Bench, target: Target) -> str:
@@ -92,7 +92,7 @@ def test_another_services_reader_is_not_told_twice_of_a_request_that_is_delivere
     job = bench.accept(0, output=3)
     job.targets = {("chat.replies.crm", None): None}
     assert bench.step()
-    bench.worker._tell_also(job, ("chat.replies.crm", None), None)
+    bench.answers._add_reader(job, ("chat.replies.crm", None), None)
     bench.run()
     assert bench.deltas() == ["a", "a", "a"]
     assert len(bench.ends()) == 1
@@ -133,7 +133,7 @@ def test_a_gateway_hears_nothing_of_an_answer_that_is_not_its_clients(what: str)
         bench.acknowledge()
         bench.erase()
     if what == "not here":
-        bench.worker.adopt(Adopt(request_id="r9", reply_partition=1, created_unix_ms=1))
+        bench.answers.adopt(Adopt(request_id="r9", reply_partition=1, created_unix_ms=1))
     else:
         adopt(bench, job, earlier_ms=1 if what == "asked earlier" else 0)
     bench.run()
@@ -160,7 +160,7 @@ def test_an_answer_that_has_nothing_for_who_asks_again_is_leaving_until_its_end_
     bench.accept(0, output=30, cancelled=why == "cancelled before it came")
     if why == "cancelled":
         assert bench.step()
-        assert not bench.worker.leaving("r0", AGAIN)
+        assert not bench.answers.leaving("r0", AGAIN)
         assert bench.worker.cancel(CANCEL)
         assert not bench.worker.cancel(CANCEL), "one that comes now may be for who asks again"
     if why == "erased":
@@ -168,12 +168,12 @@ def test_an_answer_that_has_nothing_for_who_asks_again_is_leaving_until_its_end_
     if why == "failed":
         assert bench.step()
         bench.engine_loop._fail(EngineError("out of memory"))
-    assert bench.worker.leaving("r0", AGAIN)
-    assert not bench.worker.leaving("r0", (TOPIC, 0)), "its own record, read again"
+    assert bench.answers.leaving("r0", AGAIN)
+    assert not bench.answers.leaving("r0", (TOPIC, 0)), "its own record, read again"
     bench.run()
-    assert bench.worker.leaving("r0", AGAIN)
+    assert bench.answers.leaving("r0", AGAIN)
     bench.acknowledge()
-    assert not bench.worker.leaving("r0", AGAIN)
+    assert not bench.answers.leaving("r0", AGAIN)
     assert not repeat(bench)
 
 
@@ -182,7 +182,7 @@ def test_an_answer_that_ended_before_its_cancel_took_effect_is_told() -> None:
     job = bench.accept(0)
     bench.run()
     job.withdrawn = True
-    assert not bench.worker.leaving("r0", AGAIN)
+    assert not bench.answers.leaving("r0", AGAIN)
 
 
 @pytest.mark.parametrize("when", ["before it comes", "while it is written", "when it has ended"])
@@ -226,7 +226,7 @@ def test_a_cancel_is_of_the_request_that_it_names() -> None:
     """The same gateway has asked again since; what it took back before is not what it waits for now."""
     bench = Bench()
     job = bench.accept(0, output=9)
-    bench.worker._tell_also(job, HOME, 7)
+    bench.answers._add_reader(job, HOME, 7)
     assert bench.worker.cancel(Cancel(request_id="r0", created_unix_ms=job.order.created_unix_ms))
     assert not job.withdrawn
     assert bench.worker.cancel(Cancel(request_id="r0", created_unix_ms=7))
