@@ -31,6 +31,16 @@ class State(Enum):
     DONE = auto()
 
 
+# A client may be told of its answer before Kafka has its question: by the FAQ, or by whoever answered it elsewhere.
+_NEXT: Final = {
+    State.COUNTING: {State.PUBLISHING, State.WAITING, State.STREAMING, State.DONE},
+    State.PUBLISHING: {State.WAITING, State.STREAMING, State.DONE},
+    State.WAITING: {State.STREAMING, State.DONE},
+    State.STREAMING: {State.DONE},
+    State.DONE: set[State](),
+}
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
@@ -84,6 +94,12 @@ class Entry:
     done_unix_ms: float = 0.0
     settled: bool = False
     trace: RequestTrace | None = None
+
+    def advance(self, state: State) -> None:
+        """Advance to a later state; an illegal step is our own bug."""
+        if state not in _NEXT[self.state]:
+            raise AssertionError(f"{self.response_id}: {self.state.name} → {state.name}")
+        self.state = state
 
     @property
     def asked_unix_ms(self) -> int:

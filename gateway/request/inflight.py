@@ -97,14 +97,14 @@ class InflightTable:
 
     def refuse(self, entry: Entry) -> None:
         """Refuse a request that was never accepted after all: the client gets an error instead of an answer."""
-        entry.state = State.DONE
+        entry.advance(State.DONE)
         self._entries.pop(entry.response_id, None)
         self._unname(entry)
 
     def admit(self, entry: Entry, bucket: Bucket, now_unix_ms: float) -> None:
         """Admit a request: it is counted and on its way to Kafka."""
         if entry.state is State.COUNTING:
-            entry.state = State.PUBLISHING
+            entry.advance(State.PUBLISHING)
             entry.bucket = bucket
             entry.admitted_unix_ms = now_unix_ms
 
@@ -113,7 +113,7 @@ class InflightTable:
         entry.published = True
         if entry.state is not State.PUBLISHING:
             return []
-        entry.state = State.STREAMING if entry.chars else State.WAITING
+        entry.advance(State.STREAMING if entry.chars else State.WAITING)
         return _told_whole(entry)
 
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
@@ -186,7 +186,7 @@ class InflightTable:
         if entry.trace is not None:
             entry.trace.last_text_unix_ms = now_unix_ms
         if entry.state is State.WAITING:
-            entry.state = State.STREAMING
+            entry.advance(State.STREAMING)
         if not entry.created:
             return []
         return _unseen(entry) if entry.seen else [shown]
@@ -202,7 +202,8 @@ class InflightTable:
         if not entry.created:  # not acknowledged yet, or asked again here and still being counted
             _drop_unseen(entry)
             items.append(entry.opened())
-            entry.state, entry.published = State.WAITING, True
+            entry.advance(State.WAITING)
+            entry.published = True
         cut = reply.reason in _CUT and entry.text.startswith(reply.output_text)
         if not cut and not reply.output_text.startswith(entry.text):
             if reply.origin != "gateway":
@@ -224,7 +225,7 @@ class InflightTable:
             raise AssertionError(f"{entry.response_id} has text already")
         items: list[Item] = [] if entry.created else [entry.opened()]
         _drop_unseen(entry)
-        entry.state = State.STREAMING
+        entry.advance(State.STREAMING)
         entry.stood_in = fallback.source in _IN_THE_MODELS_STEAD
         shown = self._show(entry, fallback.text, now_unix_ms)
         outcome = Outcome.uncounted("completed", "stop", fallback.source, grounding=fallback.grounding)
@@ -247,12 +248,12 @@ class InflightTable:
     def _end(self, entry: Entry, now_unix_ms: float, outcome: Outcome) -> list[Item]:
         """End an answer with the text that is here, whatever the outcome has."""
         timings = _timings(entry, outcome.timings, now_unix_ms)
-        entry.response = outcome.within(Response, id=entry.response_id, output_text=entry.text, timings=timings)
-        entry.state = State.DONE
-        entry.done_unix_ms = now_unix_ms
+        response = outcome.within(Response, id=entry.response_id, output_text=entry.text, timings=timings)
+        entry.advance(State.DONE)
+        entry.response, entry.done_unix_ms = response, now_unix_ms
         del self._entries[entry.response_id]
         self._remember(entry)
-        return [*_told_anew(entry), entry.response]
+        return [*_told_anew(entry), response]
 
     def _remember(self, entry: Entry) -> None:
         """Remember the answer for a while: a repeated event finds it."""
