@@ -8,16 +8,14 @@ passed over, without being decoded: it takes no room.
 import asyncio
 from dataclasses import dataclass, field
 
-from shared.errors import BrokerUnavailable
-from shared.kafka import GroupReader, Record
-from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
+from shared.kafka import GroupReader, Record, read_on
+from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.records.processor import RecordProcessor
 from shared.telemetry import metrics
-from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
@@ -33,7 +31,6 @@ from workers.schedule.sequence import Phase
 from workers.serving.worker import Worker
 
 _READ_MS = 200
-_RETRY_S = 0.2
 # While something is parked or not yet acknowledged, room may come at any moment.
 _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
@@ -78,24 +75,21 @@ class Intake:
         )
 
     async def run(self) -> None:
-        outage = Availability("kafka requests")
-        while True:
-            self._begin_what_fits()
-            self._rest()
-            if self.offsets.num_open >= _MAX_OPEN:
-                await asyncio.sleep(_POLL_MS / 1_000)
-                continue
-            try:
-                timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
-                records = await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
-            except BrokerUnavailable as error:
-                outage.still(str(error), monotonic_s())
-                await asyncio.sleep(_RETRY_S)
-                continue
-            self._forget_revoked()
-            self._sort(records)
-            if len(records) == _READ_RECORDS:
-                await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+        await read_on("kafka requests", self._read, self._take)
+
+    async def _read(self) -> list[Record]:
+        await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+        self._begin_what_fits()
+        self._rest()
+        if self.offsets.num_open >= _MAX_OPEN:
+            await asyncio.sleep(_POLL_MS / 1_000)
+            return []
+        timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
+        return await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
+
+    def _take(self, records: list[Record]) -> None:
+        self._forget_revoked()
+        self._sort(records)
 
     def _rest(self) -> None:
         """Back-pressure: the partitions of a bucket rest while enough of it is parked."""
