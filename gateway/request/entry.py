@@ -41,6 +41,16 @@ _NEXT: Final = {
 }
 
 
+@dataclass(slots=True, kw_only=True)
+class Adoption:
+    """Another gateway began the answer, and this one has taken it over. `latest_unix_ms`: until then something may be
+    waited for to end it. `promised` is set while it is being read from the log: its own deadlines, which those of its
+    entry may be beyond meanwhile."""
+
+    latest_unix_ms: float
+    promised: Deadline | None = None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
@@ -50,9 +60,8 @@ class Entry:
 
     `partition` of its bucket's topic, None where that is not known. `log` and `request` are as in `Told`. `seen`
     characters of the text, of the checksum `seen_crc`, its client has from before it came back; 0 once the text here
-    has reached them. `promised` is set while an adopted answer is being read from the log: its own deadlines, which
-    `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something may be waited for to end an adopted
-    answer. `trace` is None where another gateway began it and told of none.
+    has reached them. `adoption` is None where the answer was begun here. `trace` is None where another gateway began it
+    and told of none.
     `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
     FAQ's entry too, by its own decision. `heard_unix_ms`: when the last delta of `attempt`
     came. `settled`: its end was told, and is in the books.
@@ -75,9 +84,7 @@ class Entry:
     fallback: FallbackReason | None = None
     eta_ms: float | None = None
     published: bool = False
-    adopted: bool = False
-    latest_unix_ms: float = 0.0
-    promised: Deadline | None = None
+    adoption: Adoption | None = None
     log: Place | None = None
     request: Place | None = None
     seen: int = 0
@@ -155,7 +162,8 @@ class Entry:
         )
 
     def _told(self) -> Told:
-        received, promise = int(self.received_unix_ms), self.promised or self.deadline
+        promised = self.adoption.promised if self.adoption is not None else None
+        received, promise = int(self.received_unix_ms), promised or self.deadline
         return Told(
             digest=digest_of(self.response_id),
             event_id=self.event_id,
@@ -188,14 +196,14 @@ def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: in
         deadline=Deadline(
             first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
         ),
-        promised=promised,
+        adoption=Adoption(
+            latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS, promised=promised
+        ),
         clock_ms=told.received_unix_ms - start,
         generation=told.generation,
         state=State.WAITING,
         bucket=told.bucket,
         published=told.request is not None,
-        adopted=True,
-        latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
         log=told.log,
         request=told.request,
         seen=told.chars,

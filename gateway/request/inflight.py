@@ -146,9 +146,10 @@ class InflightTable:
 
     def recalled(self, entry: Entry) -> None:
         """Note that the log's part of an adopted answer has been read: from now on its own deadlines count."""
-        if entry.promised is None or entry.done:
+        adoption = entry.adoption
+        if adoption is None or adoption.promised is None or entry.done:
             return
-        entry.deadline, entry.promised = entry.promised, None
+        entry.deadline, adoption.promised = adoption.promised, None
         self._watch(entry)
 
     def detach(self, connection_id: str) -> None:
@@ -181,7 +182,7 @@ class InflightTable:
         shown = Shown(entry.response_id, entry.chars, text)
         entry.parts.append(text)
         entry.chars += len(text)
-        if entry.first_text_unix_ms is None and not entry.adopted:
+        if entry.first_text_unix_ms is None and entry.adoption is None:
             entry.first_text_unix_ms = now_unix_ms
         if entry.trace is not None:
             entry.trace.last_text_unix_ms = now_unix_ms

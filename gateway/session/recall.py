@@ -42,7 +42,7 @@ class Recall:
 
     def let_go(self, entry: Entry) -> None:
         """Let an answer go that has ended; one that was not adopted is followed nowhere."""
-        if entry.adopted and entry.log is not None:
+        if entry.adoption is not None and entry.log is not None:
             self.follower.leave(entry.log.partition, entry.response_id)
 
     def _look_ahead(self, entry: Entry) -> None:
@@ -55,9 +55,9 @@ class Recall:
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
         """Return the input of an adopted request; nothing where it cannot be had in time."""
-        limit_s = min(max(0.0, entry.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
-        if entry.request is None:
+        if entry.request is None or entry.adoption is None:
             return entry.input
+        limit_s = min(max(0.0, entry.adoption.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
         found = ""
         try:
             async with asyncio.timeout(limit_s):

@@ -24,7 +24,7 @@ def count_answer(entry: Entry, response: Response) -> None:
         status=response.status,
         reason=response.reason,
         fallback=entry.fallback,
-        adopted=entry.adopted,
+        adopted=entry.adoption is not None,
         ttft_ms=timings.ttft_ms,
         total_ms=timings.total_ms,
         output_tokens=response.usage.output_tokens,
@@ -32,7 +32,7 @@ def count_answer(entry: Entry, response: Response) -> None:
 
 
 def _count_promise(entry: Entry, response: Response) -> None:
-    if entry.adopted:
+    if entry.adoption is not None:
         return  # its first text was another gateway's, and its client was away
     if is_late(response, entry.deadline, entry.received_unix_ms):
         metrics.late_terminals.inc()

@@ -50,7 +50,7 @@ def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
         return None
     received, deadline = entry.received_unix_ms, entry.deadline
     kept = attainment(response, deadline, received, stood_in=entry.stood_in)
-    in_time = kept is None or (kept.whole and (kept.first_token or entry.adopted))
+    in_time = kept is None or (kept.whole and (kept.first_token or entry.adoption is not None))
     missed = not in_time or is_late(response, deadline, received)
     return rules.why(
         trace_id=entry.trace.context.trace_id,

@@ -170,7 +170,8 @@ def test_while_the_log_is_read_the_deadlines_wait_a_little(table: InflightTable)
     entry = adopted(table, "Hello", now=950)
     assert table.late(1_000) == table.late(1_199) == []
     assert table.late(1_200) == [entry]
-    assert entry.latest_unix_ms == 1_200, "nothing is waited for behind that"
+    assert entry.adoption is not None
+    assert entry.adoption.latest_unix_ms == 1_200, "nothing is waited for behind that"
 
 
 @pytest.mark.parametrize("now", [1_000, 50_000])
@@ -183,7 +184,8 @@ def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table
     entry = adopted(other, "Hello", now=now)
     assert other.late(now + 999) == []
     assert other.late(now + 1_000) == [entry]
-    assert entry.latest_unix_ms == now + 1_200
+    assert entry.adoption is not None
+    assert entry.adoption.latest_unix_ms == now + 1_200
 
 
 def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTable) -> None:
@@ -206,9 +208,10 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Infli
     assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
     assert (entry.bucket, entry.generation, entry.log, entry.request) == ("long", 3, Place(1, 5), Place(2, 6))
     assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
-    assert (entry.connection_id, entry.adopted, entry.input) == ("c2", True, "")
+    assert (entry.connection_id, begun.adoption, entry.input) == ("c2", None, "")
     assert entry.asked_unix_ms == 67_000
-    assert entry.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
+    assert entry.adoption is not None
+    assert entry.adoption.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
 
 
 def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:

@@ -57,6 +57,11 @@ def entry_of(edge: Edge, event_id: str) -> Entry:
     return found
 
 
+def recalled(entry: Entry) -> bool:
+    assert entry.adoption is not None
+    return entry.adoption.promised is None
+
+
 def name_of(event_id: str) -> str:
     return response_id(SessionKey("demo", "s"), event_id, QUESTION)
 
@@ -179,8 +184,10 @@ async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
     edge.questions.come.clear()
     await adopting(edge, soft_ms=MINUTE_MS)
     entry, question = entry_of(edge, "e"), edge.gateway.resuming.recall.question
-    waiting = asyncio.ensure_future(question(entry, entry.latest_unix_ms - 10_000))
-    at_once = asyncio.ensure_future(question(entry, entry.latest_unix_ms))
+    assert entry.adoption is not None
+    latest = entry.adoption.latest_unix_ms
+    waiting = asyncio.ensure_future(question(entry, latest - 10_000))
+    at_once = asyncio.ensure_future(question(entry, latest))
     await quiet()
     assert (at_once.done(), waiting.done()) == (True, False)
     assert await at_once == ""
@@ -210,7 +217,7 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
     entry = entry_of(edge, "e")
     assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.asked_unix_ms)
     edge.replied([delta(name_of("e"), "Within 30 ")])
-    await until(lambda: entry.promised is None)
+    await until(lambda: recalled(entry))
     assert (entry.text, entry.input) == ("Within 30 ", "")
     edge.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
@@ -223,7 +230,7 @@ async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: boo
     edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
     await adopting(edge, soft_ms=MINUTE_MS)
     edge.replied([delta(name_of("e"), "")] if heard else [])
-    await until(lambda: entry_of(edge, "e").promised is None)
+    await until(lambda: recalled(entry_of(edge, "e")))
     assert entry_of(edge, "e").text == text
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from gateway.request.entry import Adoption
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.wire.deadline import Deadline
@@ -70,7 +71,7 @@ def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> N
     assert value("replyline_gateway_late_terminals_total") == late
     count_answer(entry, response(total_ms=1_300.0))
     assert value("replyline_gateway_late_terminals_total") == late + 1
-    entry.adopted = True
+    entry.adoption = Adoption(latest_unix_ms=0.0)
     count_answer(entry, response(total_ms=1_300.0))
     assert value("replyline_gateway_late_terminals_total") == late + 1
 

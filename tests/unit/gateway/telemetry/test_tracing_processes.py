@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.request.cursor import CursorKey
-from gateway.request.entry import State
+from gateway.request.entry import Adoption, State
 from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
@@ -154,7 +154,8 @@ def test_another_service_is_told_the_times_as_a_gateway_is(topic: str) -> None:
 
 def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) -> Any:
     """An answer of another gateway that this one has taken over at +300, and that ended at +900."""
-    entry = entry_of(at.tracer.adopt(cursor, NOW + 300), adopted=True, state=State.WAITING, done_unix_ms=NOW + 900)
+    fields = {"adoption": Adoption(latest_unix_ms=NOW), "state": State.WAITING, "done_unix_ms": NOW + 900}
+    entry = entry_of(at.tracer.adopt(cursor, NOW + 300), **fields)
     if half is not None:
         at.tracer.heard(entry, half, NOW + 900)
     entry.response = answer(entry.response_id, timings=Timings(total_ms=900.0))

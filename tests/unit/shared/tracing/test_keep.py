@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.request.entry import Entry
+from gateway.request.entry import Adoption, Entry
 from gateway.telemetry.trace_spans import why_kept
 from shared.tracing.keep import KeepRules
 from shared.wire.outcome import Reason, Response, Source, Status, Timings
@@ -78,7 +78,7 @@ def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
 def test_of_an_adopted_answer_no_first_text_is_missed(adopted: bool, why: str | None) -> None:
     """When it came only the gateway knows that began it."""
     entry, response = ended_entry(ttft_ms=None, total_ms=9.0)
-    entry.adopted = adopted
+    entry.adoption = Adoption(latest_unix_ms=0.0) if adopted else None
     assert why_kept(entry, response, KeepRules()) == why
 
 
