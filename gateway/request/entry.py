@@ -4,20 +4,25 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Literal
 
-from gateway.request.cursor import Place, Told, digest_of
+import msgspec
+
+from gateway.request.cursor import Place, Told, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, Consent, ResponseCreated
-from shared.wire.outcome import Response
+from shared.wire.outcome import Response, Timings
 from shared.wire.session_key import SessionKey
 
 # An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
 # a deadline that is still to come only so far.
 _RECALL_MS: Final = 1_000
 _OVER_DEADLINE_MS: Final = 200
+# Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
+# requests are another's, and more than the guard holds a sentence back.
+_FLOWS_MS: Final = 5_000.0
 
 Item = Opened | Shown | Response
 FallbackReason = Literal["infeasible", "breaker", "share", "memory", "deadline", "worker", "broker"]
@@ -159,6 +164,71 @@ class Entry:
             asked_unix_ms=self.asked_unix_ms,
             grounding=answer.grounding,
             generation=self.generation,
+        )
+
+    def show(self, text: str, now_unix_ms: float) -> list[Item]:
+        """Add text; return what its client is shown of it now."""
+        shown = Shown(self.response_id, self.chars, text)
+        self.parts.append(text)
+        self.chars += len(text)
+        if self.first_text_unix_ms is None and self.adoption is None:
+            self.first_text_unix_ms = now_unix_ms
+        if self.trace is not None:
+            self.trace.last_text_unix_ms = now_unix_ms
+        if self.state is State.WAITING:
+            self.advance(State.STREAMING)
+        if not self.created:
+            return []
+        return self.unseen() if self.seen else [shown]
+
+    def flows(self, attempt: int, now_unix_ms: float) -> bool:
+        """Return whether another attempt than this one has told its client something a moment ago."""
+        is_fresh = now_unix_ms - self.heard_unix_ms <= _FLOWS_MS
+        return self.created and bool(self.chars) and attempt != self.attempt and is_fresh
+
+    def drop_unseen(self) -> None:
+        """Drop text that came before the client heard of its answer: it is replaced, not continued."""
+        self.parts.clear()
+        self.chars = 0
+        self.first_text_unix_ms = None
+
+    def opened_at_last(self) -> list[Item]:
+        """Tell the client that its answer is assured; nothing where it knows already."""
+        if self.created:
+            return []
+        self.drop_unseen()
+        return [self.opened()]
+
+    def told_whole(self) -> list[Item]:
+        """Tell it from the beginning, with all its text so far."""
+        return [self.opened(), *([Shown(self.response_id, 0, self.text)] if self.chars else [])]
+
+    def unseen(self) -> list[Item]:
+        """Return the text that the client has not seen, once the text here has reached what it has; all of it where
+        that is another."""
+        if self.chars < self.seen:
+            return []
+        text, seen = self.text, self.seen
+        if checksum(text[:seen]) != self.seen_crc and seen:
+            return self.told_anew()
+        self.seen = 0
+        return [Shown(self.response_id, seen, text[seen:])] if self.chars > seen else []
+
+    def told_anew(self) -> list[Item]:
+        """Tell the text from the beginning where the client has seen one that is not its beginning."""
+        if not self.seen:
+            return []
+        self.seen = 0
+        return self.told_whole()
+
+    def timings(self, worker: Timings, now_unix_ms: float) -> Timings:
+        """Return the worker's timings and the gateway's own."""
+        start = self.received_unix_ms
+        return msgspec.structs.replace(
+            worker,
+            admission_ms=round(self.admitted_unix_ms - start, 3) if self.admitted_unix_ms is not None else None,
+            ttft_ms=round(self.first_text_unix_ms - start, 3) if self.first_text_unix_ms is not None else None,
+            total_ms=round(now_unix_ms - start, 3),
         )
 
     def _told(self) -> Told:

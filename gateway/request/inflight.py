@@ -15,19 +15,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.request.cursor import Told, checksum
+from gateway.request.cursor import Told
 from gateway.request.entry import Entry, Item, State, adopted
-from gateway.request.outbox import Shown
 from shared.faq.fallback import Fallback
 from shared.wire.messages import Bucket, Reply, ReplyDelta, ReplyDone
-from shared.wire.outcome import ErrorDetail, Outcome, Response, Source, Timings
+from shared.wire.outcome import ErrorDetail, Outcome, Response, Source
 from shared.wire.session_key import SessionKey
 
 _REMEMBERED_DONE = 2_000
 _REMEMBERED_MS = 120_000.0
-# Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
-# requests are another's, and more than the guard holds a sentence back.
-_FLOWS_MS: Final = 5_000.0
 
 
 class InflightTable:
@@ -114,7 +110,7 @@ class InflightTable:
         if entry.state is not State.PUBLISHING:
             return []
         entry.advance(State.STREAMING if entry.chars else State.WAITING)
-        return _told_whole(entry)
+        return entry.told_whole()
 
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
         """Answer a client that asks again, on this or another connection: all so far, never a second computation."""
@@ -124,7 +120,7 @@ class InflightTable:
         entry.seen = 0
         if not entry.created:
             return []
-        return [*_told_whole(entry), *([entry.response] if entry.response is not None else [])]
+        return [*entry.told_whole(), *([entry.response] if entry.response is not None else [])]
 
     def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
         """Return the rest for a client that comes back and has been told so much, as far as it is known here."""
@@ -135,8 +131,8 @@ class InflightTable:
         if not entry.started:
             self._watch(entry)  # by an older cursor than the last: its soft deadline may have been passed over
         if entry.response is None:
-            return _unseen(entry)
-        return [*(_unseen(entry) or _told_anew(entry)), entry.response]
+            return entry.unseen()
+        return [*(entry.unseen() or entry.told_anew()), entry.response]
 
     def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
         """Adopt an answer that another gateway began and that its client comes back with, of its age by now."""
@@ -176,21 +172,7 @@ class InflightTable:
                 entry.diverged = True
                 return []
             text = text[overlap:]
-        return self._show(entry, text, now_unix_ms) if text else []
-
-    def _show(self, entry: Entry, text: str, now_unix_ms: float) -> list[Item]:
-        shown = Shown(entry.response_id, entry.chars, text)
-        entry.parts.append(text)
-        entry.chars += len(text)
-        if entry.first_text_unix_ms is None and entry.adoption is None:
-            entry.first_text_unix_ms = now_unix_ms
-        if entry.trace is not None:
-            entry.trace.last_text_unix_ms = now_unix_ms
-        if entry.state is State.WAITING:
-            entry.advance(State.STREAMING)
-        if not entry.created:
-            return []
-        return _unseen(entry) if entry.seen else [shown]
+        return entry.show(text, now_unix_ms) if text else []
 
     def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
         """End an answer by the terminal event of a worker, or of another gateway that holds this answer too. Where a
@@ -198,10 +180,10 @@ class InflightTable:
         came a little sooner contradicts nothing, and a gateway's word stands: it is told anew. A worker that took over
         a partition and did not begin ends nothing while text of another flows: the deadline stands behind that."""
         items: list[Item] = []
-        if reply.origin == "worker" and not reply.output_text and _flows(entry, reply.attempt, now_unix_ms):
+        if reply.origin == "worker" and not reply.output_text and entry.flows(reply.attempt, now_unix_ms):
             return items
         if not entry.created:  # not acknowledged yet, or asked again here and still being counted
-            _drop_unseen(entry)
+            entry.drop_unseen()
             items.append(entry.opened())
             entry.advance(State.WAITING)
             entry.published = True
@@ -212,9 +194,9 @@ class InflightTable:
                 return self._end(entry, now_unix_ms, spliced)
             if not entry.seen:
                 items.append(entry.opened())
-            _drop_unseen(entry)
+            entry.drop_unseen()
         new = reply.output_text[entry.chars :]
-        rest = self._show(entry, new, now_unix_ms) if new else []
+        rest = entry.show(new, now_unix_ms) if new else []
         entry.stood_in = reply.origin == "gateway" and reply.source in _IN_THE_MODELS_STEAD
         return [*items, *rest, *self._end(entry, now_unix_ms, reply)]
 
@@ -225,10 +207,10 @@ class InflightTable:
         if entry.chars and entry.created:
             raise AssertionError(f"{entry.response_id} has text already")
         items: list[Item] = [] if entry.created else [entry.opened()]
-        _drop_unseen(entry)
+        entry.drop_unseen()
         entry.advance(State.STREAMING)
         entry.stood_in = fallback.source in _IN_THE_MODELS_STEAD
-        shown = self._show(entry, fallback.text, now_unix_ms)
+        shown = entry.show(fallback.text, now_unix_ms)
         outcome = Outcome.uncounted("completed", "stop", fallback.source, grounding=fallback.grounding)
         return [*items, *shown, *self._end(entry, now_unix_ms, outcome)]
 
@@ -238,23 +220,23 @@ class InflightTable:
 
     def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """Cancel an answer that its client does not want any more."""
-        items = _opened_at_last(entry)
+        items = entry.opened_at_last()
         return [*items, *self._end(entry, now_unix_ms, Outcome.uncounted("cancelled", "client"))]
 
     def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
         """End an answer by a fault of our own: what is written stands."""
-        items = _opened_at_last(entry)
+        items = entry.opened_at_last()
         return [*items, *self._end(entry, now_unix_ms, Outcome.uncounted("failed", "internal", error=error))]
 
     def _end(self, entry: Entry, now_unix_ms: float, outcome: Outcome) -> list[Item]:
         """End an answer with the text that is here, whatever the outcome has."""
-        timings = _timings(entry, outcome.timings, now_unix_ms)
+        timings = entry.timings(outcome.timings, now_unix_ms)
         response = outcome.within(Response, id=entry.response_id, output_text=entry.text, timings=timings)
         entry.advance(State.DONE)
         entry.response, entry.done_unix_ms = response, now_unix_ms
         del self._entries[entry.response_id]
         self._remember(entry)
-        return [*_told_anew(entry), response]
+        return [*entry.told_anew(), response]
 
     def _remember(self, entry: Entry) -> None:
         """Remember the answer for a while: a repeated event finds it."""
@@ -311,61 +293,5 @@ _CUT = ("deadline", "client", "infeasible")
 _IN_THE_MODELS_STEAD: Final[tuple[Source, ...]] = ("faq", "busy")
 
 
-def _flows(entry: Entry, attempt: int, now_unix_ms: float) -> bool:
-    """Return whether another attempt than this one has told its client something a moment ago."""
-    is_fresh = now_unix_ms - entry.heard_unix_ms <= _FLOWS_MS
-    return entry.created and bool(entry.chars) and attempt != entry.attempt and is_fresh
-
-
-def _drop_unseen(entry: Entry) -> None:
-    """Text that came before the client heard of its answer: it is replaced, not continued."""
-    entry.parts.clear()
-    entry.chars = 0
-    entry.first_text_unix_ms = None
-
-
-def _opened_at_last(entry: Entry) -> list[Item]:
-    """Tell the client that its answer is assured; nothing where it knows already."""
-    if entry.created:
-        return []
-    _drop_unseen(entry)
-    return [entry.opened()]
-
-
 def _event_key(entry: Entry) -> tuple[SessionKey, str]:
     return (entry.session, entry.event_id)
-
-
-def _told_whole(entry: Entry) -> list[Item]:
-    return [entry.opened(), *([Shown(entry.response_id, 0, entry.text)] if entry.chars else [])]
-
-
-def _unseen(entry: Entry) -> list[Item]:
-    """Return the text that the client has not seen, once the text here has reached what it has; all of it where that is
-    another."""
-    if entry.chars < entry.seen:
-        return []
-    text, seen = entry.text, entry.seen
-    if checksum(text[:seen]) != entry.seen_crc and seen:
-        return _told_anew(entry)
-    entry.seen = 0
-    return [Shown(entry.response_id, seen, text[seen:])] if entry.chars > seen else []
-
-
-def _told_anew(entry: Entry) -> list[Item]:
-    """Tell the text from the beginning where the client has seen one that is not its beginning."""
-    if not entry.seen:
-        return []
-    entry.seen = 0
-    return _told_whole(entry)
-
-
-def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
-    """Return the worker's timings and the gateway's own."""
-    start = entry.received_unix_ms
-    return msgspec.structs.replace(
-        worker,
-        admission_ms=round(entry.admitted_unix_ms - start, 3) if entry.admitted_unix_ms is not None else None,
-        ttft_ms=round(entry.first_text_unix_ms - start, 3) if entry.first_text_unix_ms is not None else None,
-        total_ms=round(now_unix_ms - start, 3),
-    )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.request.cursor import CursorKey
-from gateway.request.entry import Entry, Item, State
-from gateway.request.inflight import _FLOWS_MS, InflightTable
+from gateway.request.entry import _FLOWS_MS, Entry, Item, State
+from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
 from shared.wire.messages import ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone

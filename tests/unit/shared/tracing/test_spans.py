@@ -61,7 +61,7 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
     table.admit(entry, "short", NOW + 1)
     entry.request = Place(2, 41)
     table.acknowledge(entry)
-    table._show(entry, "a secret", NOW + 100)
+    entry.show("a secret", NOW + 100)
     table.finish(entry, done("a secret answer"), NOW + 200)
     return _ended(entry)
 
