@@ -166,6 +166,21 @@ class Entry:
             generation=self.generation,
         )
 
+    def admit(self, bucket: Bucket, now_unix_ms: float) -> None:
+        """Admit a request: it is counted and on its way to Kafka."""
+        if self.state is State.COUNTING:
+            self.advance(State.PUBLISHING)
+            self.bucket = bucket
+            self.admitted_unix_ms = now_unix_ms
+
+    def acknowledge(self) -> list[Item]:
+        """Kafka has the request. Replies that came sooner are shown now."""
+        self.published = True
+        if self.state is not State.PUBLISHING:
+            return []
+        self.advance(State.STREAMING if self.chars else State.WAITING)
+        return self.told_whole()
+
     def show(self, text: str, now_unix_ms: float) -> list[Item]:
         """Add text; return what its client is shown of it now."""
         shown = Shown(self.response_id, self.chars, text)

@@ -18,7 +18,7 @@ import msgspec
 from gateway.request.cursor import Told
 from gateway.request.entry import Entry, Item, State, adopted
 from shared.faq.fallback import Fallback
-from shared.wire.messages import Bucket, Reply, ReplyDelta, ReplyDone
+from shared.wire.messages import Reply, ReplyDelta, ReplyDone
 from shared.wire.outcome import ErrorDetail, Outcome, Response, Source
 from shared.wire.session_key import SessionKey
 
@@ -96,21 +96,6 @@ class InflightTable:
         entry.advance(State.DONE)
         self._entries.pop(entry.response_id, None)
         self._unname(entry)
-
-    def admit(self, entry: Entry, bucket: Bucket, now_unix_ms: float) -> None:
-        """Admit a request: it is counted and on its way to Kafka."""
-        if entry.state is State.COUNTING:
-            entry.advance(State.PUBLISHING)
-            entry.bucket = bucket
-            entry.admitted_unix_ms = now_unix_ms
-
-    def acknowledge(self, entry: Entry) -> list[Item]:
-        """Kafka has the request. Replies that came sooner are shown now."""
-        entry.published = True
-        if entry.state is not State.PUBLISHING:
-            return []
-        entry.advance(State.STREAMING if entry.chars else State.WAITING)
-        return entry.told_whole()
 
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
         """Answer a client that asks again, on this or another connection: all so far, never a second computation."""

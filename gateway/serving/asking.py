@@ -103,7 +103,7 @@ class Asking:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
-        self.answering.show(entry, self.inflight.acknowledge(entry))
+        self.answering.show(entry, entry.acknowledge())
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
@@ -120,7 +120,7 @@ class Asking:
             return None
         if entry.done:
             return None
-        self.inflight.admit(entry, bucket_of_length(num_tokens), now_unix_ms())
+        entry.admit(bucket_of_length(num_tokens), now_unix_ms())
         entry.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.bucket).inc()
         if stand_in is not None:

@@ -24,13 +24,13 @@ def table() -> InflightTable:
 def publishing(table: InflightTable, number: int = 1) -> Entry:
     entry = make_entry(number)
     table.accept(entry)
-    table.admit(entry, "medium", 5.0)
+    entry.admit("medium", 5.0)
     return entry
 
 
 def waiting(table: InflightTable, number: int = 1) -> Entry:
     entry = publishing(table, number)
-    table.acknowledge(entry)
+    entry.acknowledge()
     return entry
 
 
@@ -57,15 +57,15 @@ def texts(items: list[Item]) -> list[object]:
 def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
     entry = publishing(table)
     entry.eta_ms = 12.6
-    assert texts(table.acknowledge(entry)) == [structs.replace(created(), eta_ms=13)]
+    assert texts(entry.acknowledge()) == [structs.replace(created(), eta_ms=13)]
 
 
 def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
     entry = make_entry(soft=1_200, hard=2_000, received=1_000.0)
     entry.trace = RequestTrace(context=TraceContext(1, 2))
     table.accept(entry)
-    table.admit(entry, "medium", 1_005.12345)
-    assert texts(table.acknowledge(entry)) == [created()]
+    entry.admit("medium", 1_005.12345)
+    assert texts(entry.acknowledge()) == [created()]
     assert (entry.state, entry.published) == (State.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
     assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
@@ -111,7 +111,7 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) ->
     entry = publishing(table)
     assert table.delta(delta("He"), 1) == []
     assert table.delta(delta("y", 2), 2) == []
-    assert texts(table.acknowledge(entry)) == [created(), (0, "Hey")]
+    assert texts(entry.acknowledge()) == [created(), (0, "Hey")]
     assert entry.state is State.STREAMING
     assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
@@ -132,7 +132,7 @@ def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_
     table.delta(delta("He"), 1)
     items = table.cancel(entry, 2) if end is None else table.finish(entry, end, 2)
     assert texts(items) == [created(), *shown]
-    assert table.acknowledge(entry) == []
+    assert entry.acknowledge() == []
     assert entry.published
 
 
@@ -181,7 +181,7 @@ def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) ->
     entry = make_entry()
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
-    table.admit(entry, "long", 3)
+    entry.admit("long", 3)
     assert (entry.state, entry.bucket) == (State.DONE, "short")
 
 
@@ -298,7 +298,7 @@ def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) ->
 
 def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: InflightTable) -> None:
     silent, streaming = publishing(table, 1), publishing(table, 2)
-    table.acknowledge(streaming)
+    streaming.acknowledge()
     table.delta(delta("x", request_id=name(2)), 1)
     assert table.next_due_unix_ms() == 200
     assert table.late(199.9) == []
@@ -332,7 +332,7 @@ def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Infl
     entry = publishing(table)
     assert table.find(SessionKey("t", "s"), "e1") is entry
     assert table.reattach(entry, "c2") == []
-    assert texts(table.acknowledge(entry)) == [created()]
+    assert texts(entry.acknowledge()) == [created()]
     table.delta(delta("He"), 1)
     assert texts(table.reattach(entry, "c3")) == [created(), (0, "He")]
     assert entry.connection_id == "c3"

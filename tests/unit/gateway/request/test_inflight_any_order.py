@@ -121,7 +121,7 @@ class Inflight(RuleBasedStateMachine):
     @rule(data=st.data())
     def admit(self, data: st.DataObject) -> None:
         if entry := self.pick(data, State.COUNTING, State.DONE):
-            self.table.admit(entry, "short", self.now)
+            entry.admit("short", self.now)
 
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
@@ -133,7 +133,7 @@ class Inflight(RuleBasedStateMachine):
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         if entry := self.pick(data, State.PUBLISHING, State.DONE):
-            self.show(entry, self.table.acknowledge(entry))
+            self.show(entry, entry.acknowledge())
 
     # --- replies
 

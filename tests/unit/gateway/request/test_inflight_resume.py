@@ -49,8 +49,8 @@ def table() -> InflightTable:
 def test_a_client_that_comes_back_is_told_the_rest(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
-    table.admit(entry, "short", 1)
-    table.acknowledge(entry)
+    entry.admit("short", 1)
+    entry.acknowledge()
     table.delta(delta("Hello"), 2)
     table.detach("c")
     assert texts(table.resume(entry, "c2", told("He"))) == [(2, "llo")]
@@ -67,7 +67,7 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
 ) -> None:
     entry = make_entry()
     table.accept(entry)
-    table.admit(entry, "short", 1)
+    entry.admit("short", 1)
     table.delta(delta("Hello"), 2)
     assert table.resume(entry, "c2", told("He")) == []
     assert texts(table.fall_back(entry, FAQ, 3)) == [
@@ -264,8 +264,8 @@ class Resuming(RuleBasedStateMachine):
         entry.log = Place(0, 0)
         table = self.shops[0].table
         table.accept(entry)
-        table.admit(entry, "short", 1)
-        self.show(table.acknowledge(entry))
+        entry.admit("short", 1)
+        self.show(entry.acknowledge())
         self.arrive()
 
     def show(self, items: list[Item]) -> None:

@@ -58,9 +58,9 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
         trace.worker, trace.heard_unix_ms = worker, worker.heard_unix_ms
     table, entry = InflightTable(), entry_of(trace)
     table.accept(entry)
-    table.admit(entry, "short", NOW + 1)
+    entry.admit("short", NOW + 1)
     entry.request = Place(2, 41)
-    table.acknowledge(entry)
+    entry.acknowledge()
     entry.show("a secret", NOW + 100)
     table.finish(entry, done("a secret answer"), NOW + 200)
     return _ended(entry)
@@ -159,7 +159,7 @@ def test_a_fallback_before_kafka_is_two_moments() -> None:
     """It never was sent, so nobody is waited for; a promise missed is an error with its reason."""
     table, entry = InflightTable(), entry_of(request_trace(), fallback="infeasible")
     table.accept(entry)
-    table.admit(entry, "short", NOW + 1)
+    entry.admit("short", NOW + 1)
     table.fall_back(entry, Fallback(source="faq", text="a secret", language="en"), NOW + 2)
     facts = _ended(entry)
     assert not facts.awaits_worker
