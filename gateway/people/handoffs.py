@@ -23,7 +23,7 @@ _MAX_REMEMBERED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Opening:
     """`handoff` is None where Kafka did not take it: nobody has been asked. `was_open`: somebody had been already."""
 
     handoff: Handoff | None
@@ -42,11 +42,11 @@ class Handoffs:
     quotas: Quotas
     _own: OrderedDict[SessionKey, tuple[Handoff, bool]] = field(default_factory=OrderedDict)
     """The hand-offs that this gateway has opened, each with whether Redis has it."""
-    _opening: dict[SessionKey, asyncio.Task[Outcome]] = field(default_factory=dict)
+    _opening: dict[SessionKey, asyncio.Task[Opening]] = field(default_factory=dict)
 
     async def open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
-    ) -> Outcome:
+    ) -> Opening:
         """Open a hand-off, or return the one that is open or on its way to Kafka. Raises `ProtocolError` where
         the caller or the tenant has had too many."""
         key = caller.session
@@ -56,8 +56,8 @@ class Handoffs:
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
             return await asyncio.shield(task)
-        outcome = await asyncio.shield(task)
-        return Outcome(outcome.handoff, was_open=outcome.handoff is not None)
+        opening = await asyncio.shield(task)
+        return Opening(opening.handoff, was_open=opening.handoff is not None)
 
     async def find(self, session: SessionKey) -> Handoff | None:
         """Return the hand-off that is open. One that Redis had and has no more is resolved."""
@@ -75,11 +75,11 @@ class Handoffs:
 
     async def _open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
-    ) -> Outcome:
+    ) -> Opening:
         session = caller.session
         found = await self.find(session)
         if found is not None:
-            return Outcome(found, was_open=True)
+            return Opening(found, was_open=True)
         generation = await self._generation(session)
         await self.quotas.take_handoff(reason, caller)
         handoff = Handoff(
@@ -103,10 +103,10 @@ class Handoffs:
             )
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("handoff_not_published", handoff=handoff.id, reason=reason, cause=str(error))
-            return Outcome(None)
+            return Opening(None)
         log.info("handed_over", handoff=handoff.id, reason=reason, answers=len(response_ids))
         await self._remember(handoff, generation)
-        return Outcome(handoff)
+        return Opening(handoff)
 
     async def _generation(self, session: SessionKey) -> int:
         """In which it is asked for. While Redis is away nobody can tell what was erased before."""

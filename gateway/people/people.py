@@ -7,7 +7,7 @@ from typing import Final, Literal
 from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from gateway.people.handoff_wish import wants_person
-from gateway.people.handoffs import Handoffs, Outcome
+from gateway.people.handoffs import Handoffs, Opening
 from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, refuse
@@ -86,13 +86,13 @@ class People:
 
     async def _request(self, connection: Connection, request: HandoffRequest) -> None:
         try:
-            outcome = await self._open(connection.session.caller, "requested", request.language)
-            if outcome.handoff is None:
+            opening = await self._open(connection.session.caller, "requested", request.language)
+            if opening.handoff is None:
                 raise _nobody_reached()
         except ProtocolError as error:
             refuse(connection, error, request.event_id)
         else:
-            _tell(connection, outcome.handoff, request.event_id)
+            _tell(connection, opening.handoff, request.event_id)
         connection.flush()
 
     async def wished(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
@@ -103,16 +103,16 @@ class People:
         language = detect_language(entry.input)
         try:
             await self.quotas.take("handoff", caller)
-            outcome = await self._open(caller, "text", language)
+            opening = await self._open(caller, "text", language)
         except ProtocolError:
             return None
-        if outcome.handoff is None:
+        if opening.handoff is None:
             entry.fallback = "broker"
             metrics.fallbacks.labels("broker").inc()
             return Fallback(source="busy", text=_SAID["failed"][language], language=language)
         if connection is not None:
-            _tell(connection, outcome.handoff)
-        said = _SAID["open" if outcome.was_open else "created"][language]
+            _tell(connection, opening.handoff)
+        said = _SAID["open" if opening.was_open else "created"][language]
         return Fallback(source="handoff", text=said, language=language)
 
     # --- or is due
@@ -130,26 +130,26 @@ class People:
         """Hand over after fallbacks. Nobody has asked for it: where it does not come about, nothing is said of it."""
         caller = Caller(entry.session) if connection is None else connection.session.caller
         with suppress(ProtocolError):
-            outcome = await self._open(caller, "fallbacks", detect_language(entry.input))
-            if outcome.handoff is not None and not outcome.was_open and connection is not None:
-                _tell(connection, outcome.handoff)
+            opening = await self._open(caller, "fallbacks", detect_language(entry.input))
+            if opening.handoff is not None and not opening.was_open and connection is not None:
+                _tell(connection, opening.handoff)
 
-    async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Outcome:
+    async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Opening:
         """Open a hand-off. Raises `ProtocolError` where there have been too many of the caller or the tenant."""
         response_ids = self.answers.response_ids(caller.session)
-        outcome = Outcome(None)
+        opening = Opening(None)
         try:
-            outcome = await self.handoffs.open(caller, reason, language, response_ids)
+            opening = await self.handoffs.open(caller, reason, language, response_ids)
         except ProtocolError:
             metrics.handoffs.labels(reason, "limited").inc()
             raise
         except Exception as error:  # noqa: BLE001 - then nobody has been asked, and that is said
             caught("handoff", error)
-        said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
+        said = "failed" if opening.handoff is None else "open" if opening.was_open else "created"
         metrics.handoffs.labels(reason, said).inc()
-        if outcome.handoff is not None:
+        if opening.handoff is not None:
             self.answers.handed_over(caller.session)
-        return outcome
+        return opening
 
     # --- what is thought of an answer
 

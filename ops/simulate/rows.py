@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ops.measure.quantiles import percentile
 from ops.simulate.bound import Bound
-from ops.simulate.simulator import Ending, Outcome, Run
+from ops.simulate.simulator import Ending, Run, SimulatedOutcome
 from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
 
@@ -69,7 +69,7 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
     """`real_s`: how long the simulation took."""
     trace, bound = subject.trace, subject.bound
     counts = Counter(ending.outcome for ending in run.endings)
-    good = counts[Outcome.IN_DEADLINE]
+    good = counts[SimulatedOutcome.IN_DEADLINE]
     ttfts = sorted(
         ending.first_token_ms - ending.request.arrival_ms for ending in run.endings if ending.first_token_ms is not None
     )
@@ -81,9 +81,9 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
         seed=trace.seed,
         requests=len(trace.requests),
         model_in_deadline=good,
-        model_late=counts[Outcome.LATE],
-        fallback=counts[Outcome.FALLBACK],
-        refused=counts[Outcome.REFUSED],
+        model_late=counts[SimulatedOutcome.LATE],
+        fallback=counts[SimulatedOutcome.FALLBACK],
+        refused=counts[SimulatedOutcome.REFUSED],
         ttft_p50_ms=_percentile(ttfts, 0.50),
         ttft_p99_ms=_percentile(ttfts, 0.99),
         lengths=subject.lengths,
@@ -131,7 +131,7 @@ def _by_class(endings: Iterable[Ending], least: LeastWork, bound: Bound | None) 
     for ending in endings:
         bucket = ending.request.bucket
         offered[bucket] += 1
-        if ending.outcome is Outcome.IN_DEADLINE:
+        if ending.outcome is SimulatedOutcome.IN_DEADLINE:
             good[bucket] += 1
             work[bucket] += least.ms(ending.request)  # type: ignore[assignment]  # a Counter adds floats as well
     total = work.total() or 1.0
@@ -150,7 +150,7 @@ def _by_class(endings: Iterable[Ending], least: LeastWork, bound: Bound | None) 
 def _wasted(endings: Iterable[Ending]) -> float:
     rows = Counter[bool]()
     for ending in endings:
-        rows[ending.outcome is Outcome.IN_DEADLINE] += ending.num_rows
+        rows[ending.outcome is SimulatedOutcome.IN_DEADLINE] += ending.num_rows
     return round(rows[False] / rows.total(), 5) if rows.total() else 0.0
 
 

@@ -31,7 +31,7 @@ class Learns(Protocol):
     def observe_decode(self, ms: float, *, rows: int, context: int) -> float: ...
 
 
-class Outcome(Enum):
+class SimulatedOutcome(Enum):
     """The outcome of a request. `LATE`: a model's answer that was cut at, or ended after, one of its deadlines."""
 
     IN_DEADLINE = auto()
@@ -48,7 +48,7 @@ class Ending:
     """
 
     request: Request
-    outcome: Outcome
+    outcome: SimulatedOutcome
     first_token_ms: float | None
     released_ms: float
     num_rows: int
@@ -118,7 +118,7 @@ class Simulator:
                 continue
             self._endings[index] = Ending(
                 request=request,
-                outcome=Outcome.FALLBACK if verdict == "fallback" else Outcome.REFUSED,
+                outcome=SimulatedOutcome.FALLBACK if verdict == "fallback" else SimulatedOutcome.REFUSED,
                 first_token_ms=None,
                 released_ms=request.arrival_ms,
                 num_rows=0,
@@ -212,13 +212,13 @@ def _deadline(request: Request) -> Deadline:
     return Deadline.after(request.arrival_ms, first_token_ms=request.first_token_ms, whole_ms=request.deadline_ms)
 
 
-def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> Outcome:
+def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> SimulatedOutcome:
     if finished.reason in {"stop", "max_output_tokens"}:
         deadline, first_ms = _deadline(sequence.request), _first_ms(sequence, finished, now_ms)
         assert first_ms is not None
         in_time = now_ms < deadline.deadline_unix_ms and first_ms < deadline.first_token_unix_ms
-        return Outcome.IN_DEADLINE if in_time else Outcome.LATE
-    return Outcome.FALLBACK if sequence.shown_unix_ms is None else Outcome.LATE
+        return SimulatedOutcome.IN_DEADLINE if in_time else SimulatedOutcome.LATE
+    return SimulatedOutcome.FALLBACK if sequence.shown_unix_ms is None else SimulatedOutcome.LATE
 
 
 def _first_ms(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> float | None:

@@ -12,7 +12,7 @@ from msgspec import msgpack
 from gateway.access.charges import Caller, Kind
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.handoffs import Outcome
+from gateway.people.handoffs import Opening
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, Place, Seal, Told
 from gateway.request.entry import Item
@@ -174,9 +174,9 @@ def too_often() -> ProtocolError:
 
 
 class FakeHandoffs:
-    async def open(self, *_: object) -> Outcome:
+    async def open(self, *_: object) -> Opening:
         await asyncio.sleep(0)
-        return Outcome(None)
+        return Opening(None)
 
     def forget(self, session: SessionKey) -> None:
         """Nobody was asked."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from gateway.access.charges import Caller
-from gateway.people.handoffs import Handoffs, Outcome
+from gateway.people.handoffs import Handoffs, Opening
 from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff, handoff_headers
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
@@ -72,7 +72,7 @@ def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuot
     )
 
 
-async def opened(handoffs: Handoffs, session_id: str = "s") -> Outcome:
+async def opened(handoffs: Handoffs, session_id: str = "s") -> Opening:
     return await handoffs.open(Caller(SessionKey("t", session_id)), "requested", "en", ("r",))
 
 
@@ -104,7 +104,7 @@ async def test_only_one_that_is_made_counts_among_the_tenants_and_one_too_many_i
 async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again() -> None:
     broker = Broker(fails=True)
     handoffs = made(broker, Store())
-    assert await asyncio.gather(opened(handoffs), opened(handoffs)) == [Outcome(None), Outcome(None)]
+    assert await asyncio.gather(opened(handoffs), opened(handoffs)) == [Opening(None), Opening(None)]
     assert await handoffs.find(SESSION) is None
     broker.fails = False
     assert not (await opened(handoffs)).was_open

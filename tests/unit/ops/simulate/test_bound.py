@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ops.simulate.bound import upper_bound
 from ops.simulate.machine import Windows, fill
 from ops.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
-from ops.simulate.simulator import Outcome, Simulator
+from ops.simulate.simulator import SimulatedOutcome, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.trace import Request
 from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
@@ -80,7 +80,7 @@ def test_no_policy_answers_more_in_time(requests: list[Request], num_slots: int)
         engine = VirtualEngine(PLAIN, 0.0, Random(0), whole_batches=policy in WHOLE_BATCHES)
         deadlines = policy not in IGNORES_DEADLINES
         run = Simulator(trace=trace, scheduler=scheduler, engine=engine, deadlines=deadlines).run()
-        good = sum(ending.outcome is Outcome.IN_DEADLINE for ending in run.endings)
+        good = sum(ending.outcome is SimulatedOutcome.IN_DEADLINE for ending in run.endings)
         assert good <= bound.without_floors, policy
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ops.simulate.experiment import Experiment
-from ops.simulate.simulator import Outcome, Run, Simulator
+from ops.simulate.simulator import Run, SimulatedOutcome, Simulator
 from ops.traces.costs import GPU
 from ops.traces.drawn import traffic
 from ops.traces.mixes import PROFILES, Promise, held
@@ -103,7 +103,7 @@ def test_the_first_text_is_shown_when_it_was_predicted(per_s: float) -> None:
 def test_the_first_texts_deadline_is_planned_for(per_s: float, share: float) -> None:
     """Also where more comes than can be met: while the first token was planned for, 0.12 and 0.02 were."""
     ended, _ = run(as_held(per_s, PROFILES["gpu"]))
-    in_time = [ending.outcome is Outcome.IN_DEADLINE for ending in ended.endings[WARM:]]
+    in_time = [ending.outcome is SimulatedOutcome.IN_DEADLINE for ending in ended.endings[WARM:]]
     assert sum(in_time) / len(in_time) >= share
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ops.simulate.gate import Gate
 from ops.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Subject, row_of
-from ops.simulate.simulator import Outcome, Run, Simulator
+from ops.simulate.simulator import Run, SimulatedOutcome, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
@@ -76,7 +76,7 @@ def test_the_engine_is_never_busier_than_the_time_that_has_passed(requests: list
     assert run.busy_ms <= max(ending.released_ms for ending in run.endings) + 1e-6
     for ending in run.endings:
         assert ending.released_ms >= ending.request.arrival_ms
-        if ending.outcome is Outcome.IN_DEADLINE:
+        if ending.outcome is SimulatedOutcome.IN_DEADLINE:
             least_ms = least_work(num_slots=4, chunk=64).ms(ending.request)
             assert ending.released_ms - ending.request.arrival_ms >= least_ms - 1e-6
 
@@ -86,16 +86,16 @@ def test_an_answer_takes_its_prefill_and_one_step_a_token() -> None:
     (ending,) = simulator(trace_of(request(40.0, prompt=10, output=5)), "goodput", PLAIN).run().endings
     assert (ending.first_token_ms, ending.released_ms) == (140.0, 190.0)
     assert ending.num_rows == 1 + 5
-    assert ending.outcome is Outcome.IN_DEADLINE
+    assert ending.outcome is SimulatedOutcome.IN_DEADLINE
 
 
 def test_a_policy_that_knows_no_deadline_ends_what_is_late_late() -> None:
     """Two requests, 2,040 ms of work, 2,030 ms of time: the last is answered all the same, too late."""
     twice = [request(prompt=100, output=2, soft=2_030, hard=2_030) for _ in range(2)]
     outcomes = [ending.outcome for ending in simulator(trace_of(*twice), "static", PLAIN).run().endings]
-    assert outcomes == [Outcome.LATE, Outcome.LATE]  # they run as one padded batch
+    assert outcomes == [SimulatedOutcome.LATE, SimulatedOutcome.LATE]  # they run as one padded batch
     outcomes = [ending.outcome for ending in simulator(trace_of(*twice), "fcfs-continuous", PLAIN).run().endings]
-    assert outcomes == [Outcome.IN_DEADLINE, Outcome.LATE]
+    assert outcomes == [SimulatedOutcome.IN_DEADLINE, SimulatedOutcome.LATE]
 
 
 def test_what_cannot_be_met_falls_back_under_our_policy() -> None:
@@ -103,7 +103,7 @@ def test_what_cannot_be_met_falls_back_under_our_policy() -> None:
     twice = [request(prompt=100, output=2, soft=1_500, hard=1_500) for _ in range(2)]
     endings = simulator(trace_of(*twice), "goodput", PLAIN).run().endings
     assert sorted(ending.outcome.name for ending in endings) == ["FALLBACK", "IN_DEADLINE"]
-    fallback = next(ending for ending in endings if ending.outcome is Outcome.FALLBACK)
+    fallback = next(ending for ending in endings if ending.outcome is SimulatedOutcome.FALLBACK)
     assert fallback.released_ms < 1_500
     assert fallback.num_rows == 0
 
@@ -112,7 +112,7 @@ def test_an_answer_whose_first_token_was_late_is_late_although_it_ends_in_time()
     """The fallback had answered by then."""
     late = request(prompt=100, output=2, soft=500, hard=3_000)
     (ending,) = simulator(trace_of(late), "fcfs-continuous", PLAIN).run().endings
-    assert ending.outcome is Outcome.LATE
+    assert ending.outcome is SimulatedOutcome.LATE
 
 
 def test_admission_answers_what_the_worker_could_not_at_once() -> None:
