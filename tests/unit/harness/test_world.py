@@ -1,12 +1,18 @@
 """One deterministic world (docs/testing.md): what its seeds show, that they replay, and how a failure shrinks."""
 
+import multiprocessing
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from shared.records.commits import Commits
+from shared.records.deliveries import Partition
 from tests.world.plan import ABUSES, ACTS, KINDS, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
 from tests.world.telling import ACT_WORDS, struck
@@ -75,3 +81,67 @@ def test_what_is_left_is_as_plain_as_it_may_be() -> None:
     small = shrink(plan, fails, most_runs=1_000)
     at_s, hard_ms = small.asks[0].at_s, plan.asks[11].hard_ms
     assert small == Plan(plan.seed, asks=(Ask(round(at_s, 1), 0, hard_ms=hard_ms),))
+
+
+async def _begin_without_end(self: Commits, partition: Partition, offset: int) -> int | None:
+    """`Commits.begin` as it was: whoever waits for a record that has ended meanwhile waits on, and asks for a turn."""
+    tenure = self._offsets.tenure(partition)
+    while self._offsets.tenure(partition) is tenure:
+        if not self._deliveries.knows(partition):
+            self._wanted.set()
+        elif self._deliveries.begin(partition, offset):
+            if self._deliveries.is_noted(partition, offset):
+                return self._noticed(partition, offset)
+            self._wanted.set()
+        await self._turned.wait()
+    return None
+
+
+async def _commit_without_rest(self: Commits) -> bool:
+    """`Commits.commit` as it was: a turn that had nothing to commit counts as done, and is followed by no rest."""
+    learnt = await self._learn()
+    notes = self._notes(() if self._reader.is_moving else None)
+    ready = self._offsets.committable() | {
+        partition: position
+        for partition, position in self._offsets.positions.items()
+        if partition in notes and notes[partition] != self._deliveries.standing(partition)
+    }
+    positions = {each: position for each, position in ready.items() if each in notes}
+    return await self._committed(positions, notes) and learnt
+
+
+def _frozen_worlds() -> Iterator[Plan]:
+    """Worlds whose only worker is frozen for longer than its session in the group, while it is owed its deliveries."""
+    chance = random.Random(5)
+    asked = ((1.32, 0, 11), (1.39, 1, 10), (1.07, 2, 27), (1.09, 3, 25), (1.06, 4, 25), (1.21, 5, 15))
+    asks = tuple(Ask(*each, soft_ms=25_000, hard_ms=25_000) for each in asked)
+    for seed in range(1, 100):
+        frozen = Fault(chance.uniform(1.8, 4.0), "freeze-worker", 0, chance.uniform(4.5, 8.0))
+        yield Plan(seed, asks=asks, faults=(Fault(0.1, "kill-worker", 1, 20.0), frozen))
+
+
+def _first_spin(*, spins: bool) -> int | None:
+    """Return the first of those worlds in which a process computes without end; of 40 where the defect is mended."""
+    from tests.world.runs import Runs
+
+    if spins:
+        Commits.begin = _begin_without_end  # type: ignore[method-assign]
+        Commits.commit = _commit_without_rest  # type: ignore[method-assign]
+    runs = Runs()
+    for plan in _frozen_worlds():
+        if not spins and plan.seed > 40:
+            break
+        broken = runs.run(plan).broken
+        if "SPIN" in broken or (broken and not spins):
+            return plan.seed
+    return None
+
+
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize("spins", [True, False])
+def test_the_livelock_that_no_other_test_had_shown_is_seen(spins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen worker's commits turned without end: the first defect that a seed of this world found."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(_first_spin, spins=spins).result()
+    assert (found is not None) is spins
