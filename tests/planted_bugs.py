@@ -1,12 +1,13 @@
 """Plant each bug of planted_bugs.toml in a copy of the code, two at a time, and see that a test named with it fails.
 
     make planted-bugs
-    .venv/bin/python -m tests.planted_bugs slot seq    # only bugs whose name holds one of these
+    .venv/bin/python -m tests.planted_bugs slot seq
 
 First the named tests run without a bug: one that fails anyway would catch anything. A bug counts as caught if a test
 fails, not if the code no longer begins. Status 1 if one is missed, 2 if the table does not fit the code.
 """
 
+import argparse
 import os
 import queue
 import re
@@ -152,15 +153,21 @@ def try_all(bugs: Sequence[Bug]) -> int:
         return missed
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.planted_bugs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="plant only the bugs whose name holds one of these")
+    words: list[str] = parser.parse_args(arguments).words
     bugs = read_bugs(TABLE.read_bytes())
     if wrong := misplaced(bugs, ROOT):
         print(*wrong, sep="\n", file=sys.stderr)
         return 2
     chosen = [bug for bug in bugs if not words or any(word in bug.name for word in words)]
     if not chosen:
-        print(f"no bug's name holds {' or '.join(words)}", file=sys.stderr)
-        return 2
+        parser.error(f"no bug's name holds {' or '.join(words)}; the names are in tests/{TABLE.name}")
     return 1 if try_all(chosen) else 0
 
 

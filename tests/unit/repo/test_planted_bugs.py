@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted_bugs import ROOT, TABLE, Bug, judge, misplaced, named, read_bugs
+from tests.planted_bugs import ROOT, TABLE, Bug, judge, main, misplaced, named, read_bugs
 
 BUGS = read_bugs(TABLE.read_bytes())
 
@@ -52,3 +52,11 @@ def test_a_part_of_a_name_is_enough_where_one_bug_has_it() -> None:
     for part, said in (("slo", "2 bugs"), ("none", "0 bugs")):
         with pytest.raises(ValueError, match=said):
             named(part, [whole, longer])
+
+
+def test_a_word_that_no_name_holds_is_said_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["nonsuch"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: python -m tests.planted_bugs [-h] [WORD ...]")
+    assert "no bug's name holds nonsuch" in said
