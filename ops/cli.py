@@ -116,7 +116,7 @@ def ask(
 ) -> None:
     """Ask one question and print the answer as it streams."""
     from ops.client.chat import ask_once
-    from ops.client.protocol import new_event_id
+    from shared.client.session import new_event_id
     from shared.wire.messages import ResponseCreate
 
     request = ResponseCreate(

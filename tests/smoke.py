@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from ops.stack.processes import ServiceError, free_port
+from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
 from shared.process.lifetime import fail
 from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 
@@ -105,7 +105,7 @@ class Outcome:
 async def converse(url: str, number: int, enough: asyncio.Event, outcome: Outcome) -> None:
     """One question after the other, until it is `enough`. Never raises: what fails is a fault."""
     try:
-        async with ChatClient(url, patience_s=_PATIENCE_S) as client:
+        async with AsyncReplyline(url, patience_s=_PATIENCE_S) as client:
             turn = 0
             while not enough.is_set():
                 await _ask(client, QUESTIONS[(number + turn) % len(QUESTIONS)], f"{number}.{turn}", outcome)
@@ -115,7 +115,7 @@ async def converse(url: str, number: int, enough: asyncio.Event, outcome: Outcom
         outcome.faults.append(f"conversation {number}: {error}")
 
 
-async def _ask(client: ChatClient, question: str, name: str, outcome: Outcome) -> None:
+async def _ask(client: AsyncReplyline, question: str, name: str, outcome: Outcome) -> None:
     heard, said = "", list[str]()
     outcome.asked += 1
     request = ResponseCreate(event_id=new_event_id(), input=question, deadline_ms=60_000, first_token_ms=30_000)

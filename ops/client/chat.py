@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from ops.client.prompt import Prompt
-from ops.client.protocol import ChatClient, new_event_id
-from ops.client.telling import AnswerEvent
+from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.telling import AnswerEvent
 from shared.wire.codec import json_encode
 from shared.wire.messages import (
     Consent,
@@ -69,7 +69,7 @@ async def ask_once(
     """0 when there was an answer, 1 when the gateway refused or the answer failed. Raises `ConnectFailed`."""
     out = Console(highlight=False, soft_wrap=True)
     screen = Screen(out)
-    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
+    async with AsyncReplyline(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
         async for event in client.ask(request):
             if not as_json:
                 screen.show(event)
@@ -92,7 +92,9 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
     prompt = Prompt(sys.stdin.fileno(), lambda: console.print("\n› ", end=""), encoding=sys.stdin.encoding)
     console.print(_HELP)
     consent = Consent(training=True) if consent_training else None
-    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent) as client:
+    async with AsyncReplyline(
+        url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent
+    ) as client:
         last: str | None = None
         while True:
             question = await prompt.line()
@@ -114,7 +116,7 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
                 last = await _answer(client, question, console) or last
 
 
-async def _forget(client: ChatClient, console: Console) -> bool:
+async def _forget(client: AsyncReplyline, console: Console) -> bool:
     """Return whether the conversation is forgotten."""
     refused = await client.forget()
     if refused is not None:
@@ -125,7 +127,7 @@ async def _forget(client: ChatClient, console: Console) -> bool:
     return True
 
 
-async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console: Console) -> None:
+async def _tell(client: AsyncReplyline, message: HandoffRequest | Feedback, console: Console) -> None:
     event = await client.tell(message)
     if isinstance(event, ErrorEvent):
         console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
@@ -135,7 +137,7 @@ async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console:
         console.print("thank you", style="dim")
 
 
-async def _answer(client: ChatClient, question: str, console: Console) -> str | None:
+async def _answer(client: AsyncReplyline, question: str, console: Console) -> str | None:
     """Show an answer as it comes; return the response's id."""
     request = ResponseCreate(event_id=new_event_id(), input=question)
     loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from ops.client.protocol import ConnectFailed, address_of
+from shared.client.session import ConnectFailed, address_of
 
 OnFrame = Callable[[bytes, float], None]
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
 from ops.model.embeddings import embeddings_env
+from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
 from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
@@ -74,14 +74,14 @@ class Gateway:
         session_id = f"eval-{question.id}-{secrets.token_hex(4)}"
         if self.remember is not None:
             await self.remember(session_id, question)
-        async with ChatClient(self.url, token=self.token, session_id=session_id) as chat:
+        async with AsyncReplyline(self.url, token=self.token, session_id=session_id) as chat:
             if self.remember is None:
                 for turn in question.history:
                     await _ask(chat, turn.user, self.deadline_ms)
             return await _ask(chat, question.question, self.deadline_ms)
 
 
-async def _ask(chat: ChatClient, text: str, deadline_ms: int | None) -> Given:
+async def _ask(chat: AsyncReplyline, text: str, deadline_ms: int | None) -> Given:
     request = ResponseCreate(
         event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=deadline_ms, first_token_ms=deadline_ms
     )

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ops.client.chat import _answer, _forget, ask_once
-from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
+from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
 from shared.errors import SettingsError
 from shared.wire.messages import (
     ClientMessage,
@@ -88,12 +88,12 @@ def url_of(gateway: ScriptedGateway) -> str:
     return f"{gateway.origin.replace('http', 'ws')}/ws"
 
 
-def client_of(gateway: ScriptedGateway) -> ChatClient:
+def client_of(gateway: ScriptedGateway) -> AsyncReplyline:
     """Patient beyond any test."""
-    return ChatClient(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
+    return AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
 
 
-async def ask(client: ChatClient, text: str = "?") -> str:
+async def ask(client: AsyncReplyline, text: str = "?") -> str:
     shown = ""
     async for event in client.ask(ResponseCreate(event_id=new_event_id(), input=text)):
         if isinstance(event, ResponseDelta):
@@ -136,7 +136,7 @@ async def test_a_gateway_without_room_is_asked_again_when_it_says(
             retryable=True,
             retry_after_ms=int(1_000 * FULL_S),
         )
-        monkeypatch.setattr("ops.client.protocol.asyncio.sleep", sleep)
+        monkeypatch.setattr("shared.client.session.asyncio.sleep", sleep)
         await gateway.hang_up(4001)
         await gateway.expect(SessionStart, 3)
         assert await ask(client) == "You asked: ?"
@@ -175,7 +175,7 @@ async def test_an_answer_that_another_gateway_tells_otherwise_is_printed_whole_o
     type_it: Callable[[ScriptedGateway], Awaitable[None]],
 ) -> None:
     """Nobody reads the words of two answers as one."""
-    monkeypatch.setattr("ops.client.chat.ChatClient", partial(ChatClient, codec="chat.v1.json"))
+    monkeypatch.setattr("ops.client.chat.AsyncReplyline", partial(AsyncReplyline, codec="chat.v1.json"))
     gateway.can_resume = False
     gateway.scripts["?"] = Script(deltas=("Half of the mod", " and no more."), pause_before=1)
     asking = asyncio.ensure_future(type_it(gateway))
@@ -260,7 +260,7 @@ async def test_a_person_whom_nobody_asked_for_settles_no_erasure() -> None:
 
 @pytest.mark.timeout(20)
 async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_good() -> None:
-    async with Forgetful(cuts=1).serve() as gateway, ChatClient(url_of(gateway), codec="chat.v1.json") as client:
+    async with Forgetful(cuts=1).serve() as gateway, AsyncReplyline(url_of(gateway), codec="chat.v1.json") as client:
         with pytest.raises(ConnectFailed, match="has ended: 1006"):
             await client.forget()
         with pytest.raises(ConnectFailed):
@@ -271,10 +271,10 @@ async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_
 async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ops.client.protocol._OPEN_S", 0.3)
+    monkeypatch.setattr("shared.client.session._OPEN_S", 0.3)
     async with Still().serve() as still:
         with pytest.raises(ConnectFailed, match=r"did not answer within 0.3 s"):
-            async with ChatClient(still.url, codec="chat.v1.json"):
+            async with AsyncReplyline(still.url, codec="chat.v1.json"):
                 pass
         assert still.opened == 1
         await eventually(lambda: still.open == 0)
@@ -284,10 +284,10 @@ async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_i
 async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client.protocol._OPEN_S", 0.3)
+    monkeypatch.setattr("shared.client.session._OPEN_S", 0.3)
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with Still().serve() as still:
-        async with ChatClient(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
+        async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
             asking = asyncio.create_task(ask(client))
             await gateway.expect(ResponseCreate)
             client._url = still.url
@@ -302,7 +302,7 @@ async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_
 async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.2)
+    monkeypatch.setattr("shared.client.session._SLACK_S", 0.2)
     gateway.heartbeat_s = 0.2
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with client_of(gateway) as client:
@@ -317,17 +317,17 @@ async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_
 async def test_who_has_no_patience_is_told_that_nothing_was_heard(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.1)
+    monkeypatch.setattr("shared.client.session._SLACK_S", 0.1)
     gateway.heartbeat_s = 0.1
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
-    async with ChatClient(url_of(gateway), codec="chat.v1.json") as client:
+    async with AsyncReplyline(url_of(gateway), codec="chat.v1.json") as client:
         with pytest.raises(ConnectFailed, match=r"nothing was heard for 0.3 s"):
             await ask(client)
 
 
 @pytest.mark.timeout(20)
 async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.5)
+    monkeypatch.setattr("shared.client.session._SLACK_S", 0.5)
     gateway.heartbeat_s = 0.5
     async with client_of(gateway):
         for _ in range(20):
@@ -348,7 +348,7 @@ async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkey
 )
 async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> None:
     with pytest.raises(SettingsError, match=wrong) as raised:
-        async with ChatClient(url):
+        async with AsyncReplyline(url):
             pass
     assert str(raised.value).startswith(f"--url {url}: ")
     assert "\n" not in str(raised.value)

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from ops.client.protocol import ChatClient
+from shared.client.session import AsyncReplyline
 from shared.wire.messages import Consent, HandoffRequest, SessionStart
 from shared.wire.outcome import Grounding, Replaced, Source
 from tests.browser.pages import OpenChat
@@ -93,6 +93,6 @@ async def test_consent_is_said_at_each_connect_where_the_page_has_it(
 
 async def test_consent_is_said_by_the_terminals_client(gateway: ScriptedGateway) -> None:
     url = f"{gateway.origin.replace('http', 'ws')}/ws"
-    async with ChatClient(url, codec="chat.v1.json", consent=Consent(training=True)):
+    async with AsyncReplyline(url, codec="chat.v1.json", consent=Consent(training=True)):
         (start,) = await gateway.expect(SessionStart)
     assert start.consent == Consent(training=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from ops.client.protocol import ChatClient, new_event_id
+from shared.client.session import AsyncReplyline, new_event_id
 from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from shared.wire.outcome import BY_MODEL
 from tests.bench.cell import FAILED, Figures, middle
@@ -36,7 +36,7 @@ class Talk:
 
     def __init__(self, url: str, conversation: Conversation) -> None:
         self.conversation = conversation
-        self._client = ChatClient(url)
+        self._client = AsyncReplyline(url)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

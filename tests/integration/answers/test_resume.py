@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import ConsumerRecord
 
-from ops.client.protocol import ChatClient
+from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from tests.integration.support.cuts import EVENTS, QUESTION, TOKENS, WHOLE, ask_and_lose, ask_and_lose_in
 from tests.support.reliability import Reliability
@@ -237,7 +237,7 @@ async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
 @pytest.mark.parametrize("moves", [False, True], ids=["back", "elsewhere"])
 async def test_the_terminals_client_outlives_its_socket(here: Service, there: Service, text: str, moves: bool) -> None:
     """Lost twice in the middle of an answer: it comes back by itself, and hands out each character once."""
-    async with ChatClient(here.ws, patience_s=10) as client:
+    async with AsyncReplyline(here.ws, patience_s=10) as client:
         parts, lost = [], 0
         async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=TOKENS)):
             if isinstance(event, ResponseDelta):

@@ -25,9 +25,9 @@ from websockets.http11 import Response
 
 from gateway.admission.memory_watermark import SHED_AT, MemoryLevel
 from gateway.frontends.sockets import serve_sockets
-from ops.client.protocol import ConnectFailed
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit, rss_bytes
+from shared.client.session import ConnectFailed
 from shared.settings.gateway import GatewaySettings
 from tests.integration.support.crowds import KNOCKS, Crowd, DeafClient, Heard, Visitor, crowd, knock, ports_held
 from tests.integration.support.scripted_replier import Script, answering

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.client.telling import AnswerEvent, Telling
+from shared.client.telling import AnswerEvent, Telling
 from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.outcome import Response, Timings, Usage
 

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
-from ops.client.telling import AnswerEvent, Telling
+from shared.client.telling import AnswerEvent, Telling
 from shared.errors import ReplylineError, SettingsError
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import (
@@ -84,7 +84,7 @@ class _Told:
     answer: asyncio.Future[CareEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class ChatClient:
+class AsyncReplyline:
     """One conversation; several questions may be in flight. Use as an async context manager. For `patience_s` a lost
     connection is tried again."""
 
