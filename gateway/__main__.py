@@ -214,8 +214,7 @@ class GatewayProcess:
         await kafka.handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
-        await self._router.reader.start()
-        self._router.start(self._tasks)
+        await self._router.start(self._tasks)
 
     async def _drain(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""

@@ -200,8 +200,9 @@ class RouterWing:
             source=source,
         )
 
-    def start(self, tasks: Tasks) -> None:
-        """Route from now on, by two of the process's tasks."""
+    async def start(self, tasks: Tasks) -> None:
+        """Join the group, then route from now on, by two of the process's tasks."""
+        await self.reader.start(self._commits.part)
         tasks.start(self._router.run(), "router")
         tasks.start(self._commits.run(), "routed")
 

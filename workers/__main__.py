@@ -176,7 +176,7 @@ class WorkerProcess:
         self._tasks.start(cancels, "cancels")
         self._tasks.start(self._publisher.watch(), "replies")
         self._tasks.start(self._worker.run(), "worker")
-        await kafka.requests.start()
+        await kafka.requests.start(kafka.commits.part)
         self._tasks.start(self._intake.run(), "intake")
         self._tasks.start(kafka.commits.run(), "commits")
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")

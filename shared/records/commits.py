@@ -19,8 +19,8 @@ log = get_logger()
 
 
 class Commits:
-    """Commits what has become committable every so often, at once where a record waits for its delivery to be noted,
-    and when the group takes partitions away."""
+    """Commits what has become committable every so often, and at once where a record waits for its delivery to be
+    noted. The reader is started with `part`, which commits when the group takes partitions away."""
 
     def __init__(self, reader: GroupReader, offsets: OffsetTracker) -> None:
         self._reader = reader
@@ -28,7 +28,6 @@ class Commits:
         self._deliveries = offsets.deliveries
         self._wanted = asyncio.Event()
         self._turned = asyncio.Event()
-        reader.parting = self.part
 
     async def run(self) -> None:
         """Commit until cancelled. A turn that could commit nothing of what waits is followed by a rest."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import (
@@ -31,6 +32,8 @@ _UNHURRIED = 5
 _PARTING_S = 1.0
 _HEARTBEATS = 20  # in a session's time
 _LEAST_HEARTBEAT_MS = 100
+
+Parting = Callable[[], Awaitable[None]]
 
 
 class PartitionReader:
@@ -148,7 +151,7 @@ class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
     """Tells what aiokafka says of a rebalance. It waits for `parting` before it gives the partitions back: until then
     this member may commit."""
 
-    def __init__(self, losses: Losses, parting: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, losses: Losses, parting: Parting) -> None:
         self._losses = losses
         self._parting = parting
 
@@ -163,12 +166,8 @@ class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._losses.on_partitions_assigned(assigned)
 
 
-async def _nothing() -> None: ...
-
-
 class GroupReader:
-    """Reads topics as a member of a consumer group; offsets are committed by hand. `parting` is awaited, for a second
-    at most, when a rebalance takes partitions away."""
+    """Reads topics as a member of a consumer group; offsets are committed by hand."""
 
     def __init__(
         self,
@@ -190,7 +189,6 @@ class GroupReader:
         self._handed = HandedOver()
         self._losses = Losses(self._handed, self._membership)
         self._resting = False
-        self.parting: Callable[[], Awaitable[None]] = _nothing
 
     @property
     def connected(self) -> bool:
@@ -202,10 +200,11 @@ class GroupReader:
         """Return whether a rebalance goes on: nobody knows yet which partitions are whose."""
         return self._losses.held is None
 
-    async def start(self) -> None:
-        self._consumer = await until_connected(f"kafka group {self._group}", self._connect)
+    async def start(self, parting: Parting) -> None:
+        """Join the group. `parting` is awaited, for a second at most, when a rebalance takes partitions away."""
+        self._consumer = await until_connected(f"kafka group {self._group}", partial(self._connect, parting))
 
-    async def _connect(self) -> AIOKafkaConsumer:
+    async def _connect(self, parting: Parting) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
             **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
             group_id=self._group,
@@ -215,7 +214,7 @@ class GroupReader:
             heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
         )
         await start_or_stop(consumer, self._settings)
-        consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, self.parting))
+        consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, parting))
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiokafka.producer.message_accumulator
@@ -200,8 +201,8 @@ async def test_beside_what_cannot_be_read_every_record_is_handed_over_once_and_i
                 await producer.send(topic, value, partition=number, headers=headers) for number in range(PARTITIONS)
             ]
             await asyncio.gather(*sent)  # a batch a partition
-    if in_a_group:
-        await reader.start()
+    if isinstance(reader, GroupReader):
+        await reader.start(partial(asyncio.sleep, 0))
     records: list[Record] = []
     try:
         async with asyncio.timeout(30):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest_asyncio
 
@@ -51,7 +52,7 @@ class Group:
         """It hears of a rebalance within a quarter of its session."""
         settings = self.settings.model_copy(update={"session_timeout_ms": session_ms})
         reader = GroupReader(settings, client_id=f"m{number}", topics=[self.topic], group=self.name)
-        await reader.start()
+        await reader.start(partial(asyncio.sleep, 0))
         member = Member(reader)
         reading = asyncio.create_task(member.read())
         try:

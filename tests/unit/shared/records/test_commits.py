@@ -1,7 +1,7 @@
 """A record is worked on once Kafka has noted its delivery; who lives takes that back when its partitions go."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,6 @@ class FakeReader:
     commits: int = 0
     away: bool = False
     is_moving: bool = False
-    parting: Callable[[], Awaitable[None]] | None = None
 
     async def notes(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[str, int]]:
         await asyncio.sleep(0)
@@ -129,8 +128,7 @@ async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> 
     (begun,) = desk.begin(7)
     assert await begun == 2
     desk.reader.is_moving = True
-    assert desk.reader.parting is not None
-    await desk.reader.parting()
+    await desk.commits.part()
     assert desk.reader.note() == Note(counts={7: TWICE})
     (late,) = desk.begin(8)
     await quiet()
