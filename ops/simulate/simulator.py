@@ -136,7 +136,7 @@ class Simulator:
         return step
 
     def _sequence(self, index: int, request: Request, deadline: Deadline) -> SimulatedSequence:
-        return SimulatedSequence(
+        sequence = SimulatedSequence(
             request_id=str(index),
             prompt_ids=range(request.prompt_tokens),
             max_output_tokens=request.max_output_tokens,
@@ -145,13 +145,14 @@ class Simulator:
             arrived_unix_ms=request.arrival_ms,
             bucket=request.bucket,
             session=SessionKey(request.tenant, ""),
-            weight=request.weight,
-            output_hint=request.num_decodes + 1 if self.hints else None,
             held=_shown_tokens(request) > 1,
             request=request,
             index=index,
             num_sampled=request.num_decodes + 1,
         )
+        sequence.weight = request.weight
+        sequence.output_hint = sequence.num_sampled if self.hints else None
+        return sequence
 
     def _compute(self, step: Step) -> None:
         computed = self.engine.run(step)

@@ -31,15 +31,15 @@ class Job:
     fallback: Fallback
     decided: bool = False
     instead: Fallback | None = None
-    origins: list[tuple[Partition, int]] = field(default_factory=list)
-    targets: dict[Target, int | None] = field(init=False)
-    done: ReplyDone | None = None
-    owed: set[Target] = field(default_factory=set)
-    withdrawn: bool = False
-    faulty: bool = False
-    erased: bool = False
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None
+    origins: list[tuple[Partition, int]] = field(default_factory=list)
+    targets: dict[Target, int | None] = field(init=False)
+    done: ReplyDone | None = field(default=None, init=False)
+    owed: set[Target] = field(default_factory=set, init=False)
+    withdrawn: bool = field(default=False, init=False)
+    faulty: bool = field(default=False, init=False)
+    erased: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.targets = {target_of(self.order): self.order.request.created_unix_ms}

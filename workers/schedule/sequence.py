@@ -54,12 +54,12 @@ class Sequence:
 
     `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
     far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
-    still to be added. `prefix` is what was found of its KV. The first `shared_tokens` hold no customer's words.
+    still to be added. `prefix` is the KV that was found for it. The first `shared_tokens` hold no customer's words.
 
-    `output_hint` is an output length known beforehand; without it the scheduler predicts one. `held`: its first text is
-    shown later than its first token is written, and the scheduler is told. `generation` is its conversation's.
-    `erased`: that was, before it ended; nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt
-    was computed.
+    `held`: a guard holds text back, so the first text is shown later than the first token is written; `shown` tells the
+    scheduler. `generation` counts the erasures of its conversation; `erased`: the conversation was erased before this
+    sequence ended, and nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
+    The simulator alone sets `weight` (its value to the policy) and `output_hint` (its length, known beforehand).
     """
 
     request_id: str
@@ -70,21 +70,21 @@ class Sequence:
     arrived_unix_ms: float
     bucket: Bucket = "short"
     session: SessionKey = _NONE
-    shared_tokens: int = 0
     generation: int = 0
-    weight: float = 1.0
-    output_hint: int | None = None
-    expected_output_tokens: int = 0
+    shared_tokens: int = 0
     held: bool = False
-    phase: Phase = Phase.WAITING
-    computed: int = 0
-    prefix: Prefix = field(default_factory=Prefix)
-    erased: bool = False
-    output_ids: list[int] = field(default_factory=list)
-    first_step_unix_ms: float | None = None
-    prefilled_unix_ms: list[float] = field(default_factory=list)
-    first_token_unix_ms: float | None = None
-    shown_unix_ms: float | None = None
+    weight: float = field(default=1.0, init=False)
+    output_hint: int | None = field(default=None, init=False)
+    expected_output_tokens: int = field(default=0, init=False)
+    phase: Phase = field(default=Phase.WAITING, init=False)
+    computed: int = field(default=0, init=False)
+    prefix: Prefix = field(default_factory=Prefix, init=False)
+    erased: bool = field(default=False, init=False)
+    output_ids: list[int] = field(default_factory=list, init=False)
+    first_step_unix_ms: float | None = field(default=None, init=False)
+    prefilled_unix_ms: list[float] = field(default_factory=list, init=False)
+    first_token_unix_ms: float | None = field(default=None, init=False)
+    shown_unix_ms: float | None = field(default=None, init=False)
 
     @property
     def begun(self) -> bool:

@@ -84,20 +84,20 @@ class EngineLoop:
     keep: Keep
     step_limit_s: float
     changed: Callable[[], None] = lambda: None
-    _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
-    _wake: Event = field(default_factory=make_event)
-    _stopped: bool = False
-    _jobs: dict[str, Job] = field(default_factory=dict)
-    _touched: dict[str, Job] = field(default_factory=dict)
-    _news: list[News] = field(default_factory=list)
-    _told_s: float = float("-inf")
-    _failures: int = 0
-    _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict)
-    _load: tuple[int, int] = (-1, -1)
-    _outlook: Outlook | None = None
-    _outlook_unix_ms: float = float("-inf")
-    _outlook_load: tuple[int, int] = (-1, -1)
-    _step_since_s: float | None = None  # monotonic; None between steps
+    _mail: deque[Job | str | SessionKey] = field(default_factory=deque, init=False)
+    _wake: Event = field(default_factory=make_event, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _jobs: dict[str, Job] = field(default_factory=dict, init=False)
+    _touched: dict[str, Job] = field(default_factory=dict, init=False)
+    _news: list[News] = field(default_factory=list, init=False)
+    _told_s: float = field(default=float("-inf"), init=False)
+    _failures: int = field(default=0, init=False)
+    _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict, init=False)
+    _load: tuple[int, int] = field(default=(-1, -1), init=False)
+    _outlook: Outlook | None = field(default=None, init=False)
+    _outlook_unix_ms: float = field(default=float("-inf"), init=False)
+    _outlook_load: tuple[int, int] = field(default=(-1, -1), init=False)
+    _step_since_s: float | None = field(default=None, init=False)  # monotonic; None between steps
 
     # --- from any thread
 

@@ -17,7 +17,7 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import ChatRequest, Reply, ReplyDelta, ReplyDone
+from shared.wire.messages import Bucket, ChatRequest, Reply, ReplyDelta, ReplyDone
 from shared.wire.outcome import Grounding
 from shared.wire.requests import Defaults, Order, Target, settle
 from shared.wire.session_key import SessionKey
@@ -68,17 +68,30 @@ def sequence(
     deadline: Deadline = NEVER,
     tenant: str = "t",
     session: str = "a",
-    **more: Any,
+    arrived_unix_ms: float = 0,
+    bucket: Bucket = "short",
+    generation: int = 0,
+    shared_tokens: int = 0,
+    held: bool = False,
+    **state: Any,
 ) -> Sequence:
-    return Sequence(
-        **{"arrived_unix_ms": 0} | more,
+    """Return a sequence; `state`: how far it is computed."""
+    made = Sequence(
         request_id=name,
         prompt_ids=ids,
         max_output_tokens=output,
         sampling=Sampling(),
         deadline=deadline,
+        arrived_unix_ms=arrived_unix_ms,
+        bucket=bucket,
         session=SessionKey(tenant, session),
+        generation=generation,
+        shared_tokens=shared_tokens,
+        held=held,
     )
+    for field_name, value in state.items():
+        setattr(made, field_name, value)
+    return made
 
 
 @dataclass(frozen=True)
