@@ -12,13 +12,15 @@ from gateway.access.jwks import Jwks
 from gateway.access.open_sockets import OpenSockets
 from gateway.access.token_keys import KeySet, secret_key
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
+from gateway.http.requests import HttpRequests
+from gateway.http.server import HttpServer, listen
 from gateway.kafka.fleet_reader import read_reports
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.openai.door import OpenAiDoor, listen
-from gateway.openai.exchanges import Exchanges
+from gateway.openai.door import OpenAiDoor
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
@@ -87,18 +89,18 @@ class GatewayProcess:
             memory=self._memory,
             files=StaticFiles(),
         )
-        self._openai = OpenAiDoor(
-            exchanges=Exchanges(
-                gateway=self._serving.gateway,
-                settings=settings.gateway,
-                session_limits=_session_limits(settings),
-                tenant=settings.tenant,
-                gate=gate,
-                memory=self._memory,
-                history=self._redis.history,
-            ),
-            models=settings.gateway.openai_models,
+        self._exchanges = Exchanges(
+            gateway=self._serving.gateway,
+            allowed_origins=settings.gateway.allowed_origins,
+            session_limits=_session_limits(settings),
+            tenant=settings.tenant,
+            gate=gate,
+            memory=self._memory,
+            history=self._redis.history,
         )
+        http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
+        openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
+        self._http = HttpServer(app=openai.app(), settings=settings.gateway)
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()
@@ -170,16 +172,16 @@ class GatewayProcess:
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
                 closing.push_async_callback(self._tasks.cancel)
-                closing.push_async_callback(self._openai.exchanges.stop)
+                closing.push_async_callback(self._exchanges.stop)
                 closing.push_async_callback(self._frontend.close_all)
                 await self._serve(server, stop)
 
     async def _serve(self, server: Server, stop: asyncio.Event) -> None:
         host, port = server.sockets[0].getsockname()[:2]
         get_logger().info("gateway_listening", host=host, port=port)
-        if self._settings.gateway.openai_port:
-            listening = listen(self._settings.gateway.host, self._settings.gateway.openai_port)
-            self._tasks.start(self._openai.serve(listening, drain_s=self._settings.gateway.drain_s), "openai")
+        if self._settings.gateway.http_port:
+            listening = listen(self._settings.gateway.host, self._settings.gateway.http_port)
+            self._tasks.start(self._http.serve(listening), "http")
         if self._settings.auth.decided_mode == "anonymous":
             get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
         if self._jwks is not None:
@@ -220,7 +222,7 @@ class GatewayProcess:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""
         self._admission_gate.draining = True
         server.close(close_connections=False)
-        self._openai.stop()
+        self._http.stop()
         self._frontend.announce_shutdown()
         await self._tasks.cancel("startup")
         await self._router.leave(self._tasks)

@@ -3,12 +3,13 @@ every other parameter is ignored (docs/doors.md lists them)."""
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.exchange.question import Question
 from shared.errors import ProtocolError
 from shared.wire.fields import MAX_TURNS, MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP
 from shared.wire.messages import Said
@@ -79,23 +80,17 @@ class ResponsesBody(_Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A request's body, as the gateway understands it. `options` are those of `response.create`. `turns` is None where
-    the conversation is remembered here; `names` are what may name it, the most trusted first."""
+class OpenAiQuestion(Question):
+    """`names` are what may name the conversation, the most trusted first."""
 
-    body: bytes
     model: str
-    input: str
     stream: bool = False
-    turns: tuple[Said, ...] | None = None
     names: tuple[tuple[str, str | None], ...] = ()
     include_usage: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-    metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsesQuestion(Question):
+class ResponsesQuestion(OpenAiQuestion):
     """`store`: its response can be fetched, and gone on from, later."""
 
     previous_response_id: str | None = None
@@ -116,7 +111,7 @@ def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
         raise ProtocolError("bad_json", "the body is not valid JSON") from None
 
 
-def chat_question(data: bytes, header: str | None) -> Question:
+def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     """Return what a chat completion asks. `header` names its conversation. Raises `ProtocolError`."""
     body = read_body(data, ChatBody)
     _refuse_unless(body.n in (None, 1), "n", "one answer is given at a time")
@@ -131,7 +126,7 @@ def chat_question(data: bytes, header: str | None) -> Question:
     stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
         raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
-    return Question(
+    return OpenAiQuestion(
         body=data,
         model=_model(body),
         input=text,

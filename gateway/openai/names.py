@@ -4,12 +4,12 @@ The id of a response that is kept is `resp_<digest>.<kind><session>.<cursor>`. T
 that any gateway finds the answer in its table, in the conversation's history, or in the log.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.exchange.question import digest
 from shared.errors import ProtocolError
 from shared.wire.fields import MAX_ID_CHARS
 from shared.wire.session_key import OWNED_PREFIX
@@ -19,15 +19,6 @@ _RESPONSE: Final = re.compile(
     r"(?P<id>resp_[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)\.(?P<cursor>[A-Za-z0-9_-]+)"
 )
 _MAX_NAME_CHARS: Final = 16_384
-
-
-def digest(kind: str, *parts: str | bytes) -> str:
-    """Return a name of that kind for these parts: the same at every gateway, and no other parts'."""
-    hashed = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        hashed.update(len(data).to_bytes(8) + data)
-    return f"{kind}-{hashed.hexdigest()}"
 
 
 def session_name(named: Iterable[tuple[str, str | None]]) -> str | None:

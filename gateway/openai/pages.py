@@ -8,11 +8,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
-from gateway.openai.bodies import Question
-from gateway.openai.exchange import Exchange
-from gateway.openai.exchanges import Exchanges
+from gateway.exchange.exchange import Exchange
+from gateway.http.requests import HttpRequests
+from gateway.http.streams import EventStream, Teller
+from gateway.openai.bodies import OpenAiQuestion
 from gateway.openai.refusals import error_body, retry_headers, status_of
-from gateway.openai.streams import EventStream, Teller
 from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail
 
@@ -34,9 +34,9 @@ def refusal(error: ErrorDetail) -> HttpResponse:
 
 
 async def answer(
-    exchanges: Exchanges,
+    http: HttpRequests,
     request: Request,
-    question: Question,
+    question: OpenAiQuestion,
     session: str | None,
     *,
     keep: bool,
@@ -46,18 +46,19 @@ async def answer(
 ) -> Answer:
     """Ask in that session, or one of the request's own, and tell the answer: streamed, whole, or that it is begun
     (`at_once`). Raises `ProtocolError`, `check` too."""
-    exchange = await exchanges.begin(request, session or exchanges.own_session(request, question))
+    exchanges, asker = http.exchanges, http.asker(request)
+    exchange = await exchanges.begin(asker, session or exchanges.own_session(asker, question))
     streams = False
     try:
         if check is not None:
             await check(exchange)
-        items = await exchanges.ask(request, exchange, question)
+        items = await http.ask(request, exchange, question)
         if exchange.opened is None:
             return HttpResponse(status_code=_GONE)
         teller, streams = teller_of(exchange), question.stream
         if streams:
-            return EventStream(exchanges=exchanges, exchange=exchange, teller=teller, first=items, keep=keep)
-        response = None if at_once else await exchanges.end(request, exchange, items)
+            return EventStream(http=http, exchange=exchange, teller=teller, first=items, keep=keep)
+        response = None if at_once else await http.end(request, exchange, items)
         if response is None:
             return page(teller.whole(None)) if at_once else HttpResponse(status_code=_GONE)
         headers = {"x-request-id": response.id, "replyline-source": response.source}

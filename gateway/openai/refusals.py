@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from shared.errors import ProtocolError
-from shared.wire.outcome import ErrorDetail, Response
+from shared.wire.outcome import ErrorDetail
 
 _STATUS: Final = {
     "invalid_request_error": 400,
@@ -33,20 +32,6 @@ _RETRIED: Final = frozenset({408, 409, 429})
 _SERVER_FAULT: Final = 500
 
 
-class RefusalError(ProtocolError):
-    """A refusal that the gateway has given, and counted."""
-
-    def __init__(self, error: ErrorDetail) -> None:
-        super().__init__(
-            error.code,
-            error.message,
-            kind=error.type,
-            param=error.param,
-            retriable=error.retryable,
-            retry_after_ms=error.retry_after_ms,
-        )
-
-
 def status_of(error: ErrorDetail) -> int:
     status = _STATUS_OF_CODE.get(error.code) or _STATUS[error.type]
     return 503 if status == _SERVER_FAULT and error.retryable else status
@@ -64,21 +49,3 @@ def retry_headers(error: ErrorDetail) -> dict[str, str]:
         wait_ms = error.retry_after_ms or _RETRY_AFTER_MS
         return {"retry-after": str(-(-wait_ms // 1_000)), "retry-after-ms": str(wait_ms)}
     return {"x-should-retry": "false"} if status in _RETRIED or status >= _SERVER_FAULT else {}
-
-
-def no_answer(response: Response, *, late: bool) -> ErrorDetail | None:
-    """Return the error that an answer without words of its own comes to; None where there is an answer. `late`: the
-    deadline has passed, and nobody is to ask again for this one."""
-    if response.status == "failed" and response.error is not None:
-        return response.error
-    if response.status == "cancelled":
-        return failure("cancelled", "the answer was cancelled", kind="invalid_request_error")
-    if response.source == "busy" and late:
-        return failure("nobody_in_time", "nobody could answer in time")
-    if response.source == "busy":
-        return failure("busy", "nobody has time now; try again", kind="overloaded_error", retryable=True)
-    return None
-
-
-def failure(code: str, message: str, *, kind: Any = "server_error", retryable: bool = False) -> ErrorDetail:
-    return ErrorDetail(type=kind, code=code, message=message, retryable=retryable)

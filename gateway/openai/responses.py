@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.exchange.refusals import no_answer
 from gateway.openai.chat import DONE
-from gateway.openai.refusals import error_body, no_answer
+from gateway.openai.refusals import error_body
 from shared.wire.outcome import ErrorDetail, Response, Status
 
 _PIECE_CHARS: Final = 4

@@ -11,14 +11,14 @@ from typing import Final
 
 from starlette.requests import Request
 
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.refusals import RefusalError
+from gateway.http.requests import HttpRequests
+from gateway.http.streams import EventStream
 from gateway.openai.bodies import ResponsesQuestion, responses_question
-from gateway.openai.exchange import Exchange, News
-from gateway.openai.exchanges import Exchanges
 from gateway.openai.names import ResponseName, read_response_name, session_name, unknown_response
 from gateway.openai.pages import SESSION_HEADER, Answer, answer, check_model, page
-from gateway.openai.refusals import RefusalError
 from gateway.openai.responses import Asked, ResponsesTeller
-from gateway.openai.streams import EventStream
 from gateway.request.cursor import Told
 from gateway.request.entry import Entry
 from shared.conversation.turn import Turn
@@ -47,17 +47,17 @@ class _Found:
 
 @dataclass(slots=True, kw_only=True)
 class StoredResponses:
-    exchanges: Exchanges
+    http: HttpRequests
     models: tuple[str, ...]
 
     async def create(self, request: Request) -> Answer:
-        question = responses_question(await self.exchanges.body(request), request.headers.get(SESSION_HEADER))
+        question = responses_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
         check_model(question.model, self.models)
         if question.background and not question.store:
             raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
         previous = self._previous(question)
         return await answer(
-            self.exchanges,
+            self.http,
             request,
             question,
             previous.session if previous is not None else session_name(question.names),
@@ -91,16 +91,16 @@ class StoredResponses:
                         "not_the_last", "only its conversation's last is gone on from", param="previous_response_id"
                     )
                 return
-            known = self.exchanges.gateway.inflight.named(key, previous.response_id, None)
+            known = self.http.exchanges.gateway.inflight.named(key, previous.response_id, None)
             if known is not None:
                 return
             await asyncio.sleep(_LOOK_S)
-        if await self.exchanges.history.generation(key) is None:
+        if await self.http.exchanges.history.generation(key) is None:
             raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
         raise unknown_response("previous_response_id")
 
     async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
-        history = self.exchanges.history
+        history = self.http.exchanges.history
         return await history.turns(
             exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
         )
@@ -111,7 +111,7 @@ class StoredResponses:
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
             raise unknown_response(param)
-        generation = await self.exchanges.history.generation(exchange.session.key)
+        generation = await self.http.exchanges.history.generation(exchange.session.key)
         if generation is not None and told[0].generation < generation:
             raise unknown_response(param)
         return told[0]
@@ -128,16 +128,14 @@ class StoredResponses:
             if streams:
                 teller = ResponsesTeller(asked=asked, after=after, now_unix_s=now_unix_s)
                 first: list[News] = [found.response] if found.response is not None else []
-                return EventStream(
-                    exchanges=self.exchanges, exchange=found.exchange, teller=teller, first=first, keep=True
-                )
+                return EventStream(http=self.http, exchange=found.exchange, teller=teller, first=first, keep=True)
             if found.response is None and found.entry is None:
                 found.response = await self._within(found.exchange)
             text = found.entry.text if found.entry is not None and found.entry.created else ""
             return page(asked.whole(found.response, text=text, now_unix_s=now_unix_s))
         finally:
             if not streams:
-                self.exchanges.leave(found.exchange, keep=True)
+                self.http.exchanges.leave(found.exchange, keep=True)
 
     async def cancel(self, request: Request) -> Answer:
         found = await self._find(request)
@@ -146,26 +144,26 @@ class StoredResponses:
                 if found.entry is None:
                     await self._follow(request, found)
                 cancel = ResponseCancel(response_id=found.name.response_id)
-                await self.exchanges.gateway.received(found.exchange, cancel)
+                await self.http.exchanges.gateway.received(found.exchange, cancel)
                 entry = found.entry
                 found.response = entry.response if entry is not None else await self._within(found.exchange)
         finally:
-            self.exchanges.leave(found.exchange, keep=True)
+            self.http.exchanges.leave(found.exchange, keep=True)
         return page(found.asked.whole(found.response, now_unix_s=int(time.time())))
 
     async def _find(self, request: Request) -> _Found:
         """Return what is known of a response, here or in its conversation's history. Raises `ProtocolError`."""
         name = _named(request)
-        exchange = await self.exchanges.begin(request, name.session)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
         try:
             told = await self._told(exchange, name, "response_id")
-            entry = self.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
+            entry = self.http.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
             turns = [] if entry is not None else await self._turns(exchange, name.response_id)
             turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
             if entry is None and turn is None and (told.log is None or not told.resumable(wire_unix_ms())):
                 raise unknown_response("response_id")
         except ProtocolError:
-            self.exchanges.leave(exchange, keep=True)
+            self.http.exchanges.leave(exchange, keep=True)
             raise
         response = entry.response if entry is not None else _of_turn(turn) if turn is not None else None
         asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
@@ -173,8 +171,10 @@ class StoredResponses:
 
     async def _follow(self, request: Request, found: _Found) -> None:
         """Have a session that is told the answer from now on. Raises `ProtocolError`."""
-        self.exchanges.leave(found.exchange, keep=True)
-        found.exchange = await self.exchanges.resume(request, found.name.session, found.name.cursor)
+        self.http.exchanges.leave(found.exchange, keep=True)
+        found.exchange = await self.http.exchanges.resume(
+            self.http.asker(request), found.name.session, found.name.cursor
+        )
 
     async def _within(self, exchange: Exchange) -> Response | None:
         """Return the answer if it is told soon; None: it is in progress. Raises `ProtocolError` where it cannot be
@@ -192,24 +192,24 @@ class StoredResponses:
     async def delete(self, request: Request) -> Answer:
         """Erase a response, and its conversation with it."""
         name = _named(request)
-        exchange = await self.exchanges.begin(request, name.session)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
         try:
             await self._told(exchange, name, "response_id")
             await self._erase(exchange)
         finally:
-            self.exchanges.leave(exchange, keep=True)
+            self.http.exchanges.leave(exchange, keep=True)
         return page({"id": str(name), "object": "response", "deleted": True})
 
     async def _erase(self, exchange: Exchange) -> None:
-        await self.exchanges.gateway.received(exchange, SessionDelete())
-        for item in await self.exchanges.first(exchange):
+        await self.http.exchanges.gateway.received(exchange, SessionDelete())
+        for item in await self.http.exchanges.first(exchange):
             if isinstance(item, ErrorDetail):
                 raise RefusalError(item)
 
     # --- conversations
 
     async def create_conversation(self, request: Request) -> Answer:
-        await self.exchanges.body(request)
+        await self.http.body(request)
         return page(_conversation(f"conv_{int(time.time()):08x}{secrets.token_hex(8)}"))
 
     async def conversation(self, request: Request) -> Answer:
@@ -218,11 +218,11 @@ class StoredResponses:
     async def delete_conversation(self, request: Request) -> Answer:
         name = request.path_params["id"]
         _conversation(name)
-        exchange = await self.exchanges.begin(request, name)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name)
         try:
             await self._erase(exchange)
         finally:
-            self.exchanges.leave(exchange, keep=True)
+            self.http.exchanges.leave(exchange, keep=True)
         return page({"id": name, "object": "conversation.deleted", "deleted": True})
 
 

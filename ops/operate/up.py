@@ -99,7 +99,7 @@ class EmbeddedSystem:
         redis = self._redis = self._services.enter_context(EmbeddedRedis())
         gateway_metrics = (gateway.metrics_host, free_port())
         worker_metrics = (self._settings.worker.metrics_host, free_port())
-        openai_port = gateway.openai_port or free_port()
+        http_port = gateway.http_port or free_port()
         env = {
             **self._env,
             **{
@@ -111,7 +111,7 @@ class EmbeddedSystem:
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
             f"{PREFIX}REDIS__URL": redis.url,
             f"{PREFIX}GATEWAY__PORT": str(port),
-            f"{PREFIX}GATEWAY__OPENAI_PORT": str(openai_port),
+            f"{PREFIX}GATEWAY__HTTP_PORT": str(http_port),
             f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
             f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
         }
@@ -127,7 +127,7 @@ class EmbeddedSystem:
             worker_metrics=worker_metrics,
             page=f"http://{at}/",
             ws=f"ws://{at}/ws",
-            openai=f"http://{host_port(gateway.host, openai_port)}/v1",
+            openai=f"http://{host_port(gateway.host, http_port)}/v1",
             kafka=kafka.bootstrap,
             redis=redis.url,
         )

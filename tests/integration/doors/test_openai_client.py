@@ -43,7 +43,7 @@ async def doors(system: System, gateway: Service) -> list[Door]:
     found = []
     for partition in (2, 3):
         port = free_port()
-        service = system.gateway(gateway__reply_partition=partition, gateway__openai_port=port)
+        service = system.gateway(gateway__reply_partition=partition, gateway__http_port=port)
         found.append(Door(await service.ready(), f"http://127.0.0.1:{port}/v1"))
     return found
 
@@ -130,7 +130,7 @@ async def test_the_clients_own_helper_reads_every_event(client: openai.AsyncOpen
 
 async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doors: list[Door]) -> None:
     port = free_port()
-    dying = system.gateway(gateway__reply_partition=4, gateway__openai_port=port)
+    dying = system.gateway(gateway__reply_partition=4, gateway__http_port=port)
     lost = Door(await dying.ready(), f"http://127.0.0.1:{port}/v1")
     seen: list[Any] = []
     async with lost.client() as client:
@@ -154,7 +154,7 @@ async def test_a_killed_gateways_stream_goes_on_at_the_other(system: System, doo
 
 async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
     port = free_port()
-    service = await system.gateway(gateway__reply_partition=5, gateway__openai_port=port).ready()
+    service = await system.gateway(gateway__reply_partition=5, gateway__http_port=port).ready()
     async with Door(service, f"http://127.0.0.1:{port}/v1").client() as client:
         stream = await client.responses.create(model=MODEL, input="Tell me all", max_output_tokens=200, stream=True)
         events = []

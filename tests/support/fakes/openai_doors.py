@@ -7,8 +7,9 @@ import httpx2
 from msgspec.structs import replace
 
 from gateway.access.identity import TokenGate
+from gateway.exchange.exchanges import Exchanges
+from gateway.http.requests import HttpRequests
 from gateway.openai.door import OpenAiDoor
-from gateway.openai.exchanges import Exchanges
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import SessionLimits
 from shared.settings.gateway import GatewaySettings
@@ -27,16 +28,17 @@ def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenA
         announced=replace(ANNOUNCED, deadline_ms=MINUTE_MS),
         handoff=False,
     )
+    given = GatewaySettings(**settings)
     exchanges = Exchanges(
         gateway=edge.gateway,
-        settings=GatewaySettings(**settings),
+        allowed_origins=given.allowed_origins,
         session_limits=limits,
         tenant="demo",
         gate=gate,
         memory=MemoryWatch(),
         history=edge.gateway.erasing.history,
     )
-    return OpenAiDoor(exchanges=exchanges, models=("replyline",))
+    return OpenAiDoor(http=HttpRequests(exchanges=exchanges, settings=given), models=("replyline",))
 
 
 def chat(text: str, **fields: Any) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators()
     named = re.findall(r"^\t\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
     given = [_settings_of(SERVICES[name]) for name in GATEWAYS]
     (asked,) = re.findall(r"^\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
-    for each, kind in zip(named, ("OPENAI_PORT", "PORT"), strict=True):
+    for each, kind in zip(named, ("HTTP_PORT", "PORT"), strict=True):
         ports = [settings[f"REPLYLINE_GATEWAY__{kind}"] for settings in given]
         assert each.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
         assert asked not in ports

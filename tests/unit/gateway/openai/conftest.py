@@ -21,4 +21,4 @@ async def client(edge: Edge) -> AsyncIterator[httpx2.AsyncClient]:
     transport = httpx2.ASGITransport(app=door.app())
     async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
         yield client
-    await door.exchanges.stop()
+    await door.http.exchanges.stop()

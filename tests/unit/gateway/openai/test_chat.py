@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gateway.openai import exchanges
+from gateway.exchange import exchanges
 from shared.wire.messages import Said
 from tests.support.fakes.gateways import Edge, done, quiet, until
 from tests.support.fakes.openai_doors import answer, ask, chat, door_of
@@ -257,4 +257,4 @@ async def test_whoever_gives_up_is_not_written_for_unless_a_key_brings_them_back
     else:
         await until(lambda: edge.cancelled)
     assert edge.gateway.connections._open == {}
-    await door.exchanges.stop()
+    await door.http.exchanges.stop()

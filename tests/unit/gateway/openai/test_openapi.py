@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi
 
-from gateway.openai.door import listen
+from gateway.http.server import HttpServer, listen
 from shared.kafka import Outgoing
 from tests.support.fakes.gateways import Edge, FakeProducer, done
 from tests.support.fakes.openai_doors import door_of
@@ -44,18 +44,20 @@ class AnsweringProducer(FakeProducer):
 async def url() -> AsyncIterator[str]:
     producer = AnsweringProducer()
     producer.edge = edge = Edge(producer)
-    door, listening = door_of(edge), listen("127.0.0.1", 0)
-    serving = asyncio.create_task(door.serve(listening, drain_s=1))
+    door, listening = door_of(edge, drain_s=1), listen("127.0.0.1", 0)
+    server = HttpServer(app=door.app(), settings=door.http.settings)
+    serving = asyncio.create_task(server.serve(listening))
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    door.stop()
+    server.stop()
     await serving
-    await door.exchanges.stop()
+    await door.http.exchanges.stop()
 
 
 async def test_who_sends_no_request_is_not_waited_for() -> None:
     """Nor who sends the half of one; the others are served."""
-    door, listening = door_of(Edge(), hello_timeout_s=1), listen("127.0.0.1", 0)
-    serving = asyncio.create_task(door.serve(listening, drain_s=1))
+    door, listening = door_of(Edge(), hello_timeout_s=1, drain_s=1), listen("127.0.0.1", 0)
+    server = HttpServer(app=door.app(), settings=door.http.settings)
+    serving = asyncio.create_task(server.serve(listening))
     port = listening.getsockname()[1]
     for half in (b"", b"GET /v1/models HTTP/1.1\r\nx: "):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -64,7 +66,7 @@ async def test_who_sends_no_request_is_not_waited_for() -> None:
         writer.close()
     async with httpx2.AsyncClient() as client:
         assert (await client.get(f"http://127.0.0.1:{port}/v1/models")).status_code == 200
-    door.stop()
+    server.stop()
     await serving
 
 

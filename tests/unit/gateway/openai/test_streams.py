@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.openai import streams
+from gateway.http import streams
+from gateway.http.streams import EventStream
 from gateway.openai.door import OpenAiDoor
-from gateway.openai.streams import EventStream
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import answer, chat, door_of
 
@@ -60,7 +60,7 @@ async def test_whoever_does_not_read_is_left_alone_and_the_text_waits_in_one_pie
     edge.replied([delta(asked.id, "i", 8, session_id=asked.session_id)])
     await client.served
     assert b"DONE" not in client.read
-    await door.exchanges.stop()
+    await door.http.exchanges.stop()
 
 
 async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest
     *_, error, done, rest = client.read.split(b"\n\n")
     assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "internal"
     assert (done, rest) == (b"data: [DONE]", b"")
-    await made[0].exchanges.stop()
+    await made[0].http.exchanges.stop()

@@ -1,6 +1,7 @@
 """What an HTTP request says beside its body: pure."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -8,6 +9,7 @@ from typing import Final
 _MARGIN_MS: Final = 200
 _TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
 _MAX_KEY_CHARS: Final = 255
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Headers = Mapping[str, str]
 
@@ -37,3 +39,9 @@ def idempotency_key(headers: Headers) -> str | None:
 def is_retry(headers: Headers) -> bool:
     """Return whether the client says that it has asked before."""
     return headers.get("x-stainless-retry-count", "0") not in {"", "0"}
+
+
+def traceparent(headers: Headers) -> str | None:
+    """Return the caller's trace; None where there is none, or none that can be read."""
+    given = headers.get("traceparent", "")
+    return given if _TRACEPARENT.fullmatch(given) else None

@@ -1,24 +1,16 @@
-"""Carry one HTTP request through the gateway: begin its session, ask, wait for the first word, leave."""
+"""Carry one request of a door through the gateway: begin its session, ask, wait for the first text, leave."""
 
 import asyncio
 import itertools
-import re
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from starlette.requests import Request
-from starlette.types import Receive
-
 from gateway.access.identity import TokenGate
-from gateway.frontends.client_address import charged_address
-from gateway.openai.bodies import Question
-from gateway.openai.exchange import Exchange, News
-from gateway.openai.names import digest
-from gateway.openai.refusals import RefusalError, no_answer
-from gateway.openai.requests import bearer, deadline_ms, idempotency_key, is_retry
+from gateway.exchange.asker import Asker
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.question import Question, digest
+from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import Session, SessionLimits
@@ -26,7 +18,6 @@ from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
-from shared.settings.gateway import GatewaySettings
 from shared.settings.origins import origin_may_connect
 from shared.telemetry.faults import task_failed
 from shared.wire.messages import ResponseCancel, ResponseCreate, Resume, SessionStart
@@ -36,13 +27,12 @@ from shared.wire.session_key import SessionKey
 KEEP_ALIVE_S: Final = 12.0
 # A client whose socket broke asks again within this, or its answer is given up.
 _GRACE_S: Final = 5.0
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(slots=True, kw_only=True)
 class Exchanges:
     gateway: Gateway
-    settings: GatewaySettings
+    allowed_origins: tuple[str, ...]
     session_limits: SessionLimits
     tenant: str
     gate: TokenGate | None
@@ -51,37 +41,22 @@ class Exchanges:
     _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # on their way into the table
     _leaving: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
-    async def body(self, request: Request) -> bytes:
-        """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""
-        data, most = bytearray(), self.settings.max_message_bytes
-        try:
-            async with asyncio.timeout(self.settings.hello_timeout_s):
-                async for part in request.stream():
-                    data += part
-                    if len(data) > most:
-                        raise ProtocolError("body_too_large", f"a body has {most} bytes at most")
-        except TimeoutError:
-            raise ProtocolError("body_too_slow", "the body did not come in time") from None
-        return bytes(data)
-
-    def own_session(self, request: Request, question: Question) -> str:
+    def own_session(self, asker: Asker, question: Question) -> str:
         """Return the name of a conversation that its client does not name: its retry's is the same."""
-        headers = request.headers
-        return digest("own", bearer(headers) or "", idempotency_key(headers) or question.body)
+        return digest("own", asker.token or "", asker.key or question.body)
 
-    async def begin(self, request: Request, session_name: str, resume: Resume | None = None) -> Exchange:
+    async def begin(self, asker: Asker, session_name: str, resume: Resume | None = None) -> Exchange:
         """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
-        headers = request.headers
         if self.memory.refuses:
             raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
-        if not origin_may_connect(headers.getlist("origin"), self.settings.allowed_origins):
+        if not origin_may_connect(asker.origins, self.allowed_origins):
             raise ProtocolError("origin_not_allowed", "this page may not ask here")
-        token = bearer(headers) if self.gate is not None else None
+        token = asker.token if self.gate is not None else None
         if self.gate is not None and token is None:
             raise ProtocolError(
                 "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
             )
-        exchange = Exchange(self._session(request, session_name))
+        exchange = Exchange(self._session(asker, session_name))
         if self.gateway.opened(exchange):
             await self.gateway.received(exchange, SessionStart(token=token, resume=resume))
         if exchange.failure is not None:
@@ -89,9 +64,9 @@ class Exchanges:
             raise RefusalError(exchange.failure)
         return exchange
 
-    async def resume(self, request: Request, session_name: str, cursor: str) -> Exchange:
+    async def resume(self, asker: Asker, session_name: str, cursor: str) -> Exchange:
         """Begin a session that is told the answer of that cursor from its beginning. Raises `ProtocolError`."""
-        exchange = await self.begin(request, session_name, Resume(cursor=cursor))
+        exchange = await self.begin(asker, session_name, Resume(cursor=cursor))
         if not exchange.recovered:
             self.gateway.closed(exchange)
             raise ProtocolError(
@@ -99,9 +74,7 @@ class Exchanges:
             )
         return exchange
 
-    def _session(self, request: Request, name: str) -> Session:
-        peer = request.client.host if request.client is not None else ""
-        forwarded = request.headers.getlist("x-forwarded-for")
+    def _session(self, asker: Asker, name: str) -> Session:
         return Session(
             connection_id=f"conn_{secrets.token_hex(8)}",
             fresh_session_id=name,
@@ -109,21 +82,19 @@ class Exchanges:
             gate=self.gate,
             limits=self.session_limits,
             now_unix_ms=now_unix_ms(),
-            address=charged_address(peer, forwarded, self.settings.trusted_proxies),
+            address=asker.address,
         )
 
-    async def ask(self, request: Request, exchange: Exchange, question: Question) -> list[News]:
+    async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
         """Ask, and return the first that is told: the answer is assured. Raises `ProtocolError` where it is not, or
         where nobody has time for one."""
-        headers = request.headers
-        event_id = self._event_of(exchange, question, idempotency_key(headers), retry=is_retry(headers))
-        traceparent = headers.get("traceparent", "")
+        event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
         asked = ResponseCreate(
             event_id=event_id,
             input=question.input,
-            deadline_ms=deadline_ms(headers, self.session_limits.announced.deadline_ms),
+            deadline_ms=asker.deadline_ms,
             metadata=question.metadata,
-            traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+            traceparent=asker.traceparent,
             turns=question.turns,
             **question.options,
         )
@@ -134,8 +105,7 @@ class Exchanges:
             await self.gateway.received(exchange, asked)
         finally:
             self._asking.discard(own)
-        async with self.watching(request.receive, exchange):
-            items = await self.first(exchange)
+        items = await self.first(exchange)
         if items and (error := self.failure_in(items)) is not None:
             raise RefusalError(error)
         return items
@@ -166,12 +136,11 @@ class Exchanges:
             items = await exchange.news(KEEP_ALIVE_S)
         return items
 
-    async def end(self, request: Request, exchange: Exchange, items: list[News]) -> Response | None:
+    async def end(self, exchange: Exchange, items: list[News]) -> Response | None:
         """Return the whole answer; None where the client is gone before that. Raises `ProtocolError` where there is
         none."""
-        async with self.watching(request.receive, exchange):
-            while not exchange.done and not exchange.client_gone:
-                items += await exchange.news(KEEP_ALIVE_S)
+        while not exchange.done and not exchange.client_gone:
+            items += await exchange.news(KEEP_ALIVE_S)
         items += await exchange.news(0)
         if (error := self.failure_in(items)) is not None:
             raise RefusalError(error)
@@ -186,22 +155,6 @@ class Exchanges:
                 entry = self.gateway.inflight.get_any(item.id)
                 return no_answer(item, late=entry is not None and entry.fallback == "deadline")
         return None
-
-    @asynccontextmanager
-    async def watching(self, receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
-        """Note meanwhile that the client is gone."""
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            exchange.lost()
-
-        watcher = asyncio.create_task(watch())
-        try:
-            yield
-        finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
         """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for

@@ -7,8 +7,9 @@ from typing import Any, Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.openai.exchange import Exchange, News
-from gateway.openai.exchanges import KEEP_ALIVE_S, Exchanges
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import KEEP_ALIVE_S
+from gateway.http.requests import HttpRequests, watching
 from gateway.request.outbox import Opened, Shown
 from shared.telemetry.faults import contained
 from shared.wire.failed_ends import OWN_FAULT
@@ -40,7 +41,7 @@ class Teller(Protocol):
 class EventStream:
     """An answer's events, from what was told `first`. The session ends with them."""
 
-    exchanges: Exchanges
+    http: HttpRequests
     exchange: Exchange
     teller: Teller
     first: list[News]
@@ -53,16 +54,16 @@ class EventStream:
             with contained("connection", connection=self.exchange.session.connection_id):
                 await self._send(receive, send)
         finally:
-            self.exchanges.leave(self.exchange, keep=self.keep)
+            self.http.exchanges.leave(self.exchange, keep=self.keep)
 
     async def _send(self, receive: Receive, send: Send) -> None:
         """Write what is told, each time all that waits. A client that does not read is left alone."""
         headers = [(name.encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
-        async with self.exchanges.watching(receive, self.exchange):
+        async with watching(receive, self.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
                 async for data in self._told():
-                    async with asyncio.timeout(self.exchanges.settings.slow_consumer_s):
+                    async with asyncio.timeout(self.http.settings.slow_consumer_s):
                         await send({"type": "http.response.body", "body": data, "more_body": True})
             except TimeoutError:
                 return
@@ -96,6 +97,6 @@ class EventStream:
             case ErrorDetail():
                 return self.teller.failed(item), True
             case Response():
-                error = self.exchanges.failure_in([item]) if item.source != "busy" else None
+                error = self.http.exchanges.failure_in([item]) if item.source != "busy" else None
                 return (self.teller.ended(item) if error is None else self.teller.failed(error)), True
         return b"", False

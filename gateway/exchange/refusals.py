@@ -1,0 +1,38 @@
+"""Refusals of one request, and the error that an answer without words comes to: pure."""
+
+from typing import Any
+
+from shared.errors import ProtocolError
+from shared.wire.outcome import ErrorDetail, Response
+
+
+class RefusalError(ProtocolError):
+    """A refusal that the gateway has given, and counted."""
+
+    def __init__(self, error: ErrorDetail) -> None:
+        super().__init__(
+            error.code,
+            error.message,
+            kind=error.type,
+            param=error.param,
+            retriable=error.retryable,
+            retry_after_ms=error.retry_after_ms,
+        )
+
+
+def no_answer(response: Response, *, late: bool) -> ErrorDetail | None:
+    """Return the error that an answer without words of its own comes to; None where there is an answer. `late`: the
+    deadline has passed, and nobody is to ask again for this one."""
+    if response.status == "failed" and response.error is not None:
+        return response.error
+    if response.status == "cancelled":
+        return _failure("cancelled", "the answer was cancelled", kind="invalid_request_error")
+    if response.source == "busy" and late:
+        return _failure("nobody_in_time", "nobody could answer in time")
+    if response.source == "busy":
+        return _failure("busy", "nobody has time now; try again", kind="overloaded_error", retryable=True)
+    return None
+
+
+def _failure(code: str, message: str, *, kind: Any = "server_error", retryable: bool = False) -> ErrorDetail:
+    return ErrorDetail(type=kind, code=code, message=message, retryable=retryable)

@@ -1,0 +1,79 @@
+"""Carry one HTTP request's question to an exchange, and its answer back: whole, or as a stream of events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from gateway.exchange.asker import Asker
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import Exchanges
+from gateway.exchange.question import Question
+from gateway.frontends.client_address import charged_address
+from gateway.http.headers import bearer, deadline_ms, idempotency_key, is_retry, traceparent
+from shared.errors import ProtocolError
+from shared.settings.gateway import GatewaySettings
+from shared.wire.outcome import Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequests:
+    exchanges: Exchanges
+    settings: GatewaySettings
+
+    def asker(self, request: Request) -> Asker:
+        """Return who sends this request, by its headers and its address."""
+        headers = request.headers
+        peer = request.client.host if request.client is not None else ""
+        return Asker(
+            address=charged_address(peer, headers.getlist("x-forwarded-for"), self.settings.trusted_proxies),
+            origins=tuple(headers.getlist("origin")),
+            token=bearer(headers),
+            deadline_ms=deadline_ms(headers, self.exchanges.session_limits.announced.deadline_ms),
+            key=idempotency_key(headers),
+            is_retry=is_retry(headers),
+            traceparent=traceparent(headers),
+        )
+
+    async def body(self, request: Request) -> bytes:
+        """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""
+        data, most = bytearray(), self.settings.max_message_bytes
+        try:
+            async with asyncio.timeout(self.settings.hello_timeout_s):
+                async for part in request.stream():
+                    data += part
+                    if len(data) > most:
+                        raise ProtocolError("body_too_large", f"a body has {most} bytes at most")
+        except TimeoutError:
+            raise ProtocolError("body_too_slow", "the body did not come in time") from None
+        return bytes(data)
+
+    async def ask(self, request: Request, exchange: Exchange, question: Question) -> list[News]:
+        """Ask, as `Exchanges.ask` does; nothing is returned where the client is gone before the first text."""
+        async with watching(request.receive, exchange):
+            return await self.exchanges.ask(self.asker(request), exchange, question)
+
+    async def end(self, request: Request, exchange: Exchange, items: list[News]) -> Response | None:
+        """Return the whole answer, as `Exchanges.end` does."""
+        async with watching(request.receive, exchange):
+            return await self.exchanges.end(exchange, items)
+
+
+@asynccontextmanager
+async def watching(receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
+    """Note meanwhile that the client is gone. The request's body has been read."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        exchange.lost()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)

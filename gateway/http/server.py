@@ -1,0 +1,77 @@
+"""The HTTP server of a gateway's process: the doors' routes, on one port."""
+
+import asyncio
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from shared.settings.gateway import GatewaySettings
+
+_BACKLOG: Final = 4_096
+
+
+@dataclass(slots=True, kw_only=True)
+class HttpServer:
+    app: ASGIApp
+    settings: GatewaySettings
+    _server: "_Server | None" = None
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until `stop`, and then until the last answer has left or the drain's time is over."""
+        settings = self.settings
+        config = uvicorn.Config(
+            self.app,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            limit_concurrency=settings.max_connections,
+            timeout_keep_alive=math.ceil(settings.hello_timeout_s),
+            timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+        )
+        self._server = _Server(config)
+        await self._server.serve([listening])
+
+    def stop(self) -> None:
+        """Accept nobody from now on."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+class _Protocol(HttpToolsProtocol):
+    """A connection that is closed where its first request does not come in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(self.timeout_keep_alive, self._close_unused)
+
+    def _close_unused(self) -> None:
+        cycle: object = self.cycle
+        if cycle is None:
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """A server in a process that handles its signals itself."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on that address. Raises `OSError` where it cannot be bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
