@@ -39,7 +39,7 @@ class Place(Struct, frozen=True, array_like=True):
 class Told(Struct, array_like=True):
     """An open answer and what its client has been told of it.
 
-    `log` is where in the reply topic its replies begin; None where nobody knows. `request` is where the bucket's topic
+    `log` is where in the reply topic its replies begin; None where nobody knows. `place` is where the bucket's topic
     holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`. `crc`
     is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number. `trace` is the packed
     context of whoever began its trace; None where none is recorded. `generation` is its conversation's.
@@ -53,7 +53,7 @@ class Told(Struct, array_like=True):
     first_token_ms: int
     deadline_ms: int
     log: Place | None
-    request: Place | None
+    place: Place | None
     seq: Count = 0
     chars: Count = 0
     crc: Count = 0

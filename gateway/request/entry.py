@@ -63,7 +63,7 @@ class Entry:
     is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked. Its moments on the
     wire are `clock_ms` ahead of this process's time.
 
-    `partition` of its bucket's topic, None where that is not known. `log` and `request` are as in `Told`. `seen`
+    `partition` of its bucket's topic, None where that is not known. `log` and `place` are as in `Told`. `seen`
     characters of the text, of the checksum `seen_crc`, its client has from before it came back; 0 once the text here
     has reached them. `adoption` is None where the answer was begun here. `trace` is None where another gateway began it
     and told of none.
@@ -91,7 +91,7 @@ class Entry:
     published: bool = False
     adoption: Adoption | None = None
     log: Place | None = None
-    request: Place | None = None
+    place: Place | None = None
     seen: int = 0
     seen_crc: int = 0
     admitted_unix_ms: float | None = None
@@ -257,7 +257,7 @@ class Entry:
             first_token_ms=promise.first_token_unix_ms - received,
             deadline_ms=promise.deadline_unix_ms - received,
             log=self.log,
-            request=self.request,
+            place=self.place,
             trace=self.trace.told if self.trace is not None else None,
             generation=self.generation,
         )
@@ -288,9 +288,9 @@ def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: in
         generation=told.generation,
         state=State.WAITING,
         bucket=told.bucket,
-        published=told.request is not None,
+        published=told.place is not None,
         log=told.log,
-        request=told.request,
+        place=told.place,
         seen=told.chars,
         seen_crc=told.crc,
     )

@@ -92,7 +92,7 @@ class Asking:
                 delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
-            entry.request = await self.publisher.delivered(entry, delivery)
+            entry.place = await self.publisher.delivered(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
             self.admission_gate.withdrawn(entry)

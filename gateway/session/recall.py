@@ -48,20 +48,20 @@ class Recall:
     def _look_ahead(self, entry: Entry) -> None:
         """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
         the deadline leaves."""
-        if entry.request is not None and not (entry.done or entry.chars or entry.input):
-            self.question_reader.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(
+        if entry.place is not None and not (entry.done or entry.chars or entry.input):
+            self.question_reader.ask(entry.response_id, entry.bucket, entry.place).add_done_callback(
                 partial(_note, entry)
             )
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
         """Return the input of an adopted request; nothing where it cannot be had in time."""
-        if entry.request is None or entry.adoption is None:
+        if entry.place is None or entry.adoption is None:
             return entry.input
         limit_s = min(max(0.0, entry.adoption.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
         found = ""
         try:
             async with asyncio.timeout(limit_s):
-                found = await asyncio.shield(self.question_reader.ask(entry.response_id, entry.bucket, entry.request))
+                found = await asyncio.shield(self.question_reader.ask(entry.response_id, entry.bucket, entry.place))
         except TimeoutError:
             log.warning(
                 "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"

@@ -85,7 +85,7 @@ def ended(
         gateway_id=gateway_id,
         request_topic=request_topic,
         reply_topic=reply_topic,
-        place=entry.request,
+        place=entry.place,
         received_unix_ms=received,
         admitted_unix_ms=entry.admitted_unix_ms,
         first_text_unix_ms=entry.first_text_unix_ms,

@@ -86,6 +86,6 @@ def told(**fields: Any) -> Told:
         "first_token_ms": 200,
         "deadline_ms": 1_000,
         "log": None,
-        "request": None,
+        "place": None,
     }
     return Told(**(given | fields))

@@ -37,7 +37,7 @@ TOLD = st.builds(
     first_token_ms=st.integers(-1_000, 600_000),
     deadline_ms=st.integers(-1_000, 600_000),
     log=PLACES,
-    request=PLACES,
+    place=PLACES,
     seq=COUNTS,
     chars=COUNTS,
     crc=st.integers(0, 2**32 - 1),
@@ -59,7 +59,7 @@ def longest(number: int) -> Told:
     """Of an answer whose every field is as long as it can be."""
     counts = dict.fromkeys(("received_unix_ms", "seq", "chars", "generation", "age_ms"), 2**53 - 1)
     waits = dict.fromkeys(("first_token_ms", "deadline_ms"), 2**31)
-    places = dict.fromkeys(("log", "request"), Place(2**53 - 1, 2**53 - 1))
+    places = dict.fromkeys(("log", "place"), Place(2**53 - 1, 2**53 - 1))
     names: dict[str, Any] = {"digest": number.to_bytes(12), "event_id": "e" * 64, "bucket": "medium"}
     return told(**counts, **waits, **places, **names, crc=2**32 - 1, trace=bytes(24))
 

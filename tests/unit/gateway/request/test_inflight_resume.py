@@ -199,14 +199,14 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Infli
     """Where the log and the request are, whose generation and trace it has, and by when it was promised."""
     begun = make_entry(soft=7_200, hard=8_000, received=7_000.0)
     begun.bucket, begun.generation, begun.clock_ms = "long", 3, 60_000
-    begun.log, begun.request = Place(1, 5), Place(2, 6)
+    begun.log, begun.place = Place(1, 5), Place(2, 6)
     begun.trace = RequestTrace(context=TraceContext(1, 2), recorded=True)
     each = begun.opened().told
     assert each.trace == TraceContext(1, 2).packed()
     each.age_ms = 150
     entry = table.adopt(each, SESSION, "c2", 150.0)
     assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
-    assert (entry.bucket, entry.generation, entry.log, entry.request) == ("long", 3, Place(1, 5), Place(2, 6))
+    assert (entry.bucket, entry.generation, entry.log, entry.place) == ("long", 3, Place(1, 5), Place(2, 6))
     assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
     assert (entry.connection_id, begun.adoption, entry.input) == ("c2", None, "")
     assert entry.asked_unix_ms == 67_000

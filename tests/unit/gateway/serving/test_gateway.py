@@ -116,7 +116,7 @@ async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago
         first_token_ms=asked_ms_ago + soft_ms,
         deadline_ms=MINUTE_MS,
         log=Place(1, 0),
-        request=Place(0, 7),
+        place=Place(0, 7),
         chars=len(text),
         crc=checksum(text),
     )

@@ -59,7 +59,7 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
     table, entry = InflightTable(), entry_of(trace)
     table.accept(entry)
     entry.admit("short", NOW + 1)
-    entry.request = Place(2, 41)
+    entry.place = Place(2, 41)
     entry.acknowledge()
     entry.show("a secret", NOW + 100)
     table.finish(entry, done("a secret answer"), NOW + 200)
