@@ -1,10 +1,15 @@
 """What one request asks, whatever protocol it came in: pure."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from shared.errors import ProtocolError
+from shared.wire.fields import MAX_TURNS
 from shared.wire.messages import Said
+
+Role = Literal["user", "assistant", "system"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +31,27 @@ def digest(kind: str, *parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         hashed.update(len(data).to_bytes(8) + data)
     return f"{kind}-{hashed.hexdigest()}"
+
+
+def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tuple[Said, ...], str, str]:
+    """Return the turns before the question, the question, which is the last messages of the user, and the instructions.
+    Raises `ProtocolError`."""
+    turns: list[Said] = []
+    instructions = list[str]()
+    asked, answered = list[str](), list[str]()
+    for role, text in texts:
+        if role == "system":
+            instructions.append(text)
+            continue
+        if role == "user" and answered:
+            turns.append(_said(asked, answered))
+            asked, answered = [], []
+        (asked if role == "user" else answered).append(text)
+    question = "\n\n".join(asked)
+    if answered or not question.strip():
+        raise ProtocolError("invalid_field", "the last message is the user's, and says something", param=where)
+    return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions)
+
+
+def _said(asked: list[str], answered: list[str]) -> Said:
+    return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))

@@ -1,23 +1,17 @@
 """Read the bodies of OpenAI's requests: pure. What would change the answer and is not done here is refused by name;
 every other parameter is ignored (docs/doors.md lists them)."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.exchange.question import Question
+from gateway.exchange.question import Question, Role, conversation_of
+from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
-from shared.wire.fields import MAX_TURNS, MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP
-from shared.wire.messages import Said
+from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP
 
-BodyT = TypeVar("BodyT", bound=Struct)
-
-_PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
 _SHOPS_ROLES: Final = frozenset({"system", "developer"})
 
@@ -99,18 +93,6 @@ class ResponsesQuestion(OpenAiQuestion):
     background: bool = False
 
 
-def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
-    """Decode a body. Raises `ProtocolError`."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        what = _PATH.sub("", str(error))
-        raise ProtocolError("invalid_field", what[:200], param=(found.group(1) if found else None) or None) from None
-    except _UNREADABLE:
-        raise ProtocolError("bad_json", "the body is not valid JSON") from None
-
-
 def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     """Return what a chat completion asks. `header` names its conversation. Raises `ProtocolError`."""
     body = read_body(data, ChatBody)
@@ -122,7 +104,7 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_options(body)
     if body.messages is UNSET:
         raise ProtocolError("invalid_field", "a chat completion has messages", param="messages")
-    turns, text, instructions = _conversation(body.messages, "messages")
+    turns, text, instructions = conversation_of(_texts(body.messages, "messages"), "messages")
     stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
         raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
@@ -174,31 +156,7 @@ def _plain(form: Any) -> bool:
     return form is None or (isinstance(form, dict) and form.get("type") == "text")
 
 
-def _conversation(messages: Sequence[_Message], where: str) -> tuple[tuple[Said, ...], str, str]:
-    """Return the turns before the question, the question, which is the last messages of the user, and the instructions.
-    Raises `ProtocolError`."""
-    turns: list[Said] = []
-    instructions = list[str]()
-    asked, answered = list[str](), list[str]()
-    for role, text in _texts(messages, where):
-        if role == "system":
-            instructions.append(text)
-            continue
-        if role == "user" and answered:
-            turns.append(_said(asked, answered))
-            asked, answered = [], []
-        (asked if role == "user" else answered).append(text)
-    question = "\n\n".join(asked)
-    if answered or not question.strip():
-        raise ProtocolError("invalid_field", "the last message is the user's, and says something", param=where)
-    return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions)
-
-
-def _said(asked: list[str], answered: list[str]) -> Said:
-    return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
-
-
-def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Literal["user", "assistant", "system"], str]]:
+def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Role, str]]:
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
         if message.type != "message":
@@ -233,7 +191,7 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     if body.input is UNSET:
         raise ProtocolError("invalid_field", "say what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
-    turns, text, told = _conversation(messages, "input")
+    turns, text, told = conversation_of(_texts(messages, "input"), "input")
     instructions = "\n\n".join(each for each in (body.instructions, told) if each)
     ours = (
         ("conversation", conversation),

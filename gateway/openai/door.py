@@ -4,24 +4,17 @@ import time
 from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response as HttpResponse
-from starlette.routing import Route
 
-from gateway.exchange.refusals import RefusalError
+from gateway.exchange.names import session_name
+from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests
 from gateway.openai.bodies import chat_question
 from gateway.openai.chat import ChatTeller
-from gateway.openai.names import session_name
 from gateway.openai.openapi import openapi
-from gateway.openai.pages import SESSION_HEADER, Answer, Handler, answer, check_model, page, refusal
+from gateway.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
 from gateway.openai.stored import StoredResponses
 from shared.errors import ProtocolError
-from shared.telemetry import metrics
-from shared.telemetry.faults import caught
-from shared.wire.failed_ends import OWN_FAULT, detail_of
-from shared.wire.outcome import ErrorDetail
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +25,7 @@ class OpenAiDoor:
 
     def app(self) -> Starlette:
         stored = StoredResponses(http=self.http, models=self.models)
-        paths: tuple[tuple[str, str, Handler], ...] = (
+        paths: tuple[HandledPath, ...] = (
             ("POST", "/v1/chat/completions", self._chat),
             ("POST", "/v1/responses", stored.create),
             ("GET", "/v1/responses/{id}", stored.fetch),
@@ -46,26 +39,7 @@ class OpenAiDoor:
             ("GET", "/v1/models", self._list_models),
             ("GET", "/v1/models/{model:path}", self._model),
         )
-        return Starlette(
-            routes=[Route(path, self._answering(handler), methods=[method]) for method, path, handler in paths],
-            exception_handlers={HTTPException: _http_error},
-        )
-
-    def _answering(self, handler: Handler) -> Handler:
-        """Turn what a handler raises into an answer."""
-
-        async def answered(request: Request) -> Answer:
-            try:
-                return await handler(request)
-            except ProtocolError as error:
-                if not isinstance(error, RefusalError):
-                    metrics.refused.labels(error.code).inc()
-                return refusal(detail_of(error))
-            except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
-                caught("connection", error, door="openai")
-                return refusal(OWN_FAULT)
-
-        return answered
+        return app_of(paths, "openai", refusal)
 
     async def _chat(self, request: Request) -> Answer:
         question = chat_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
@@ -95,12 +69,3 @@ async def _nowhere(request: Request) -> Answer:
 async def _document(request: Request) -> Answer:
     del request
     return page(openapi())
-
-
-async def _http_error(request: Request, error: Exception) -> HttpResponse:
-    """Answer a path or a method that is not there."""
-    del request
-    assert isinstance(error, HTTPException)
-    code = "method_not_allowed" if error.status_code == 405 else "not_found"  # noqa: PLR2004
-    told = ErrorDetail(type="invalid_request_error", code=code, message=error.detail, retryable=False)
-    return refusal(told)

@@ -9,19 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from gateway.exchange.exchange import Exchange
+from gateway.http.handlers import Answer
+from gateway.http.refusals import retry_headers, status_of
 from gateway.http.requests import HttpRequests
 from gateway.http.streams import EventStream, Teller
 from gateway.openai.bodies import OpenAiQuestion
-from gateway.openai.refusals import error_body, retry_headers, status_of
+from gateway.openai.refusals import error_body
 from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail
 
 SESSION_HEADER: Final = "replyline-session"
 _GONE: Final = 499  # nginx's, for a client that did not wait
 _encode: Final = msgspec.json.Encoder().encode
-
-Answer = HttpResponse | EventStream
-Handler = Callable[[Request], Awaitable[Answer]]
 
 
 def page(body: object, status: int = 200, headers: dict[str, str] | None = None) -> HttpResponse:

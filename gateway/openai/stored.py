@@ -12,12 +12,14 @@ from typing import Final
 from starlette.requests import Request
 
 from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.names import session_name
 from gateway.exchange.refusals import RefusalError
+from gateway.http.handlers import Answer
 from gateway.http.requests import HttpRequests
 from gateway.http.streams import EventStream
 from gateway.openai.bodies import ResponsesQuestion, responses_question
-from gateway.openai.names import ResponseName, read_response_name, session_name, unknown_response
-from gateway.openai.pages import SESSION_HEADER, Answer, answer, check_model, page
+from gateway.openai.names import ResponseName, read_response_name, unknown_response
+from gateway.openai.pages import SESSION_HEADER, answer, check_model, page
 from gateway.openai.responses import Asked, ResponsesTeller
 from gateway.request.cursor import Told
 from gateway.request.entry import Entry

@@ -1,0 +1,59 @@
+"""A door's paths as an ASGI application: what a handler raises becomes an answer."""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+from starlette.routing import Route
+
+from gateway.exchange.refusals import RefusalError
+from gateway.http.streams import EventStream
+from shared.errors import ProtocolError
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from shared.wire.failed_ends import OWN_FAULT, detail_of
+from shared.wire.outcome import ErrorDetail
+
+Answer = HttpResponse | EventStream
+Handler = Callable[[Request], Awaitable[Answer]]
+HandledPath = tuple[str, str, Handler]  # a method, a path, and who answers there
+Refusal = Callable[[ErrorDetail], HttpResponse]
+
+
+def app_of(paths: Iterable[HandledPath], door: str, refusal: Refusal) -> Starlette:
+    """Return the application of a door, which refuses in its own form."""
+
+    async def http_error(request: Request, error: Exception) -> HttpResponse:
+        """Answer a path or a method that is not there."""
+        del request
+        assert isinstance(error, HTTPException)
+        code = "method_not_allowed" if error.status_code == 405 else "not_found"  # noqa: PLR2004
+        told = ErrorDetail(type="invalid_request_error", code=code, message=error.detail, retryable=False)
+        return refusal(told)
+
+    return Starlette(
+        routes=[Route(path, _answering(handler, door, refusal), methods=[method]) for method, path, handler in paths],
+        exception_handlers={HTTPException: http_error},
+    )
+
+
+def _answering(handler: Handler, door: str, refusal: Refusal) -> Handler:
+    async def answered(request: Request) -> Answer:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+            return refusal(detail_of_raised(error, door))
+
+    return answered
+
+
+def detail_of_raised(error: Exception, door: str) -> ErrorDetail:
+    """Return what a door's client is told of what was raised, and count it."""
+    if not isinstance(error, ProtocolError):
+        caught("connection", error, door=door)
+        return OWN_FAULT
+    if not isinstance(error, RefusalError):
+        metrics.refused.labels(error.code).inc()
+    return detail_of(error)

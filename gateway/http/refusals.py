@@ -1,0 +1,46 @@
+"""Refusals over HTTP: their status, and when to try again. Pure."""
+
+from typing import Final
+
+from shared.wire.outcome import ErrorDetail
+
+_STATUS: Final = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "rate_limit_error": 429,
+    "overloaded_error": 503,
+    "server_error": 500,
+}
+_STATUS_OF_CODE: Final = {
+    "body_too_large": 413,
+    "body_too_slow": 408,
+    "cancelled": 409,
+    "conversation_not_found": 404,
+    "key_reused": 409,
+    "method_not_allowed": 405,
+    "model_not_found": 404,
+    "nobody_in_time": 504,
+    "not_found": 404,
+    "origin_not_allowed": 403,
+    "response_not_found": 404,
+    "retried": 409,
+    "unknown_response": 404,
+}
+_RETRY_AFTER_MS: Final = 1_000
+# What a client asks again for, whatever an error says of itself, unless it is told not to.
+_RETRIED: Final = frozenset({408, 409, 429})
+_SERVER_FAULT: Final = 500
+
+
+def status_of(error: ErrorDetail) -> int:
+    status = _STATUS_OF_CODE.get(error.code) or _STATUS[error.type]
+    return 503 if status == _SERVER_FAULT and error.retryable else status
+
+
+def retry_headers(error: ErrorDetail) -> dict[str, str]:
+    """Return when a client is to try again; or that it is not to, where it would by itself."""
+    status = status_of(error)
+    if error.retryable:
+        wait_ms = error.retry_after_ms or _RETRY_AFTER_MS
+        return {"retry-after": str(-(-wait_ms // 1_000)), "retry-after-ms": str(wait_ms)}
+    return {"x-should-retry": "false"} if status in _RETRIED or status >= _SERVER_FAULT else {}
