@@ -31,8 +31,10 @@ from workers.schedule.policies import build_scheduler, make_window
 from workers.schedule.policies.goodput import Goodput
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
 from workers.schedule.streams import Streams
-from workers.serving.engine_loop import EngineLoop, News
+from workers.serving.drafts import Drafts, Progress
+from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
+from workers.serving.step_watch import StepWatch
 from workers.serving.upstream_loop import UpstreamLoop
 
 _ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
@@ -59,20 +61,20 @@ def make_loop(
     costs: CostModel,
     *,
     kv: KvCache | None,
-    tell: Callable[[list[News]], None],
+    publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
 ) -> EngineLoop | UpstreamLoop:
-    """Return what computes the answers: the engine's loop, or that of upstreams."""
+    """Return the loop that computes the answers: the engine's, or that of upstreams."""
     if isinstance(model, UpstreamModel):
-        return _make_upstream_loop(settings, model.info, costs, tell=tell, changed=changed)
+        return _make_upstream_loop(settings, model.info, costs, publish=publish, changed=changed)
+    scheduler = make_scheduler(settings, model.info, costs)
     return EngineLoop(
         engine=model.engine,
-        scheduler=make_scheduler(settings, model.info, costs),
+        scheduler=scheduler,
         costs=costs,
-        tell=tell,
+        drafts=Drafts(roster=scheduler, publish=publish, interval_s=settings.worker.reply_interval_ms / 1_000),
         changed=changed,
-        interval_s=settings.worker.reply_interval_ms / 1_000,
-        step_limit_s=settings.step_limit_s,
+        watch=StepWatch(settings.step_limit_s),
         keep=kv.keep if kv is not None else keep_nothing,
     )
 
@@ -82,7 +84,7 @@ def _make_upstream_loop(
     info: ModelInfo,
     costs: CostModel,
     *,
-    tell: Callable[[list[News]], None],
+    publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
 ) -> UpstreamLoop:
     upstream, lengths = settings.upstream, OutputLengths(longest=info.max_length)
@@ -95,7 +97,7 @@ def _make_upstream_loop(
         choice=Choice(upstream.url, places=settings.worker.slots),
         streams=Streams(policy, lengths=lengths, num_slots=info.num_slots),
         costs=costs,
-        tell=tell,
+        tell=publish,
         changed=changed,
         interval_s=settings.worker.reply_interval_ms / 1_000,
         model=upstream.model,

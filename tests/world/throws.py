@@ -17,7 +17,7 @@ _OURS: Final = tuple(f"{_ROOT / name}/" for name in ("gateway", "shared", "worke
 # no single item, without which it ends.
 _LEFT_OUT: Final = (
     *("Answering.end", "Answering.show", "Answering.work_on", "Answering.replied", "InflightTable.beginning"),
-    *("DeadLetters.put", "Worker.hear", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),
+    *("DeadLetters.put", "Worker.publish", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),
     *("OpenAnswers.add", "OpenAnswers.fail", "OpenAnswers.idle"),
     *("Connections.send_away", "EngineLoop.stuck", "Commits.commit", "Commits.part", "Commits.run"),
 )

@@ -132,10 +132,10 @@ class OpenAnswers:
 
     # --- whoever wants an answer no more
 
-    def let_go(self, cancel: Cancel) -> Job | None:
-        """Take a reader from the answer that is cancelled; with its last one it is `withdrawn`. None where none is
-        being written, or it is to end already: who cancels then may mean the same request asked again. A cancel that is
-        older than the last request of its own asker takes nothing back."""
+    def cancel(self, cancel: Cancel) -> Job | None:
+        """Take a reader from the answer that is cancelled; without its last reader it is `withdrawn`. Return None where
+        none is being written, or it is about to end: the cancel may mean the same request asked again. A cancel that is
+        older than the last request of its own asker takes no reader away."""
         job = self._jobs.get(cancel.request_id)
         if job is None or job.done is not None or job.withdrawn:
             return None

@@ -1,8 +1,8 @@
 """A worker's outlook on its near future: pure. The scheduler gives it, the gateways admit by it."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from shared.wire.fields import MAX_PREDICTED_MS
@@ -11,6 +11,9 @@ from shared.wire.messages import Bucket, WorkerReport
 # A change of the predicted first token by more than both is told at once.
 _LEAST_MS: Final = 50.0
 _SHARE: Final = 0.25
+# The outlook is renewed so often while steps follow each other; sooner where a sequence came or went.
+_EVERY_MS: Final = 100.0
+_CHANGED_MS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,26 @@ class Outlook:
             service_ms={bucket: _on_the_wire(ms) for bucket, ms in self.service_ms.items()},
             partitions={bucket: tuple(numbers) for bucket, numbers in partitions.items() if numbers},
         )
+
+
+@dataclass(slots=True)
+class LatestOutlook:
+    """The outlook as it was renewed last; None before."""
+
+    value: Outlook | None = None
+    _renewed_unix_ms: float = field(default=float("-inf"), init=False)
+    _load: tuple[int, int] = field(default=(-1, -1), init=False)
+
+    def renew(
+        self, look: Callable[[float], Outlook | None], load: tuple[int, int], now_unix_ms: float, *, idle: bool
+    ) -> bool:
+        """Renew the outlook where that is due, and return whether it was. `load`: how many wait and run; `idle`: no
+        step follows."""
+        every_ms = _EVERY_MS if load == self._load else _CHANGED_MS
+        if not idle and 0 <= now_unix_ms - self._renewed_unix_ms < every_ms:
+            return False
+        self.value, self._renewed_unix_ms, self._load = look(now_unix_ms), now_unix_ms, load
+        return True
 
 
 def _on_the_wire(predicted_ms: float) -> float:

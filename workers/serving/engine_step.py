@@ -1,4 +1,4 @@
-"""One step of the engine: transfers of KV, decode, prefill. On the engine's thread."""
+"""One step of the engine: transfers of KV, decode, prefill; counted, and learned from. On the engine's thread."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,9 +11,18 @@ from shared.process.clock import monotonic_s
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from workers.engine import Engine
+from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Sequence
 from workers.schedule.slots import Export, Import, Move, Transfer
+
+# Counted in every step.
+_transfer_time = metrics.step_time.labels("transfer")
+_prefill_time, _decode_time = (metrics.step_time.labels(kind) for kind in ("prefill", "decode"))
+_prompt_tokens, _padding_tokens, _output_tokens = (
+    metrics.tokens.labels(kind) for kind in ("prompt", "padding", "output")
+)
+_prefill_ratio, _decode_ratio = (metrics.cost_ratio.labels(kind) for kind in ("prefill", "decode"))
 
 Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
@@ -89,3 +98,31 @@ def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> froze
 def _export(engine: Engine, item: Export, keep: Keep) -> None:
     values = engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)
     keep(item.sequence, item.start, values)
+
+
+def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
+    """Teach the cost model what the calls took, and observe that against what it had predicted."""
+    if step.decode:
+        ms = result.decode_s * 1_000
+        predicted_ms = costs.observe_decode(ms, rows=len(step.decode), context=sum([row.past for row in step.decode]))
+        _decode_ratio.observe(ms / predicted_ms)
+    if step.prefill:
+        ms = result.prefill_s * 1_000
+        rows = len(step.prefill)
+        tokens = rows * max([len(chunk.token_ids) for chunk in step.prefill])
+        predicted_ms = costs.observe_prefill(ms, tokens=tokens, past=step.prefill[0].past, rows=rows)
+        _prefill_ratio.observe(ms / predicted_ms)
+
+
+def count_step(step: Step, result: StepResult) -> None:
+    """Count a step's tokens and the time of its parts."""
+    if step.prefill:
+        _prefill_time.observe(result.prefill_s)
+        lengths = [len(chunk.token_ids) for chunk in step.prefill]
+        _prompt_tokens.inc(sum(lengths))
+        _padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
+    if step.decode:
+        _decode_time.observe(result.decode_s)
+    if step.transfers:
+        _transfer_time.observe(result.transfer_s)
+    _output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))

@@ -29,7 +29,7 @@ from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import Streams
-from workers.serving.engine_loop import Ended, News, Said
+from workers.serving.drafts import Ended, Grown, Progress
 
 # While somebody waits or runs: deadlines are looked at so often.
 _TURN_S: Final = 0.02
@@ -75,7 +75,7 @@ class UpstreamLoop:
     interval_s: float
     model: str
     priority: bool
-    tell: Callable[[list[News]], None] = lambda _: None
+    tell: Callable[[list[Progress]], None] = lambda _: None
     changed: Callable[[], None] = lambda: None
     gone: bool = False
     outlook: Outlook | None = None
@@ -328,10 +328,10 @@ class UpstreamLoop:
 
     def _tell_all(self) -> None:
         touched, self._touched = self._touched, {}
-        news = [Said(job, delta) for job in touched.values() if (delta := job.answer.take_delta()) is not None]
+        news = [Grown(job, delta) for job in touched.values() if (delta := job.answer.take_delta()) is not None]
         if news:
             self._told_s = monotonic_s()
-            self.tell(list[News](news))
+            self.tell(list[Progress](news))
 
     # --- the upstreams
 

@@ -26,7 +26,8 @@ from workers.kv.cache import KvCache
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
-from workers.serving.engine_loop import Ended, EngineLoop, News
+from workers.serving.drafts import Ended, Progress
+from workers.serving.engine_loop import EngineLoop
 from workers.serving.upstream_loop import UpstreamLoop
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
@@ -38,8 +39,11 @@ _ENGINE_FAILED: Final = ErrorDetail(
 
 
 class MakeLoop(Protocol):
-    def __call__(self, *, tell: Callable[[list[News]], None], changed: Callable[[], None]) -> EngineLoop | UpstreamLoop:
-        """Return what computes: it tells its news, and that its outlook has changed, on any thread."""
+    def __call__(
+        self, *, publish: Callable[[list[Progress]], None], changed: Callable[[], None]
+    ) -> EngineLoop | UpstreamLoop:
+        """Return the loop that computes. It calls `publish` with what is new of its answers, and `changed` where its
+        outlook has changed, on any thread."""
 
 
 class Worker:
@@ -66,12 +70,12 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
         self.outlook_changed = asyncio.Event()
-        self.engine_loop = make_loop(tell=self._tell, changed=self._look_changed)
+        self.engine_loop = make_loop(publish=self._publish_soon, changed=self._outlook_changed)
 
-    # --- what intake and the reply publisher tell
+    # --- requests, cancels, erasures
 
     def accept(self, job: Job, *, cancelled: bool = False) -> None:
-        """Have a request computed; what the model is not asked for has its answer at once. `cancelled`: nobody waits
+        """Have a request computed; one that the model is not asked for is answered at once. `cancelled`: nobody waits
         for it any more."""
         sequence, job.withdrawn = job.sequence, cancelled
         if self._erasures.erased(job.session, job.order.generation, now_unix_ms()):
@@ -79,7 +83,7 @@ class Worker:
             sequence.erase()
         self._answers.add(job)
         if job.decided:
-            self.hear([Ended(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
+            self.publish([Ended(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
             return
         with contained("answer", request_id=job.id) as adding:
             self.engine_loop.add(job)
@@ -91,7 +95,7 @@ class Worker:
     def cancel(self, cancel: Cancel) -> bool:
         """Have an answer end before the next step, unless others still wait for it; False where none is being
         written."""
-        job = self._answers.let_go(cancel)
+        job = self._answers.cancel(cancel)
         if job is not None and job.withdrawn:
             self.engine_loop.cancel(job.id)
         return job is not None
@@ -110,8 +114,8 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Return whether nobody is owed anything; of an engine that is gone or hangs no more answers are to be
-        expected."""
+        """Return whether nobody waits for an answer that is still to come: an engine that is gone or hangs gives no
+        more."""
         return self._answers.idle(only_ended=self._engine_gone or self.engine_loop.stuck() is not None)
 
     # --- the engine's thread
@@ -124,24 +128,24 @@ class Worker:
         finally:
             self._engine_gone = True
 
-    def _tell(self, news: list[News]) -> None:
+    def _publish_soon(self, progress: list[Progress]) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.hear, news)
+            self._loop.call_soon_threadsafe(self.publish, progress)
 
-    def _look_changed(self) -> None:
+    def _outlook_changed(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.outlook_changed.set)
 
-    def hear(self, news: list[News]) -> None:
-        """On the event loop: what the engine's thread has to say. A fault in one answer's end fails that one; text that
-        could not be told comes with its end."""
-        for item in news:
-            with contained("answer", request_id=item.job.id) as hearing:
+    def publish(self, progress: list[Progress]) -> None:
+        """Publish new text and ends; on the event loop. A fault in one answer's end fails that answer; text that could
+        not be published comes with its end."""
+        for item in progress:
+            with contained("answer", request_id=item.job.id) as publishing:
                 if isinstance(item, Ended):
                     self._end(item.job, item.finished)
                 else:
                     self._answers.publish_delta(item.job, item.delta)
-            if hearing.error is not None and isinstance(item, Ended):
+            if publishing.error is not None and isinstance(item, Ended):
                 self._answers.fail(item.job)
 
     # --- the end of an answer
@@ -149,10 +153,10 @@ class Worker:
     def _end(self, job: Job, finished: Finished) -> None:
         now = now_unix_ms()
         done = self._terminal(job, finished)
-        told = done
+        traced = done
         with contained("answer", request_id=job.id):
-            told = self._tracer.ended(job, done, now)
-        self._answers.publish_end(job, told, job.answer.take_delta())
+            traced = self._tracer.traced(job, done, now)
+        self._answers.publish_end(job, traced, job.answer.take_delta())
         contain_each(
             "answer",
             lambda: count_end(job, finished, done, now),
@@ -216,7 +220,7 @@ class Worker:
 
     @property
     def suspects(self) -> list[tuple[Partition, int]]:
-        """The records of what stands in the slots of an engine that hangs: it may be one of them that it hangs over."""
+        """Return the records of the sequences in the slots of an engine that hangs: one of them may be the cause."""
         if self.engine_loop.stuck() is None:
             return []
         running = (Phase.PREFILL, Phase.DECODE)

@@ -1,4 +1,4 @@
-"""A worker's part in the traces of its requests: it tells its times with the answer's end, and whoever asked makes the
+"""A worker's part in the traces of its requests: its times go with the terminal event, and whoever asked makes the
 trace."""
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from workers.request.job import Job
 class Tracer:
     worker_id: str = ""
 
-    def ended(self, job: Job, done: ReplyDone, now_unix_ms: float) -> ReplyDone:
-        """Return the end as it is told: with this worker's times, where the request's trace is recorded."""
+    def traced(self, job: Job, done: ReplyDone, now_unix_ms: float) -> ReplyDone:
+        """Return the terminal event with this worker's times, where the request's trace is recorded."""
         if not is_sampled(job.order.request.traceparent):
             return done
         times = shifted(times_of(job, self.worker_id, now_unix_ms), job.order.clock_ms)
@@ -25,7 +25,7 @@ class Tracer:
 
 
 def times_of(job: Job, worker_id: str, now_unix_ms: float) -> WorkerTimes:
-    """Return those of an answer that ends now."""
+    """Return the times of an answer that ends now."""
     sequence = job.sequence
     arrived = sequence.arrived_unix_ms
     asked, found = job.kv_unix_ms or (None, None)

@@ -37,8 +37,10 @@ from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
+from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
+from workers.serving.step_watch import StepWatch
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
 
@@ -204,16 +206,24 @@ class Bench:
             reuse_kv=self.reuse_kv,
         )
         publisher, history = before(self.publisher), before(self.history)
+        scheduler = before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths()))
         self.answers = OpenAnswers(publisher=publisher, offsets=self.offsets, replies=TOPICS.replies)
+
+        def publish_now(progress: list[Progress]) -> None:
+            self.worker.publish(progress)
+
         self.worker = Worker(
-            make_loop=lambda tell, changed: EngineLoop(
+            make_loop=lambda publish, changed: EngineLoop(
                 engine=before(self.engine),
-                scheduler=before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths())),
+                scheduler=scheduler,
                 costs=before(costs),
-                tell=tell,
+                drafts=Drafts(
+                    roster=scheduler,
+                    publish=publish_now,
+                    interval_s=self.interval_s,
+                ),
                 changed=changed,
-                interval_s=self.interval_s,
-                step_limit_s=30.0,
+                watch=StepWatch(30.0),
                 keep=keep_nothing,
             ),
             model=info.model,
@@ -224,7 +234,6 @@ class Bench:
             tracer=before(Tracer()),
         )
         self.engine_loop = self.worker.engine_loop
-        self.engine_loop.tell = self.worker.hear
 
     def accept(self, offset: int, *, cancelled: bool = False, **how: Any) -> Job:
         """Have a `job` accepted."""

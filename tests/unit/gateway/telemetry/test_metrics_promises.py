@@ -14,8 +14,7 @@ from tests.support.builders.gateway import answer, make_entry
 from tests.unit.workers.serving.test_worker import Bench
 from workers.engine import PrefillChunk
 from workers.schedule.scheduler import Step
-from workers.serving.engine_loop import _count
-from workers.serving.engine_step import StepResult
+from workers.serving.engine_step import StepResult, count_step
 
 PROMISE = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
 RECEIVED = 1_000.0
@@ -83,7 +82,7 @@ def test_padding_is_what_makes_the_rows_of_a_call_equal() -> None:
         PrefillChunk(slot=slot, past=0, token_ids=[7] * length, sampling=None) for slot, length in enumerate((3, 5, 1))
     )
     step = Step(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
-    _count(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01, decode_s=0.0))
+    count_step(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01, decode_s=0.0))
     after = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [6, 9]
 
@@ -96,14 +95,14 @@ def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inf
         value("infer_total", status="incomplete", reason="max_output_tokens"),
         value("infer_duration_seconds_count"),
     )
-    heard = bench.engine_loop.tell
+    drafts = bench.engine_loop.drafts
 
-    def hear_and_stop(news: Any) -> None:
-        heard(news)
+    def publish_and_stop(progress: Any) -> None:
+        bench.worker.publish(progress)
         if bench.ends():
             bench.engine_loop.stop()
 
-    bench.engine_loop.tell = hear_and_stop
+    drafts.publish = publish_and_stop
     bench.accept(1, output=3)
     bench.engine_loop.run()
     steps = {kind: value("replyline_worker_step_seconds_count", kind=kind) - before[kind] for kind in kinds}

@@ -35,7 +35,7 @@ from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies.goodput import Goodput
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
-from workers.serving.engine_loop import Ended, News
+from workers.serving.drafts import Ended, Progress
 from workers.serving.upstream_loop import UpstreamLoop
 
 ASKED = Prompt(ids=range(20), shared_tokens=0, messages=(ChatMessage("user", "How long may I return it? " * 10),))
@@ -50,7 +50,7 @@ class Running:
     ends: dict[str, Finished] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
 
-    def hear(self, news: list[News]) -> None:
+    def hear(self, news: list[Progress]) -> None:
         for item in news:
             if isinstance(item, Ended):
                 assert item.job.id not in self.ends, "ended twice"

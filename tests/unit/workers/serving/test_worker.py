@@ -181,7 +181,8 @@ def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
     bench = Bench()
     bench.accept(0, output=9)
     assert bench.step()
-    bench.engine_loop._outlook, bench.engine_loop._outlook_unix_ms = None, now_unix_ms() + 3_600_000
+    latest = bench.engine_loop._outlook
+    latest.value, latest._renewed_unix_ms = None, now_unix_ms() + 3_600_000
     assert bench.step()
     assert bench.engine_loop.outlook is not None
 
@@ -193,11 +194,11 @@ def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -
     bench.engine_loop.changed = lambda: changes.append(bench.engine_loop.outlook.running)  # type: ignore[union-attr]
     bench.accept(0, output=9)
     assert bench.step()
-    bench.engine_loop._outlook_unix_ms -= 25
+    bench.engine_loop._outlook._renewed_unix_ms -= 25
     assert bench.step()
     assert changes == [1], "it is as it was"
     bench.accept(1, output=9)
-    bench.engine_loop._outlook_unix_ms -= 25
+    bench.engine_loop._outlook._renewed_unix_ms -= 25
     assert bench.step()
     assert changes == [1, 2]
 
@@ -210,7 +211,7 @@ def test_of_an_engine_that_hangs_no_answer_is_expected_and_what_stands_in_its_sl
     assert bench.step()
     loop, now_s = bench.engine_loop, monotonic_s()
     for passed_s, stuck, outlook in ((1, False, True), (4, False, False), (31, True, False)):
-        loop._step_since_s = now_s - passed_s
+        loop.watch._since_s = now_s - passed_s
         assert (loop.stuck() is not None, loop.outlook is not None) == (stuck, outlook)
         assert (bench.worker.idle, bench.worker.suspects) == (stuck, [(TOPIC, 0), (TOPIC, 1)] if stuck else [])
     bench.run()
@@ -232,7 +233,7 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
         bench.accept(offset)
     with pytest.raises(EngineError):
         bench.engine_loop.run()
-    assert bench.engine_loop._step_since_s is None
+    assert bench.engine_loop.watch._since_s is None
     assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
     assert all(end.error is not None and end.error.retryable for end in bench.ends())
 

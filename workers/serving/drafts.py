@@ -1,0 +1,120 @@
+"""Keep the answers that are being written, and publish what is new of them: first texts and ends at once, all other
+text together every `interval_s`. On the way to the client each message costs by itself, hardly by its length.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from shared.process.clock import monotonic_s
+from shared.telemetry.faults import caught, contained
+from shared.wire.messages import ReplyDelta
+from workers.request.job import Job
+from workers.schedule.roster import Roster
+from workers.schedule.sequence import Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """New text of an answer."""
+
+    job: Job
+    delta: ReplyDelta
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an answer; from now on its job belongs to the receiver."""
+
+    job: Job
+    finished: Finished
+
+
+Progress = Grown | Ended
+
+
+@dataclass(slots=True, kw_only=True)
+class Drafts:
+    """One thread owns this, and the jobs in it; `publish` is called on that thread. An answer that is failed by a fault
+    of our own leaves the `roster` too."""
+
+    roster: Roster
+    publish: Callable[[list[Progress]], None]
+    interval_s: float
+    _jobs: dict[str, Job] = field(default_factory=dict, init=False)
+    _grown: dict[str, Job] = field(default_factory=dict, init=False)
+    _ended: list[Ended] = field(default_factory=list, init=False)
+    _published_s: float = field(default=float("-inf"), init=False)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._jobs.values()))
+
+    def add(self, job: Job) -> None:
+        self._jobs[job.id] = job
+
+    def get(self, request_id: str) -> Job | None:
+        """Return the job of an answer that has not ended."""
+        return self._jobs.get(request_id)
+
+    def note_growth(self, job: Job) -> None:
+        """Note that tokens were added to an answer since the last flush."""
+        self._grown[job.id] = job
+
+    def stopped(self) -> list[Job]:
+        """Return the jobs that grew and whose answer is over by its text: a stop string, or the guard's cut."""
+        return [job for job in self._grown.values() if job.answer.stopped]
+
+    def finish(self, finished: Finished) -> None:
+        """End an answer. What was held back is released, unless its deadline came before any text was shown."""
+        job = self._jobs.pop(finished.sequence.request_id)
+        self._grown.pop(job.id, None)
+        with contained("answer", request_id=job.id) as finishing:
+            if job.sequence.shown_unix_ms is not None or not finished.unmet:
+                job.answer.finish(whole=finished.reason == "stop")
+        if finishing.error is not None:
+            self._fail(job)
+        else:
+            self._ended.append(Ended(job, finished))
+
+    def give_up(self, request_id: str, error: Exception) -> None:
+        """Give up an answer by a fault of our own: it ends as failed, with the text that it has."""
+        caught("answer", error, request_id=request_id)
+        job = self._jobs.pop(request_id, None)
+        if job is None:
+            return
+        self._grown.pop(request_id, None)
+        with contained("answer", request_id=request_id):
+            self.roster.drop(job.sequence)
+        self._fail(job)
+
+    def flush_due(self) -> None:
+        """Flush if an answer has begun or ended, or the interval is over."""
+        urgent = bool(self._ended) or any(job.answer.begins for job in self._grown.values())
+        if urgent or monotonic_s() - self._published_s >= self.interval_s:
+            self.flush()
+
+    def flush_ends(self) -> None:
+        """Flush if an answer has ended."""
+        if self._ended:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publish all text and ends that are new."""
+        progress: list[Progress] = []
+        for job in list(self._grown.values()):
+            try:
+                delta = job.answer.take_delta()
+            except Exception as error:  # noqa: BLE001 - counted and logged; the others' text is published
+                self.give_up(job.id, error)
+                continue
+            if delta is not None:
+                progress.append(Grown(job, delta))
+        progress += self._ended
+        self._grown.clear()
+        self._ended = []
+        if progress:
+            self._published_s = monotonic_s()
+            self.publish(progress)
+
+    def _fail(self, job: Job) -> None:
+        job.faulty = True
+        self._ended.append(Ended(job, Finished(job.sequence, "failed", "internal")))
