@@ -2,8 +2,9 @@
 
     add → roster (policy, deadlines) → choice of an upstream → stream of pieces → answer (guard) → report
 
-An upstream that fails before any text came is followed by the next; where none is left the FAQ answers, as for any
-request that cannot be met. One that fails in the midst of a text ends it. Leaving a stream has the upstream stop.
+An upstream that fails is followed by the next, or by itself where it is back in time; where none is, the FAQ answers,
+as for any request that cannot be met. In the midst of a text the answer is written once more, as where a worker dies:
+it goes on where it begins with the same words, else it ends as incomplete. Leaving a stream has the upstream stop.
 """
 
 import asyncio
@@ -40,6 +41,8 @@ _TAIL_S: Final = 1.0
 # Of the time to the first text's deadline, how long one upstream is waited for while another could answer.
 _PATIENCE: Final = 0.5
 _LEAST_PATIENCE_S: Final = 0.05
+# A request that upstreams break off is sent so often, as a record is delivered (docs/decisions/0025).
+_MOST_TRIES: Final = 4
 _MOST_TOKEN_BYTES: Final = 32
 _LEARN_EVERY: Final = 16
 _MOST_FRAME_TOKENS: Final = 64
@@ -50,17 +53,37 @@ _prompt_tokens, _output_tokens = metrics.tokens.labels("prompt"), metrics.tokens
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """A request: `address` is where it has a place. `since_s` is when it was sent, or when the piece came from which
-    its pace is measured. `late`: nothing came by its deadline."""
+    """A request: `address` is where it has a place, `sent_unix_ms` since when. `since_s` is when it was sent, or when
+    the piece came from which its pace is measured. `text` is what upstreams wrote of it, `place` where the one that
+    writes now is in it. `late`: nothing came by its deadline."""
 
     job: Job
     task: asyncio.Task[None] | None = None
     address: str | None = None
+    sent_unix_ms: float = 0.0
     since_s: float = 0.0
+    text: str = ""
+    place: int = 0
     pieces: int = 0
     num_bytes: int = 0
     usage: Any = None
     late: bool = False
+
+    def sent(self, now_unix_ms: float) -> None:
+        """Note that it goes out, from its first word on."""
+        self.sent_unix_ms, self.since_s = now_unix_ms, monotonic_s()
+        self.place = self.pieces = self.num_bytes = 0
+        self.usage = None
+
+    def new_text(self, text: str) -> str:
+        """Return what is new in a piece of a text that may have been written before. Raises `UpstreamFailure`."""
+        begin, self.place = self.place, self.place + len(text)
+        known = self.text[begin : self.place]
+        if not text.startswith(known):
+            raise UpstreamFailure("other_words", "it does not write again the words that were shown")
+        new = text[len(known) :]
+        self.text += new
+        return new
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -160,19 +183,19 @@ class UpstreamLoop:
 
     async def _answer(self, stream: _Stream) -> None:
         """Ask one upstream after another until one has answered."""
-        job, tried = stream.job, set[str]()
+        job, tried, tries = stream.job, set[str](), 0
         finished = Finished(job.sequence, "incomplete", "infeasible")
         while stream.address is not None:
-            tried.add(stream.address)
+            address, tries = stream.address, tries + 1
             try:
-                finished = await self._read(stream, stream.address, last=not self.choice.serves(besides=tried))
+                others = self.choice.serves(besides={*tried, address})
+                finished = await self._read(stream, address, last=not others)
             except UpstreamFailure as failure:
-                self._failed(stream, stream.address, failure)
-                if job.answer.text:
-                    finished = Finished(job.sequence, "failed", "internal")
-                if job.sequence.output_ids:  # the guard has heard what no other would go on with
-                    break
-                stream.address = await self._next_place(job, tried)
+                self._failed(stream, address, failure)
+                if not failure.passing and (not stream.text or failure.blameless):
+                    tried.add(address)
+                if tries < _MOST_TRIES:
+                    stream.address = await self._next_place(job, tried)
             except Exception as error:  # noqa: BLE001 - counted and logged; the others are answered
                 caught("answer", error, request_id=job.id)
                 job.faulty, finished = True, Finished(job.sequence, "failed", "internal")
@@ -186,11 +209,12 @@ class UpstreamLoop:
         self._end(finished)
 
     async def _next_place(self, job: Job, tried: set[str]) -> str | None:
-        """Wait for a place at another upstream, before those who have not been sent at all; None where none serves."""
+        """Wait for a place at an upstream, before those who have not been sent at all; None where none is there in
+        time."""
         self._again += 1
         try:
             while (address := self.choice.pick(_conversation(job), besides=tried)) is None:
-                if not self.choice.serves(besides=tried):
+                if self.choice.back_unix_ms(besides=tried) > job.sequence.due_unix_ms:
                     return None
                 await asyncio.sleep(_AGAIN_S)
             return address
@@ -199,14 +223,15 @@ class UpstreamLoop:
 
     async def _read(self, stream: _Stream, address: str, *, last: bool) -> Finished:
         """Return how an upstream's answer ended. Raises `UpstreamFailure`."""
-        sequence, finish = stream.job.sequence, None
-        stream.since_s = monotonic_s()
-        left_s = (sequence.deadline.first_token_unix_ms - now_unix_ms()) / 1_000
+        sequence, finish, now = stream.job.sequence, None, now_unix_ms()
+        stream.sent(now)
+        left_s = (sequence.due_unix_ms - now) / 1_000
         limit_s = None if last else max(left_s * _PATIENCE, _LEAST_PATIENCE_S)
         try:
             async with asyncio.timeout(limit_s) as limit, aclosing(self._pieces(stream.job, address)) as pieces:
                 async for piece in pieces:
                     if piece.text:
+                        self.choice.heard(address, now_unix_ms())
                         limit.reschedule(None)
                         self._grow(stream, piece.text)
                         if (over := self._over(stream)) is not None:
@@ -240,7 +265,7 @@ class UpstreamLoop:
     def _grow(self, stream: _Stream, text: str) -> None:
         job, sequence, now_s = stream.job, stream.job.sequence, monotonic_s()
         took_ms = (now_s - stream.since_s) * 1_000
-        if not sequence.output_ids:
+        if not stream.pieces:
             self.costs.observe_prefill(took_ms, tokens=len(sequence.prompt_ids), past=0, rows=1)
             stream.since_s = now_s
         elif stream.pieces % _LEARN_EVERY == 0:
@@ -248,6 +273,9 @@ class UpstreamLoop:
             stream.since_s = now_s
         stream.pieces += 1
         stream.num_bytes += len(text.encode())
+        text = stream.new_text(text)
+        if not text:
+            return
         now = now_unix_ms()
         self.streams.grew(sequence, now)
         job.answer.add_text(text)
@@ -270,6 +298,8 @@ class UpstreamLoop:
         return None
 
     def _finished(self, stream: _Stream, address: str, finish: Finish) -> Finished:
+        if stream.place < len(stream.text):
+            raise UpstreamFailure("other_words", "it ends before the words that were shown")
         sequence, messages = stream.job.sequence, stream.job.prompt.messages
         counted = believed(
             stream.usage,
@@ -302,7 +332,7 @@ class UpstreamLoop:
         address, stream.address = stream.address, None
         if address is not None:
             failure = UpstreamFailure("silent", "no text by the deadline") if stream.late else None
-            self.choice.ended(address, now_unix_ms(), failure, answered=answered)
+            self.choice.ended(address, now_unix_ms(), failure, answered=answered, sent_unix_ms=stream.sent_unix_ms)
             self._note(address, failure)
         self._wake.set()
 
@@ -311,7 +341,7 @@ class UpstreamLoop:
             "upstream_failed", request_id=stream.job.id, upstream=address, cause=failure.cause, message=str(failure)
         )
         stream.address = None
-        self.choice.ended(address, now_unix_ms(), failure, answered=False)
+        self.choice.ended(address, now_unix_ms(), failure, answered=False, sent_unix_ms=stream.sent_unix_ms)
         self._note(address, failure)
 
     def _end(self, finished: Finished) -> None:
@@ -336,14 +366,14 @@ class UpstreamLoop:
     # --- the upstreams
 
     async def _probe(self, address: str) -> None:
-        failure = None
+        failure, sent_unix_ms = None, now_unix_ms()
         try:
             self._models[address] = await self.client.first_model(address)
         except UpstreamFailure as error:
             failure = error
         finally:
             self._probed.discard(address)
-        self.choice.probed(address, now_unix_ms(), failure)
+        self.choice.probed(address, now_unix_ms(), failure, sent_unix_ms=sent_unix_ms)
         self._note(address, failure)
         self._wake.set()
 

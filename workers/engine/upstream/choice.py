@@ -2,7 +2,11 @@
 
 Each upstream has its breaker. Closed: it serves. Open, after a failure that says that the next request would fare no
 better or after several in a row: nothing is sent until its wait is over, which doubles each time, and it answers a
-probe. Half-open: one request at a time, until one is answered.
+probe. Half-open: one request at a time, until text comes.
+
+Slow is not dead. A request to which nothing came counts against an upstream only if no other got text from it
+meanwhile; then it is probed, and one that does not answer the probe is opened at once. One that refuses a request as
+busy while it computes others of ours has so few places; answers from all of them give one back.
 
 A conversation stays with one upstream, whose prefix cache has its earlier turns, while there is a place: the addresses
 are ranked by a hash of the conversation and each (rendezvous hashing: Thaler and Ravishankar, IEEE/ACM ToN 6, 1998).
@@ -32,22 +36,25 @@ class Breaker(Enum):
 @dataclass(slots=True)
 class _Upstream:
     """`failures` came in a row; `opened` counts the openings since the last answer; `why` says what the last failure
-    was."""
+    was. Text came last at `heard_unix_ms`; `doubted`: it is to be probed, though it is not open."""
 
+    places: float
     breaker: Breaker = Breaker.OPEN
     running: int = 0
     failures: int = 0
     opened: int = 0
     opens_unix_ms: float = 0.0
+    heard_unix_ms: float = float("-inf")
+    doubted: bool = False
     why: str = "not reached yet"
 
 
 class Choice:
-    """`places` requests go to each upstream at a time."""
+    """`places` requests go to each upstream at a time, at most."""
 
     def __init__(self, addresses: Sequence[str], *, places: int) -> None:
         self._places = places
-        self._upstreams = {address: _Upstream() for address in addresses}
+        self._upstreams = {address: _Upstream(places) for address in addresses}
 
     def pick(self, conversation: str, *, besides: Collection[str] = ()) -> str | None:
         """Return the upstream that a request goes to, whose place it takes until `ended`; None where none has one."""
@@ -57,16 +64,31 @@ class Choice:
             self._upstreams[best].running += 1
         return best
 
-    def ended(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, answered: bool) -> None:
+    def heard(self, address: str, now_unix_ms: float) -> None:
+        """Note that text came: what was half-open serves all again. Its failures are forgotten with a whole answer."""
+        upstream = self._upstreams[address]
+        upstream.heard_unix_ms = now_unix_ms
+        if upstream.breaker is Breaker.HALF_OPEN:
+            upstream.breaker = Breaker.CLOSED
+
+    def ended(
+        self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, answered: bool, sent_unix_ms: float
+    ) -> None:
         """Note that a request left its place: it was `answered`, or failed; neither where it was withdrawn."""
         upstream = self._upstreams[address]
         upstream.running -= 1
         if answered:
             upstream.failures = upstream.opened = 0
+            upstream.places = min(upstream.places + 1 / upstream.places, self._places)
             if upstream.breaker is Breaker.HALF_OPEN:
                 upstream.breaker = Breaker.CLOSED
-        elif failure is not None and not failure.blameless:
+        elif failure is None or failure.blameless or _slow(upstream, failure, sent_unix_ms):
+            return
+        elif failure.cause == "busy" and not failure.retry_after_ms and upstream.running:
+            upstream.places = upstream.running
+        else:
             upstream.failures += 1
+            upstream.doubted = failure.quiet
             if failure.shuts or upstream.breaker is not Breaker.CLOSED or upstream.failures >= _FAILURES:
                 self._open(upstream, now_unix_ms, failure)
 
@@ -75,17 +97,17 @@ class Choice:
         return [
             address
             for address, upstream in self._upstreams.items()
-            if upstream.breaker is Breaker.OPEN and upstream.opens_unix_ms <= now_unix_ms
+            if (upstream.opens_unix_ms <= now_unix_ms if upstream.breaker is Breaker.OPEN else upstream.doubted)
         ]
 
-    def probed(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None) -> None:
+    def probed(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, sent_unix_ms: float) -> None:
         """Note what a probe brought."""
         upstream = self._upstreams[address]
-        if upstream.breaker is not Breaker.OPEN:
-            return
+        upstream.doubted = False
         if failure is not None:
-            self._open(upstream, now_unix_ms, failure)
-        else:
+            if upstream.breaker is Breaker.OPEN or not _slow(upstream, failure, sent_unix_ms):
+                self._open(upstream, now_unix_ms, failure)
+        elif upstream.breaker is Breaker.OPEN:
             upstream.breaker = Breaker.HALF_OPEN if upstream.failures else Breaker.CLOSED
 
     @property
@@ -101,9 +123,10 @@ class Choice:
         """Return whether an upstream's breaker is open: nothing is sent there."""
         return self._upstreams[address].breaker is Breaker.OPEN
 
-    def back_unix_ms(self) -> float:
-        """Return when one may serve again: 0 while one does, infinity where a probe was in vain."""
-        return min([_back_unix_ms(each) for each in self._upstreams.values()])
+    def back_unix_ms(self, *, besides: Collection[str] = ()) -> float:
+        """Return when others than these may serve again: 0 while one does, infinity where probes were in vain."""
+        backs = [_back_unix_ms(each) for address, each in self._upstreams.items() if address not in besides]
+        return min(backs, default=float("inf"))
 
     def missing(self) -> str | None:
         """Return why no upstream can be used; None while one can."""
@@ -113,7 +136,7 @@ class Choice:
 
     def _room(self, address: str) -> int:
         upstream = self._upstreams[address]
-        places = {Breaker.CLOSED: self._places, Breaker.HALF_OPEN: 1, Breaker.OPEN: 0}[upstream.breaker]
+        places = {Breaker.CLOSED: int(upstream.places), Breaker.HALF_OPEN: 1, Breaker.OPEN: 0}[upstream.breaker]
         return max(0, places - upstream.running)
 
     def _open(self, upstream: _Upstream, now_unix_ms: float, failure: UpstreamFailure) -> None:
@@ -123,6 +146,11 @@ class Choice:
             upstream.opened += 1
             upstream.opens_unix_ms = now_unix_ms + max(wait_ms, failure.retry_after_ms)
         upstream.breaker = Breaker.OPEN
+
+
+def _slow(upstream: _Upstream, failure: UpstreamFailure, sent_unix_ms: float) -> bool:
+    """Return whether an upstream left one request without an answer while it wrote another's."""
+    return failure.quiet and upstream.heard_unix_ms >= sent_unix_ms
 
 
 def _back_unix_ms(upstream: _Upstream) -> float:

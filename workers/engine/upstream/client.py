@@ -95,7 +95,7 @@ class UpstreamClient:
                 async for data in response.aiter_raw():
                     yield data
         except httpx2.ConnectTimeout:
-            raise UpstreamFailure("unreachable", f"no connection within {_CONNECT_S:.0f} s; start it") from None
+            raise UpstreamFailure("no_connection", f"no connection within {_CONNECT_S:.0f} s; start it") from None
         except httpx2.TimeoutException:
             raise UpstreamFailure("silent", "it says nothing; look into its log") from None
         except httpx2.NetworkError as error:

@@ -6,6 +6,7 @@ from shared.errors import ReplylineError
 
 Cause = Literal[
     "unreachable",
+    "no_connection",
     "silent",
     "busy",
     "key_refused",
@@ -18,9 +19,12 @@ Cause = Literal[
     "line_too_long",
     "too_much",
     "nothing_said",
+    "other_words",
 ]
 
-_SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset({"unreachable", "busy", "key_refused", "not_found", "redirects"})
+_SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset(
+    {"unreachable", "no_connection", "busy", "key_refused", "not_found", "redirects"}
+)
 _BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
     400: ("refused", "it does not take the request; look into its log"),
     401: ("key_refused", "put a key that it takes into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
@@ -37,7 +41,8 @@ _MOST_RETRY_AFTER_MS: Final = 60_000.0
 
 class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as its cause is named
     """A request that an upstream did not answer. The message holds nothing that it sent. `blameless`: the request is at
-    fault, and the next one may be served; `shuts`: the next one would fare no better."""
+    fault, and the next one may be served; `shuts`: the next one would fare no better; `quiet`: a busy upstream does the
+    same; `passing`: the same upstream may serve the same request a moment later."""
 
     code = "upstream_failed"
     retriable = True
@@ -49,11 +54,19 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
 
     @property
     def blameless(self) -> bool:
-        return self.cause in {"refused", "nothing_said"}
+        return self.cause in {"refused", "nothing_said", "other_words"}
 
     @property
     def shuts(self) -> bool:
         return self.cause in _SHUTS_AT_ONCE
+
+    @property
+    def quiet(self) -> bool:
+        return self.cause in {"silent", "no_connection"}
+
+    @property
+    def passing(self) -> bool:
+        return self.cause in {"unreachable", "no_connection", "busy"}
 
 
 def of_status(status: int, retry_after: str | None) -> UpstreamFailure:

@@ -206,21 +206,83 @@ async def test_while_nobody_can_be_reached_the_outlook_is_none_and_the_faq_answe
         assert "start it" in str(running.loop.missing())
 
 
-async def test_an_upstream_that_comes_back_is_used_again() -> None:
+async def test_an_upstream_that_is_back_within_the_deadline_is_asked_again() -> None:
     async with upstream(status(503), answers()) as fake, worker(fake.url) as running:
-        assert (await running.end(running.ask(0)))[0][1] == "infeasible"
-        await running.until(lambda: running.loop.missing() is None)
+        assert (await running.end(running.ask(0)))[0][0] == "completed"
         assert (await running.end(running.ask(1)))[0][0] == "completed"
         assert running.loop.outlook is not None
 
 
-async def test_one_that_breaks_off_ends_what_was_shown() -> None:
-    async with upstream(sends(HEAD, chunk("You "))) as fake, worker(fake.url) as running:
-        assert await running.end(running.ask(0)) == [("failed", "internal", "You ")]
+async def test_a_slow_upstream_that_still_answers_is_not_taken_for_a_dead_one() -> None:
+    """Three streams never begin, while the fourth goes on."""
+    going_on = answers(*["so "] * 60, pause_s=0.02)
+    with capture_logs() as logs:
+        async with upstream(going_on, HANGS) as fake, worker(fake.url, places=4) as running:
+            goes_on = running.ask(0, output=90)
+            await running.until(lambda: goes_on.answer.text)
+            hanging = [running.ask(number, first_ms=300) for number in range(1, 4)]
+            assert {end[1] for end in await running.end(*hanging)} == {"deadline"}
+            assert (await running.end(goes_on))[0][0] == "completed"
+    assert "unavailable" not in {line["event"] for line in logs}
 
 
-async def test_one_that_breaks_off_before_anything_was_shown_has_the_faq() -> None:
-    async with upstream(sends(HEAD, chunk("You "))) as fake, worker(fake.url) as running:
+async def test_one_whose_probe_hangs_too_is_opened_after_the_first_deadline() -> None:
+    async with upstream(HANGS) as fake, worker(fake.url) as running:
+        await running.until(lambda: running.loop.missing() is None)
+        fake.models = sends()
+        await running.end(running.ask(0, first_ms=300))
+        await running.until(lambda: running.loop.choice.is_open(fake.url))
+
+
+async def test_a_full_upstream_is_sent_no_more_than_it_takes_and_all_are_answered() -> None:
+    busy = 0
+
+    async def takes_two(writer: asyncio.StreamWriter) -> None:
+        nonlocal busy
+        if busy == 2:
+            await status(429)(writer)
+            return
+        busy += 1
+        await asyncio.sleep(0.03)
+        busy -= 1
+        await answers()(writer)
+
+    with capture_logs() as logs:
+        async with upstream(takes_two) as fake, worker(fake.url, places=4) as running:
+            asked = [running.ask(number) for number in range(12)]
+            assert {end[0] for end in await running.end(*asked)} == {"completed"}
+    assert {line["event"] for line in logs} == {"upstream_failed"}, "it was never taken for one that is away"
+
+
+@pytest.mark.parametrize("guard", [False, True])
+async def test_an_answer_that_breaks_off_goes_on_with_the_same_words(*, guard: bool) -> None:
+    """It is written once more, by the same upstream or the next, and nothing is shown twice."""
+    broken = sends(HEAD, chunk("You can return it within 30 days. It"), chunk(" is fr"))
+    whole = answers("You can return", " it within 30 days. It is", " free.")
+    async with upstream(broken, whole) as one, upstream(broken, whole) as other, worker(one.url, other.url) as running:
+        for number in range(2):
+            ends = await running.end(running.ask(number, guard=guard))
+            assert ends == [("completed", "stop", "You can return it within 30 days. It is free.")]
+    assert len(one.bodies) + len(other.bodies) >= 3
+
+
+OTHERS = answers("Within 30 days.")
+SHORTER = answers("You can return it")
+
+
+@pytest.mark.parametrize(
+    "then", [OTHERS, SHORTER, status(400), status(500), sends(HEAD, chunk("You can return it wi"))]
+)
+async def test_an_answer_that_nobody_goes_on_with_ends_with_what_was_shown(then: Say) -> None:
+    async with upstream(sends(HEAD, chunk("You can return it ")), then) as fake, worker(fake.url) as running:
+        ((*end, text),) = await running.end(running.ask(0))
+        assert end == ["incomplete", "infeasible"]
+        assert text in ("You can return it ", "You can return it wi")
+        assert 2 <= len(fake.bodies) <= 4
+
+
+async def test_an_answer_that_breaks_off_unseen_and_goes_on_otherwise_has_the_faq() -> None:
+    async with upstream(sends(HEAD, chunk("You ")), OTHERS) as fake, worker(fake.url) as running:
         assert await running.end(running.ask(0, guard=True)) == [("incomplete", "infeasible", "")]
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -13,25 +14,27 @@ PLACES = 3
 BROKEN = UpstreamFailure("broken_stream", "half a chunk")
 GONE = UpstreamFailure("unreachable", "ConnectError")
 REFUSED = UpstreamFailure("refused", "status 400")
+SILENT = UpstreamFailure("silent", "nothing came")
+FAILURES = (None, None, BROKEN, GONE, REFUSED, SILENT, of_status(429, None), of_status(429, "3"))
+SENT = st.floats(0, 5_000)
 
 
 def both(now: float = 0.0) -> Choice:
     choice = Choice([A, B], places=PLACES)
     for address in choice.due(now):
-        choice.probed(address, now, None)
+        choice.probed(address, now, None, sent_unix_ms=now)
     return choice
 
 
-def fail(choice: Choice, now: float, failure: UpstreamFailure, *, besides: tuple[str, ...] = (B,)) -> None:
-    address = choice.pick("c", besides=besides)
-    assert address is not None
-    choice.ended(address, now, failure, answered=False)
+def fail(choice: Choice, now: float, failure: UpstreamFailure) -> None:
+    assert choice.pick("c", besides=(B,)) == A
+    choice.ended(A, now, failure, answered=False, sent_unix_ms=now)
 
 
 def test_nothing_is_sent_before_a_probe_is_answered() -> None:
     choice = Choice([A], places=PLACES)
     assert (choice.free, choice.pick("c"), choice.missing()) == (0, None, f"{A}: not reached yet")
-    choice.probed(A, 0.0, None)
+    choice.probed(A, 0.0, None, sent_unix_ms=0.0)
     assert (choice.free, choice.pick("c"), choice.missing()) == (PLACES, A, None)
 
 
@@ -57,7 +60,7 @@ def test_one_that_is_gone_is_left_at_once_and_waits_twice_as_long_each_time() ->
         since, now = now, choice._upstreams[A].opens_unix_ms
         waits.append(now - since)
         assert choice.due(now) == [A]
-        choice.probed(A, now, GONE)
+        choice.probed(A, now, GONE, sent_unix_ms=now)
     assert waits == [min(500.0 * 2**n, MOST_WAIT_MS) for n in range(9)]
 
 
@@ -65,7 +68,7 @@ def test_one_broken_stream_is_forgiven_and_three_in_a_row_are_not() -> None:
     choice = both()
     for _ in range(2):
         fail(choice, 0.0, BROKEN)
-    choice.ended(str(choice.pick("c", besides=(B,))), 0.0, None, answered=True)
+    choice.ended(str(choice.pick("c", besides=(B,))), 0.0, None, answered=True, sent_unix_ms=0.0)
     for _ in range(2):
         fail(choice, 0.0, BROKEN)
     assert choice.missing() is None
@@ -97,11 +100,51 @@ def test_retry_after_is_obeyed_up_to_a_minute() -> None:
 def test_after_a_failure_one_request_tries_before_all_go_back() -> None:
     choice = both()
     fail(choice, 0.0, GONE)
-    choice.probed(A, 500.0, None)
+    choice.probed(A, 500.0, None, sent_unix_ms=490.0)
     assert choice.pick("c", besides=(B,)) == A
-    assert choice.pick("d", besides=(B,)) is None, "the first one is to come back first"
-    choice.ended(A, 600.0, None, answered=True)
+    assert choice.pick("d", besides=(B,)) is None, "the first one is to bring text first"
+    choice.heard(A, 600.0)
+    assert [choice.pick("c", besides=(B,)) for _ in range(PLACES)] == [A] * (PLACES - 1) + [None]
+
+
+def test_one_that_writes_for_others_is_slow_and_stays() -> None:
+    choice = both()
+    for now in range(10):
+        choice.heard(A, now)
+        fail(choice, now, SILENT)
+    assert (choice.due(10.0), choice.missing(), choice.is_open(A)) == ([], None, False)
+
+
+@pytest.mark.parametrize(("answer", "opens"), [(None, False), (SILENT, True), (GONE, True)])
+def test_one_that_is_silent_is_probed_and_opened_where_it_does_not_answer(
+    answer: UpstreamFailure | None, *, opens: bool
+) -> None:
+    choice = both()
+    fail(choice, 5.0, SILENT)
+    assert choice.due(5.0) == [A]
+    choice.probed(A, 9.0, answer, sent_unix_ms=6.0)
+    assert choice.is_open(A) == opens
+    assert choice.due(9.0) == []
+
+
+def test_a_probe_in_vain_of_one_that_writes_meanwhile_opens_nothing() -> None:
+    choice = both()
+    fail(choice, 5.0, SILENT)
+    choice.heard(A, 7.0)
+    choice.probed(A, 9.0, SILENT, sent_unix_ms=6.0)
+    assert not choice.is_open(A)
+
+
+def test_one_that_is_full_of_our_requests_has_fewer_places_until_it_answers() -> None:
+    choice = both()
     assert [choice.pick("c", besides=(B,)) for _ in range(PLACES)] == [A] * PLACES
+    choice.ended(A, 0.0, of_status(429, None), answered=False, sent_unix_ms=0.0)
+    assert (choice.is_open(A), choice.pick("c", besides=(B,))) == (False, None)
+    for now in (1.0, 2.0):
+        choice.ended(A, now, None, answered=True, sent_unix_ms=0.0)
+    assert [choice.pick("c", besides=(B,)) for _ in range(PLACES)] == [A] * 2 + [None]
+    choice.ended(A, 3.0, of_status(429, "1"), answered=False, sent_unix_ms=0.0)
+    assert choice.is_open(A), "it says how long it wants to be left alone"
 
 
 class AnyUpstreams(RuleBasedStateMachine):
@@ -120,16 +163,21 @@ class AnyUpstreams(RuleBasedStateMachine):
             self.out.append(address)
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), failure=st.sampled_from([None, None, BROKEN, GONE, REFUSED, of_status(429, "3")]))
+    @rule(data=st.data(), failure=st.sampled_from(FAILURES))
     def end(self, data: Any, failure: UpstreamFailure | None) -> None:
         address = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        self.choice.ended(address, self.now, failure, answered=failure is None and data.draw(st.booleans()))
+        answered = failure is None and data.draw(st.booleans())
+        self.choice.ended(address, self.now, failure, answered=answered, sent_unix_ms=self.now - data.draw(SENT))
 
-    @rule(ms=st.floats(0, 40_000), failure=st.sampled_from([None, GONE]))
+    @rule(address=st.sampled_from([A, B]))
+    def hear(self, address: str) -> None:
+        self.choice.heard(address, self.now)
+
+    @rule(ms=st.floats(0, 40_000), failure=st.sampled_from([None, GONE, SILENT]))
     def wait_and_probe(self, ms: float, failure: UpstreamFailure | None) -> None:
         self.now += ms
         for address in self.choice.due(self.now):
-            self.choice.probed(address, self.now, failure)
+            self.choice.probed(address, self.now, failure, sent_unix_ms=self.now - 9.0)
 
     @invariant()
     def no_more_than_its_places(self) -> None:
@@ -139,15 +187,16 @@ class AnyUpstreams(RuleBasedStateMachine):
 
     @invariant()
     def one_that_works_is_back(self) -> None:
-        """Whatever happened, a probe and an answer later all of its places are there."""
+        """Whatever happened, a probe and some answers later all of its places are there."""
         if not self.out:
             self.now += MOST_WAIT_MS
             for address in self.choice.due(self.now):
-                self.choice.probed(address, self.now, None)
-            for address in (A, B):
+                self.choice.probed(address, self.now, None, sent_unix_ms=self.now)
+            for address in (A, B) * PLACES**2:
                 taken = self.choice.pick("c", besides={A, B} - {address})
                 assert taken == address
-                self.choice.ended(address, self.now, None, answered=True)
+                self.choice.heard(address, self.now)
+                self.choice.ended(address, self.now, None, answered=True, sent_unix_ms=self.now)
             assert self.choice.free == 2 * PLACES
 
 
