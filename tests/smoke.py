@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ops.stack.processes import ServiceError, free_port
-from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
+from shared.client.errors import ConnectFailed, Refused
+from shared.client.session import AsyncReplyline, new_event_id
 from shared.process.lifetime import fail
-from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.messages import ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 QUESTIONS: Final = ("How do I return an item?", "Where is my order?", "Can I pay by card?", "How long is delivery?")
@@ -119,17 +120,18 @@ async def _ask(client: AsyncReplyline, question: str, name: str, outcome: Outcom
     heard, said = "", list[str]()
     outcome.asked += 1
     request = ResponseCreate(event_id=new_event_id(), input=question, deadline_ms=60_000, first_token_ms=30_000)
-    async for event in client.ask(request):
-        match event:
-            case ResponseCreated():
-                heard = ""
-            case ResponseDelta():
-                heard += event.delta
-            case ResponseDone():
-                said.append(event.response.output_text)
-                outcome.ends[event.response.source] += 1
-            case ErrorEvent():
-                outcome.faults.append(f"question {name}: {event.error.code}: {event.error.message}")
+    try:
+        async for event in client.ask(request):
+            match event:
+                case ResponseCreated():
+                    heard = ""
+                case ResponseDelta():
+                    heard += event.delta
+                case ResponseDone():
+                    said.append(event.response.output_text)
+                    outcome.ends[event.response.source] += 1
+    except Refused as refused:
+        outcome.faults.append(f"question {name}: {refused}")
     if said != [heard]:
         outcome.faults.append(f"question {name}: {len(heard)} characters heard; of its ends {[*map(len, said)]}")
 

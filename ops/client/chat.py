@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from ops.client.prompt import Prompt
+from shared.client.errors import Refused
 from shared.client.session import AsyncReplyline, new_event_id
 from shared.client.telling import AnswerEvent
 from shared.wire.codec import json_encode
 from shared.wire.messages import (
     Consent,
-    ErrorEvent,
-    Feedback,
     HandoffCreated,
-    HandoffRequest,
     Rating,
     ResponseCreate,
     ResponseCreated,
@@ -66,16 +64,13 @@ class Screen:
 async def ask_once(
     url: str, request: ResponseCreate, *, token: str | None, session_id: str | None, as_json: bool
 ) -> int:
-    """0 when there was an answer, 1 when the gateway refused or the answer failed. Raises `ConnectFailed`."""
+    """Return 0 when there was an answer, 1 when it failed. Raises `ConnectFailed` and `Refused`."""
     out = Console(highlight=False, soft_wrap=True)
     screen = Screen(out)
     async with AsyncReplyline(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
         async for event in client.ask(request):
             if not as_json:
                 screen.show(event)
-            if isinstance(event, ErrorEvent):
-                Console(stderr=True).print(f"replyline: {event.error.code}: {event.error.message}", markup=False)
-                return 1
             if isinstance(event, ResponseDone):
                 if as_json:
                     out.print(json_encode(event.response).decode(), markup=False)
@@ -106,35 +101,39 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
             if question == "/new":
                 last = None if await _forget(client, console) else last
             elif question == "/person":
-                await _tell(client, HandoffRequest(event_id=new_event_id()), console)
+                await _ask_for_person(client, console)
             elif question in _RATINGS and last is None:
                 console.print("[dim]there is no answer to rate yet[/]")
             elif question in _RATINGS and last is not None:
-                rating = Feedback(event_id=new_event_id(), response_id=last, rating=_RATINGS[question])
-                await _tell(client, rating, console)
+                await _rate(client, last, _RATINGS[question], console)
             elif question:
                 last = await _answer(client, question, console) or last
 
 
 async def _forget(client: AsyncReplyline, console: Console) -> bool:
     """Return whether the conversation is forgotten."""
-    refused = await client.forget()
-    if refused is not None:
-        told = f"the history could not be erased: {refused.error.code}: {refused.error.message}"
-        console.print(told, style="red", markup=False)
+    try:
+        await client.erase()
+    except Refused as refused:
+        console.print(f"the history could not be erased: {refused}", style="red", markup=False)
         return False
     console.print("forgotten; a new conversation", style="dim")
     return True
 
 
-async def _tell(client: AsyncReplyline, message: HandoffRequest | Feedback, console: Console) -> None:
-    event = await client.tell(message)
-    if isinstance(event, ErrorEvent):
-        console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
-    elif isinstance(event, HandoffCreated):
-        console.print(f"a person has been asked to take over: {event.handoff_id}", style="dim", markup=False)
-    else:
+async def _ask_for_person(client: AsyncReplyline, console: Console) -> None:
+    try:
+        _print_handoff(await client.hand_off(), console)
+    except Refused as refused:
+        console.print(str(refused), style="red", markup=False)
+
+
+async def _rate(client: AsyncReplyline, response_id: str, rating: Rating, console: Console) -> None:
+    try:
+        await client.rate(response_id, rating)
         console.print("thank you", style="dim")
+    except Refused as refused:
+        console.print(str(refused), style="red", markup=False)
 
 
 async def _answer(client: AsyncReplyline, question: str, console: Console) -> str | None:
@@ -148,21 +147,25 @@ async def _answer(client: AsyncReplyline, question: str, console: Console) -> st
     try:
         async for event in client.ask(request):
             screen.show(event)
-            if isinstance(event, ErrorEvent):
-                console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
-            elif isinstance(event, ResponseDone):
+            if isinstance(event, ResponseDone):
                 answered = event.response.id
                 console.print()
                 _print_caption(event.response, console)
                 if event.response.source == "unsure" and client.session is not None and client.session.handoff:
                     console.print("/person asks for a person", style="dim", markup=False)
+    except Refused as refused:
+        console.print(str(refused), style="red", markup=False)
     finally:
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
         await asyncio.gather(*stopping, return_exceptions=True)
     if client.handoff is not None and client.handoff != before:
-        console.print(f"a person has been asked to take over: {client.handoff.handoff_id}", style="dim", markup=False)
+        _print_handoff(client.handoff, console)
     return answered
+
+
+def _print_handoff(handoff: HandoffCreated, console: Console) -> None:
+    console.print(f"a person has been asked to take over: {handoff.handoff_id}", style="dim", markup=False)
 
 
 def _print_caption(response: Response, console: Console) -> None:

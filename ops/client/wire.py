@@ -17,7 +17,8 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from shared.client.session import ConnectFailed, address_of
+from shared.client.errors import ConnectFailed
+from shared.client.socket import address_of
 
 OnFrame = Callable[[bytes, float], None]
 

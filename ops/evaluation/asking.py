@@ -13,12 +13,13 @@ from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
 from ops.model.embeddings import embeddings_env
-from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
+from shared.client.errors import ConnectFailed, Refused
+from shared.client.session import AsyncReplyline, new_event_id
 from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
-from shared.wire.messages import ErrorEvent, ResponseCreate, ResponseDone
+from shared.wire.messages import ResponseCreate
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
@@ -74,7 +75,7 @@ class Gateway:
         session_id = f"eval-{question.id}-{secrets.token_hex(4)}"
         if self.remember is not None:
             await self.remember(session_id, question)
-        async with AsyncReplyline(self.url, token=self.token, session_id=session_id) as chat:
+        async with AsyncReplyline(self.url, token=self.token, session_id=session_id, patience_s=0) as chat:
             if self.remember is None:
                 for turn in question.history:
                     await _ask(chat, turn.user, self.deadline_ms)
@@ -85,12 +86,10 @@ async def _ask(chat: AsyncReplyline, text: str, deadline_ms: int | None) -> Give
     request = ResponseCreate(
         event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=deadline_ms, first_token_ms=deadline_ms
     )
-    async for event in chat.ask(request):
-        if isinstance(event, ErrorEvent):
-            return Given(error=event.error.code)
-        if isinstance(event, ResponseDone):
-            return _given(event.response)
-    return Given(error="connection_lost")
+    try:
+        return _given(await chat.answer(request))
+    except Refused as refused:
+        return Given(error=refused.code)
 
 
 def _given(response: Response) -> Given:

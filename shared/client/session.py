@@ -1,28 +1,24 @@
-"""A WebSocket client of the protocol, for `ask`, `chat` and `bench`.
+"""A conversation with a gateway over its WebSocket.
 
-With patience it outlives its socket: it comes back with the session's last cursor, and its answers go on where they
-were. What could not be resumed, or was never promised, is asked again by its `event_id`. From a gateway that goes away
-it goes to another at once while it has something to ask; else it waits as long as it was told. A gateway that falls
-silent for two of its heartbeats is lost, whatever TCP believes.
+With patience it outlives its socket: it comes back with the session's last cursor, at the next of its addresses, and
+its answers go on where they were. What could not be resumed, or was never promised, is asked again by its `event_id`.
+From a gateway that goes away it goes to another at once while it has something to ask; else it waits as long as it was
+told. A gateway that falls silent for two of its heartbeats is lost, whatever TCP believes.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.typing import Subprotocol
-from websockets.uri import WebSocketURI, parse_uri
-
+from shared.client.errors import ConnectFailed, Refused
+from shared.client.socket import Socket, address_of
 from shared.client.telling import AnswerEvent, Telling
-from shared.errors import ReplylineError, SettingsError
+from shared.errors import ReplylineError
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import (
     ClientInfo,
@@ -32,8 +28,11 @@ from shared.wire.messages import (
     FeedbackRecorded,
     HandoffCreated,
     HandoffRequest,
+    Language,
     Ping,
     Pong,
+    Rating,
+    RatingReason,
     ResponseCancel,
     ResponseCreate,
     ResponseCreated,
@@ -47,24 +46,15 @@ from shared.wire.messages import (
     SessionDeleted,
     SessionStart,
 )
-from shared.wire.outcome import Message
+from shared.wire.outcome import Message, Response
 
-CareEvent = HandoffCreated | FeedbackRecorded | SessionDeleted | ErrorEvent
+Token = str | Callable[[], str | None] | None
+_Heard = HandoffCreated | FeedbackRecorded | SessionDeleted
 
-_OPEN_S: Final = 10.0
-# Beside two heartbeats: the gateway looks once a second whether one is due, and its machine may be busy.
-_SLACK_S: Final = 5.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 # A gateway that goes sends all its clients away together: those that have something to ask come back within this.
 _AT_ONCE_S: Final = 0.2
-_TERMINAL: Final = (1009, *range(4500, 4600))
-
-
-class ConnectFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
-    code = "connect_failed"
-    retriable = True
-    retry_after_s = 0.0
 
 
 @dataclass(slots=True)
@@ -72,8 +62,9 @@ class _Question:
     """One that has no end yet."""
 
     request: ResponseCreate
-    events: asyncio.Queue[AnswerEvent | None] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[AnswerEvent | ReplylineError] = field(default_factory=asyncio.Queue)
     telling: Telling = field(default_factory=Telling)
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -81,21 +72,23 @@ class _Told:
     """A message from the server that is no part of an answer."""
 
     message: HandoffRequest | Feedback | SessionDelete
-    answer: asyncio.Future[CareEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[_Heard] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class AsyncReplyline:
-    """One conversation; several questions may be in flight. Use as an async context manager. For `patience_s` a lost
-    connection is tried again."""
+    """One conversation; several questions may be in flight. Use as an async context manager.
+
+    `url` and `others` are the addresses of gateways that stand for each other. For `patience_s` a lost connection is
+    tried again, at one after the other. A `token` may be a function, which is called at each connect."""
 
     def __init__(
         self,
         url: str,
-        *,
+        *others: str,
         codec: str = "chat.v1.msgpack",
-        token: str | None = None,
+        token: Token = None,
         session_id: str | None = None,
-        patience_s: float = 0.0,
+        patience_s: float = 30.0,
         consent: Consent | None = None,
     ) -> None:
         self._patience_s = patience_s
@@ -104,11 +97,12 @@ class AsyncReplyline:
         self._cursor_s = 0.0  # when it came
         self._away_s: float | None = None
         self._asked = asyncio.Event()
-        self._url = url
+        self._urls = (url, *others)
+        self._at = 0
         self._token = token
         self._codec = CLIENT_CODECS[codec]
         self._asked_session_id = session_id
-        self._socket: ClientConnection | None = None
+        self._socket: Socket | None = None
         self._waiting: dict[str, _Question] = {}
         self._event_of: dict[str, str] = {}
         self._told: dict[str | None, _Told] = {}  # by its event_id; `session.delete` has none
@@ -118,41 +112,33 @@ class AsyncReplyline:
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
-        address_of(self._url)
-        await self._open()
+        """Connect to the first gateway that answers. Raises `ConnectFailed`, and `SettingsError` for an address that
+        is none."""
+        for url in self._urls:
+            address_of(url)
+        for left in reversed(range(len(self._urls))):
+            try:
+                await self._open()
+                break
+            except ConnectFailed:
+                if not left:
+                    raise
+                self._at += 1
         self._reading = asyncio.create_task(self._read())
         return self
 
+    @property
+    def _url(self) -> str:
+        return self._urls[self._at % len(self._urls)]
+
     async def _open(self) -> None:
-        """Open the socket; that of a try that fails is closed. Raises `ConnectFailed`."""
-        with ExitStack() as failing:
-            try:
-                async with asyncio.timeout(_OPEN_S):
-                    socket = await connect(
-                        self._url,
-                        subprotocols=[Subprotocol(self._codec.name)],
-                        compression=None,
-                        open_timeout=None,
-                        ping_interval=None,
-                        max_size=None,
-                        proxy=None,
-                    )
-                    failing.callback(socket.transport.abort)
-                    with suppress(ConnectionClosed):  # why it is closed is to be read
-                        await socket.send(self._codec.encode(self._hello()), text=self._codec.is_text)
-                    first = await socket.recv()
-            except TimeoutError as error:
-                raise ConnectFailed(f"{self._url} did not answer within {_OPEN_S:g} s; is it up?") from error
-            except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
-                raise ConnectFailed(f"cannot connect to {self._url}: {error}; is it up? (replyline up)") from error
-            self.session = self._session_of(first)
-            self._socket = socket
-            failing.pop_all()
+        """Open a socket. Raises `ConnectFailed`."""
+        self._socket = await Socket.open(self._url, self._codec, self._hello())
+        self.session = self._socket.session
 
     def _hello(self) -> SessionStart:
         return SessionStart(
-            token=self._token,
+            token=self._token() if callable(self._token) else self._token,
             session_id=self.session.session_id if self.session is not None else self._asked_session_id,
             resume=self._resume(),
             client=ClientInfo(name="replyline", version="1"),
@@ -167,18 +153,6 @@ class AsyncReplyline:
     def _keep(self, cursor: str | None) -> None:
         self._cursor, self._cursor_s = cursor, time.monotonic()
 
-    def _session_of(self, first: bytes | str) -> SessionCreated:
-        """Read the first message, `session.created`. Raises `ConnectFailed` for any other."""
-        with suppress(msgspec.DecodeError):
-            message = self._codec.decode(first)
-            if isinstance(message, ErrorEvent):
-                failed = ConnectFailed(f"{self._url} refused the session: {message.error.message}")
-                failed.retry_after_s = (message.error.retry_after_ms or 0) / 1_000
-                raise failed
-            if isinstance(message, SessionCreated):
-                return message
-        raise ConnectFailed(f"{self._url} does not speak {self._codec.name}")
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -190,62 +164,92 @@ class AsyncReplyline:
 
     async def send(self, message: Message) -> None:
         assert self._socket is not None, "send before connect"
-        await self._socket.send(self._codec.encode(message), text=self._codec.is_text)
+        await self._socket.send(message)
 
-    async def ask(self, request: ResponseCreate) -> AsyncIterator[AnswerEvent]:
-        """Yield the events of one answer, until its `response.done` or the error that refuses it. A second
-        `ResponseCreated` says that the text comes otherwise, from its beginning.
+    async def ask(self, question: str | ResponseCreate) -> AsyncGenerator[AnswerEvent, None]:
+        """Yield the events of one answer, until its `ResponseDone`. A second `ResponseCreated` says that the text comes
+        otherwise, from its beginning.
 
-        Raises `ConnectFailed` when the connection ends first, and for good.
+        Raises `Refused`, and `ConnectFailed` when the connection ends first, and for good.
         """
-        question = self._waiting[request.event_id] = _Question(request)
+        request = (
+            question
+            if isinstance(question, ResponseCreate)
+            else ResponseCreate(event_id=new_event_id(), input=question)
+        )
+        waiting = self._waiting[request.event_id] = _Question(request)
         try:
-            await self._ask(question)
+            await self._ask(waiting)
             while True:
-                event = await question.events.get()
-                if event is None:
-                    raise self._lost()
+                event = await waiting.events.get()
+                if isinstance(event, ReplylineError):
+                    raise event
                 yield event
-                if isinstance(event, ResponseDone | ErrorEvent):
+                if isinstance(event, ResponseDone):
                     return
         finally:
             self._waiting.pop(request.event_id, None)
+
+    async def answer(self, question: str | ResponseCreate) -> Response:
+        """Return a whole answer. Raises as `ask` does."""
+        response: Response | None = None
+        async for event in self.ask(question):
+            response = event.response if isinstance(event, ResponseDone) else None
+        assert response is not None, "an answer without its end"
+        return response
 
     async def _ask(self, question: _Question) -> None:
         """Send a question. Where the connection is lost, whoever reads from it asks again or gives up; a gateway that
         goes away is not asked but left."""
         if self._reading is None or self._reading.done():
-            question.events.put_nowait(None)
+            question.events.put_nowait(self._lost())
             return
         self._asked.set()
         if self._away_s is not None and self._patience_s:
             self._hang_up()
             return
-        with suppress(ConnectionClosed):
-            await self.send(question.request)
+        await self.send(question.request)
+        if question.cancelled:
+            await self.cancel(question.request.event_id)
 
     def _hang_up(self) -> None:
-        """Without waiting for what is still on its way: the cursor says what has arrived."""
         if self._socket is not None:
-            self._socket.transport.abort()
+            self._socket.hang_up()
 
     async def cancel(self, event_id: str) -> None:
+        """Have an answer stop: its `ResponseDone` says "cancelled", unless it has ended meanwhile."""
+        if event_id in self._waiting:
+            self._waiting[event_id].cancelled = True  # said again to the gateway that it comes back to
         await self.send(ResponseCancel(target_event_id=event_id))
 
-    async def tell(self, message: HandoffRequest | Feedback) -> CareEvent:
-        """Ask for a person, or rate an answer: what the gateway says of it. It has an `event_id`. Raises
-        `ConnectFailed` when the connection ends first, and for good."""
-        assert message.event_id is not None, "an answer is known by its event_id"
-        return await self._answer_to(message, message.event_id)
+    async def hand_off(self, language: Language = "en") -> HandoffCreated:
+        """Ask for a person. Raises as `ask` does."""
+        request = HandoffRequest(event_id=new_event_id(), language=language)
+        heard = await self._answer_to(request, request.event_id)
+        assert isinstance(heard, HandoffCreated)
+        return heard
 
-    async def forget(self) -> ErrorEvent | None:
-        """Erase the conversation, one call at a time: None when it is erased, else why it cannot be now. Raises
-        `ConnectFailed` when the connection ends first, and for good."""
+    async def rate(
+        self,
+        response_id: str,
+        rating: Rating | None = None,
+        *,
+        resolved: bool | None = None,
+        reason: RatingReason | None = None,
+    ) -> FeedbackRecorded:
+        """Rate an answer: the last rating counts, whole. Raises as `ask` does."""
+        event_id = new_event_id()
+        rated = Feedback(event_id=event_id, response_id=response_id, rating=rating, resolved=resolved, reason=reason)
+        heard = await self._answer_to(rated, event_id)
+        assert isinstance(heard, FeedbackRecorded)
+        return heard
+
+    async def erase(self) -> None:
+        """Erase the conversation, one call at a time. Raises as `ask` does: then it is not erased."""
         assert None not in self._told, "the conversation is being erased already"
-        answer = await self._answer_to(SessionDelete(), None)
-        return answer if isinstance(answer, ErrorEvent) else None
+        await self._answer_to(SessionDelete(), None)
 
-    async def _answer_to(self, message: HandoffRequest | Feedback | SessionDelete, event_id: str | None) -> CareEvent:
+    async def _answer_to(self, message: HandoffRequest | Feedback | SessionDelete, event_id: str | None) -> _Heard:
         told = self._told[event_id] = _Told(message)
         try:
             await self._tell(told)
@@ -257,8 +261,7 @@ class AsyncReplyline:
         if self._reading is None or self._reading.done():
             raise self._lost()
         self._asked.set()
-        with suppress(ConnectionClosed):
-            await self.send(told.message)
+        await self.send(told.message)
 
     def _cared(self, event: HandoffCreated | FeedbackRecorded) -> None:
         if isinstance(event, HandoffCreated):
@@ -266,10 +269,14 @@ class AsyncReplyline:
         if event.event_id is not None:  # else nobody has asked for it
             self._settle(event, event.event_id)
 
-    def _settle(self, event: CareEvent, event_id: str | None) -> None:
+    def _settle(self, heard: _Heard | Refused, event_id: str | None) -> None:
         told = self._told.get(event_id)
-        if told is not None and not told.answer.done():
-            told.answer.set_result(event)
+        if told is None or told.answer.done():
+            return
+        if isinstance(heard, Refused):
+            told.answer.set_exception(heard)
+        else:
+            told.answer.set_result(heard)
 
     def _lost(self) -> ConnectFailed:
         return ConnectFailed(f"the connection to {self._url} has ended: {self._lost_because}")
@@ -282,37 +289,27 @@ class AsyncReplyline:
                 await self._read_socket()
         finally:
             for question in self._waiting.values():
-                question.events.put_nowait(None)
+                question.events.put_nowait(self._lost())
             for told in self._told.values():
                 if not told.answer.done():
                     told.answer.set_exception(self._lost())
 
     async def _read_socket(self) -> None:
-        """Read until the socket is closed, or nothing was heard for two heartbeats and a little."""
+        """Read until the socket is lost."""
         assert self._socket is not None, "read before connect"
-        assert self.session is not None, "read before session.created"
-        silence_s = 2 * self.session.heartbeat_s + _SLACK_S
-        try:
-            while True:
-                async with asyncio.timeout(silence_s):
-                    data = await self._socket.recv()
-                await self._take(self._codec.decode(data))
-        except TimeoutError:
-            self._lost_because = f"nothing was heard for {silence_s:g} s"
-        except msgspec.DecodeError:
-            self._lost_because = f"it does not speak {self._codec.name}"
-        except ConnectionClosed:
-            self._lost_because = f"{self._socket.close_code} {self._socket.close_reason or ''}".strip()
-        self._hang_up()
+        while (message := await self._socket.receive()) is not None:
+            await self._take(message)
+        self._lost_because = self._socket.lost_because
 
     async def _came_back(self) -> bool:
         """Return whether there is a connection again; what it does not go on with by itself is asked again."""
         assert self._socket is not None
-        if self._socket.close_code in _TERMINAL:
+        if self._socket.is_final:
             return False
         loop = asyncio.get_running_loop()
         until, wait_s, told_s = loop.time() + self._patience_s, _FIRST_WAIT_S, self._away_s
         self._away_s = None
+        self._at += 1
         if told_s is not None and self._patience_s:
             await self._stay_away(min(told_s, self._patience_s))
             wait_s = 0.0
@@ -321,12 +318,15 @@ class AsyncReplyline:
             try:
                 await self._open()
             except ConnectFailed as failed:
+                self._at += 1
                 wait_s = max(min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S), failed.retry_after_s)
                 continue
             assert self.session is not None
             for question in list(self._waiting.values()):
                 if not (self.session.recovered and question.telling.created is not None):
                     await self._ask(question)
+                elif question.cancelled:
+                    await self.cancel(question.request.event_id)
             for told in list(self._told.values()):
                 await self._tell(told)
             return True
@@ -370,23 +370,16 @@ class AsyncReplyline:
             self._away_s = self._away_s or 0.0
             self._hang_up()  # another gateway is asked
             return
-        self._settle(message, message.event_id)  # whatever else has none is waited for by nobody
-        self._hand(message.event_id, message)
+        refused = Refused(message.error)
+        self._settle(refused, message.event_id)  # whatever else has none is waited for by nobody
+        if message.event_id in self._waiting:
+            self._waiting[message.event_id].events.put_nowait(refused)
 
     def _hand(self, event_id: str | None, event: AnswerEvent) -> None:
         question = self._waiting.get(event_id) if event_id is not None else None
         if question is not None:
             for fresh in question.telling.take(event):
                 question.events.put_nowait(fresh)
-
-
-def address_of(url: str) -> WebSocketURI:
-    """Return the parts of a WebSocket address. Raises `SettingsError` where it is none."""
-    try:
-        return parse_uri(url)
-    except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large
-        wrong = error.msg if isinstance(error, InvalidURI) else error
-        raise SettingsError(f"--url {url}: {wrong}; write ws://host:port/ws") from None
 
 
 def new_event_id() -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shared.wire.messages import ErrorEvent, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
 
-AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone
 
 
 @dataclass(slots=True)
@@ -30,8 +30,6 @@ class Telling:
                 return self._grow(event)
             case ResponseDone():
                 return [*self._shorten(event), event]
-            case ErrorEvent():
-                return [event]
 
     def _begin(self, event: ResponseCreated) -> list[AnswerEvent]:
         first, self.created, self.told = self.created is None, event, ""

@@ -14,15 +14,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ops.client.chat import _answer, _forget, ask_once
-from shared.client.session import AsyncReplyline, ConnectFailed, new_event_id
+from shared.client.errors import ConnectFailed, Refused
+from shared.client.session import AsyncReplyline, new_event_id
 from shared.errors import SettingsError
 from shared.wire.messages import (
     ClientMessage,
     ErrorEvent,
-    Feedback,
-    FeedbackRecorded,
     HandoffCreated,
-    HandoffRequest,
     Ping,
     ResponseCreate,
     ResponseDelta,
@@ -98,7 +96,6 @@ async def ask(client: AsyncReplyline, text: str = "?") -> str:
     async for event in client.ask(ResponseCreate(event_id=new_event_id(), input=text)):
         if isinstance(event, ResponseDelta):
             shown += event.delta
-        assert not isinstance(event, ErrorEvent)
         if isinstance(event, ResponseDone):
             assert event.response.output_text == shown
     return shown
@@ -110,7 +107,7 @@ async def test_a_question_that_is_asked_meanwhile_is_answered_at_once(gateway: S
         await gateway.expect(SessionStart)
         await gateway.close_for(4001, reconnect_after_ms=HOUR_MS)
         assert client._socket is not None
-        await client._socket.wait_closed()
+        await client._socket._connection.wait_closed()
         await asyncio.sleep(0)
         assert await ask(client) == "You asked: ?"
     assert len(gateway.starts) == 2
@@ -216,16 +213,13 @@ async def test_what_a_going_gateway_refuses_is_asked_elsewhere(gateway: Scripted
 @pytest.mark.timeout(20)
 async def test_a_person_is_asked_for_and_an_answer_rated(gateway: ScriptedGateway) -> None:
     async with client_of(gateway) as client:
-        told = await client.tell(HandoffRequest(event_id="h"))
-        assert isinstance(told, HandoffCreated)
-        assert client.handoff == told
-        recorded = await client.tell(Feedback(event_id="f", response_id="r", rating="up"))
-        assert isinstance(recorded, FeedbackRecorded)
+        assert await client.hand_off() == client.handoff
+        assert (await client.rate("r", "up")).rating == "up"
         gateway.handoff_refusal = ErrorDetail(
             type="server_error", code="handoff_failed", message="nobody", retryable=True
         )
-        refused = await client.tell(HandoffRequest(event_id="h2"))
-        assert isinstance(refused, ErrorEvent)
+        with pytest.raises(Refused, match="handoff_failed: nobody"):
+            await client.hand_off()
 
 
 @pytest.mark.timeout(20)
@@ -251,27 +245,30 @@ async def test_an_erasure_is_asked_for_again_where_the_socket_was_lost_before_it
 @pytest.mark.timeout(20)
 async def test_a_person_whom_nobody_asked_for_settles_no_erasure() -> None:
     async with Forgetful(refusal=NOT_NOW).serve() as gateway, client_of(gateway) as client:
-        forgetting = asyncio.create_task(client.forget())
+        erasing = asyncio.create_task(client.erase())
         await gateway.broadcast(HandoffCreated(handoff_id="handoff_0", reason="fallbacks", created_at=5))
-        refused = await forgetting
-        assert refused is not None
-        assert refused.error == NOT_NOW
+        with pytest.raises(Refused) as refused:
+            await erasing
+        assert refused.value.detail == NOT_NOW
 
 
 @pytest.mark.timeout(20)
 async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_good() -> None:
-    async with Forgetful(cuts=1).serve() as gateway, AsyncReplyline(url_of(gateway), codec="chat.v1.json") as client:
+    async with (
+        Forgetful(cuts=1).serve() as gateway,
+        AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client,
+    ):
         with pytest.raises(ConnectFailed, match="has ended: 1006"):
-            await client.forget()
+            await client.erase()
         with pytest.raises(ConnectFailed):
-            await client.forget()
+            await client.erase()
 
 
 @pytest.mark.timeout(20)
 async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shared.client.session._OPEN_S", 0.3)
+    monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
     async with Still().serve() as still:
         with pytest.raises(ConnectFailed, match=r"did not answer within 0.3 s"):
             async with AsyncReplyline(still.url, codec="chat.v1.json"):
@@ -284,13 +281,13 @@ async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_i
 async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.client.session._OPEN_S", 0.3)
+    monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with Still().serve() as still:
         async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
             asking = asyncio.create_task(ask(client))
             await gateway.expect(ResponseCreate)
-            client._url = still.url
+            client._urls = (still.url,)
             await gateway.hang_up(4001)
             with pytest.raises(ConnectFailed):
                 await asking
@@ -302,7 +299,7 @@ async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_
 async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.client.session._SLACK_S", 0.2)
+    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.2)
     gateway.heartbeat_s = 0.2
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with client_of(gateway) as client:
@@ -317,17 +314,17 @@ async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_
 async def test_who_has_no_patience_is_told_that_nothing_was_heard(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.client.session._SLACK_S", 0.1)
+    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.1)
     gateway.heartbeat_s = 0.1
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
-    async with AsyncReplyline(url_of(gateway), codec="chat.v1.json") as client:
+    async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client:
         with pytest.raises(ConnectFailed, match=r"nothing was heard for 0.3 s"):
             await ask(client)
 
 
 @pytest.mark.timeout(20)
 async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.client.session._SLACK_S", 0.5)
+    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.5)
     gateway.heartbeat_s = 0.5
     async with client_of(gateway):
         for _ in range(20):
@@ -350,5 +347,5 @@ async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> Non
     with pytest.raises(SettingsError, match=wrong) as raised:
         async with AsyncReplyline(url):
             pass
-    assert str(raised.value).startswith(f"--url {url}: ")
+    assert str(raised.value).startswith(f"{url} is no gateway's address: ")
     assert "\n" not in str(raised.value)

@@ -36,7 +36,7 @@ class Talk:
 
     def __init__(self, url: str, conversation: Conversation) -> None:
         self.conversation = conversation
-        self._client = AsyncReplyline(url)
+        self._client = AsyncReplyline(url, patience_s=0)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

@@ -237,16 +237,15 @@ async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
 @pytest.mark.parametrize("moves", [False, True], ids=["back", "elsewhere"])
 async def test_the_terminals_client_outlives_its_socket(here: Service, there: Service, text: str, moves: bool) -> None:
     """Lost twice in the middle of an answer: it comes back by itself, and hands out each character once."""
-    async with AsyncReplyline(here.ws, patience_s=10) as client:
+    async with AsyncReplyline(here.ws, *([there.ws] if moves else ()), patience_s=10) as client:
         parts, lost = [], 0
         async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=TOKENS)):
             if isinstance(event, ResponseDelta):
                 assert event.offset == len("".join(parts))
                 parts.append(event.delta)
                 if len(parts) in (5, 7):  # whoever comes back may be told all that was missed at once
-                    client._url = there.ws if moves else here.ws
                     assert client._socket is not None
-                    client._socket.transport.abort()
+                    client._socket.hang_up()
                     lost += 1
             elif isinstance(event, ResponseDone):
                 assert event.response.output_text == "".join(parts) == text
