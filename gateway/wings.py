@@ -14,6 +14,7 @@ from gateway.kafka.question_reader import QuestionReader
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
+from gateway.request.due_times import DueTimes
 from gateway.request.inflight import InflightTable
 from gateway.router import Router
 from gateway.serving.admission_gate import AdmissionGate
@@ -75,7 +76,7 @@ class ServingWing:
             history=history,
             beside=self._beside,
         )
-        deadlines = Deadlines(inflight=self.inflight, answering=self.answering)
+        deadlines = Deadlines(due_times=DueTimes(self.inflight), answering=self.answering)
         self.erasing = Erasing(
             history=history,
             publisher=publisher,

@@ -121,11 +121,11 @@ class Exchanges:
                 if key is None and not retry and (exchange.session.key, event_id) in self._asking:
                     continue
                 return event_id
-            if known.response is not None and known.response.status in {"cancelled", "failed"}:
+            if known.answer.response is not None and known.answer.response.status in {"cancelled", "failed"}:
                 continue
             if key is not None and known.input != question.input:
                 raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
-            if key is not None or retry or (not known.done and self.gateway.connections.of(known) is None):
+            if key is not None or retry or (not known.answer.done and self.gateway.connections.of(known) is None):
                 return event_id
         raise AssertionError
 
@@ -153,7 +153,7 @@ class Exchanges:
                 return item
             if isinstance(item, Response):
                 entry = self.gateway.inflight.get_any(item.id)
-                return no_answer(item, late=entry is not None and entry.fallback == "deadline")
+                return no_answer(item, late=entry is not None and entry.answer.fallback == "deadline")
         return None
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
@@ -168,7 +168,7 @@ class Exchanges:
         try:
             await asyncio.sleep(_GRACE_S)
             entry = self.gateway.inflight.find(exchange.session.key, event_id)
-            if entry is not None and not entry.done and self.gateway.connections.of(entry) is exchange:
+            if entry is not None and not entry.answer.done and self.gateway.connections.of(entry) is exchange:
                 await self.gateway.received(exchange, ResponseCancel(target_event_id=event_id))
         finally:
             self.gateway.closed(exchange)

@@ -41,45 +41,45 @@ class RequestPublisher:
     def partition_of(self, entry: Entry) -> int | None:
         """Return the partition of its bucket's topic that it goes to; None where Kafka has not said yet how many there
         are."""
-        topic = self.topics.requests(entry.bucket)
-        return self.producer.partition_of(topic, entry.session.record_key)
+        topic = self.topics.requests(entry.publication.bucket)
+        return self.producer.partition_of(topic, entry.request.session.record_key)
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
-        deadline = entry.deadline.later(entry.clock_ms)
+        deadline = entry.deadline.later(entry.request.clock_ms)
         request = ChatRequest(
             id=entry.response_id,
-            session_id=entry.session.session_id,
+            session_id=entry.request.session.session_id,
             input=entry.input,
-            tenant=entry.session.tenant,
+            tenant=entry.request.session.tenant,
             max_output_tokens=asked.max_output_tokens,
             temperature=asked.temperature,
             top_p=asked.top_p,
             seed=asked.seed,
             stop=asked.stop,
-            created_unix_ms=entry.asked_unix_ms,
-            generation=entry.generation if entry.sure else None,
+            created_unix_ms=entry.request.asked_unix_ms,
+            generation=entry.request.generation if entry.request.generation_known else None,
             deadline_unix_ms=deadline.deadline_unix_ms,
             first_token_unix_ms=deadline.first_token_unix_ms,
             reply_topic=self.topics.replies,
             reply_partition=self.reply_partition,
             metadata=asked.metadata,
-            traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
-            consent=entry.consent,
+            traceparent=entry.request.trace.traceparent if entry.request.trace is not None else asked.traceparent,
+            consent=entry.request.consent,
             turns=asked.turns,
             instructions=asked.instructions,
         )
-        order = settle(request, self.defaults, entry.asked_unix_ms)
-        if entry.trace is not None:
-            entry.trace.sent_unix_ms = now_unix_ms()
+        order = settle(request, self.defaults, entry.request.asked_unix_ms)
+        if entry.request.trace is not None:
+            entry.request.trace.sent_unix_ms = now_unix_ms()
         self._check_there()
         return await self.producer.enqueue(
             Outgoing(
-                self.topics.requests(entry.bucket),
+                self.topics.requests(entry.publication.bucket),
                 msgpack_encode(request),
-                key=entry.session.record_key,
-                partition=entry.partition,
+                key=entry.request.session.record_key,
+                partition=entry.publication.partition,
                 headers=request_headers(order, source=self.source),
             )
         )
@@ -88,15 +88,18 @@ class RequestPublisher:
         """Return the request's place in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         start = monotonic_s()
-        written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
+        written = await self.producer.delivered(self.topics.requests(entry.publication.bucket), delivery)
         metrics.kafka_time.labels("request").observe(monotonic_s() - start)
-        if entry.trace is not None:
-            entry.trace.acked_unix_ms = now_unix_ms()
+        if entry.request.trace is not None:
+            entry.request.trace.acked_unix_ms = now_unix_ms()
         return Place(*written)
 
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
-        created, log_partition = entry.asked_unix_ms, entry.log.partition if entry.log is not None else None
+        created, log_partition = (
+            entry.request.asked_unix_ms,
+            entry.request.log.partition if entry.request.log is not None else None,
+        )
         for partition in {self.reply_partition, log_partition} - {None}:
             await self._notify(
                 entry, Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
@@ -105,12 +108,14 @@ class RequestPublisher:
     async def adopt(self, entry: Entry) -> None:
         """Have the worker that has it tell it here too."""
         adopt = Adopt(
-            request_id=entry.response_id, reply_partition=self.reply_partition, created_unix_ms=entry.asked_unix_ms
+            request_id=entry.response_id,
+            reply_partition=self.reply_partition,
+            created_unix_ms=entry.request.asked_unix_ms,
         )
         await self._notify(entry, adopt)
 
     async def _notify(self, entry: Entry, notice: Notice) -> None:
-        topic, key = self.topics.cancels, entry.session.record_key
+        topic, key = self.topics.cancels, entry.request.session.record_key
         place = self.producer.partition_of(topic, key)
         try:
             self._check_there()
@@ -121,19 +126,19 @@ class RequestPublisher:
     async def ended(self, entry: Entry) -> None:
         """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
         for the acknowledgement."""
-        response = entry.response
-        if entry.log is None or response is None:
+        response = entry.answer.response
+        if entry.request.log is None or response is None:
             return
         done = response.within(
             ReplyDone,
             request_id=response.id,
-            session_id=entry.session.session_id,
-            attempt=max(entry.attempt, 0),
+            session_id=entry.request.session.session_id,
+            attempt=max(entry.answer.attempt, 0),
             output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
             origin="gateway",
         )
-        key = entry.session.session_id.encode()
-        record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.log.partition)
+        key = entry.request.session.session_id.encode()
+        record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.request.log.partition)
         try:
             await self.producer.enqueue(record)
         except (BrokerUnavailable, ProtocolError) as error:  # who comes back elsewhere is answered by the deadline

@@ -133,7 +133,7 @@ class StoredResponses:
                 return EventStream(http=self.http, exchange=found.exchange, teller=teller, first=first, keep=True)
             if found.response is None and found.entry is None:
                 found.response = await self._within(found.exchange)
-            text = found.entry.text if found.entry is not None and found.entry.created else ""
+            text = found.entry.answer.text if found.entry is not None and found.entry.answer.created else ""
             return page(asked.whole(found.response, text=text, now_unix_s=now_unix_s))
         finally:
             if not streams:
@@ -148,7 +148,7 @@ class StoredResponses:
                 cancel = ResponseCancel(response_id=found.name.response_id)
                 await self.http.exchanges.gateway.received(found.exchange, cancel)
                 entry = found.entry
-                found.response = entry.response if entry is not None else await self._within(found.exchange)
+                found.response = entry.answer.response if entry is not None else await self._within(found.exchange)
         finally:
             self.http.exchanges.leave(found.exchange, keep=True)
         return page(found.asked.whole(found.response, now_unix_s=int(time.time())))
@@ -167,7 +167,7 @@ class StoredResponses:
         except ProtocolError:
             self.http.exchanges.leave(exchange, keep=True)
             raise
-        response = entry.response if entry is not None else _of_turn(turn) if turn is not None else None
+        response = entry.answer.response if entry is not None else _of_turn(turn) if turn is not None else None
         asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
         return _Found(name, asked, exchange, entry, response)
 

@@ -107,7 +107,7 @@ class People:
         except ProtocolError:
             return None
         if opening.handoff is None:
-            entry.fallback = "broker"
+            entry.answer.fallback = "broker"
             metrics.fallbacks.labels("broker").inc()
             return Fallback(source="busy", text=_SAID["failed"][language], language=language)
         if connection is not None:
@@ -119,7 +119,7 @@ class People:
 
     def ended(self, entry: Entry, response: Response, connection: Connection | None) -> None:
         """Note that an answer has ended; after so many that did not help somebody takes over."""
-        known = self.answers.answered(entry.session, response, stood_in=entry.stood_in)
+        known = self.answers.answered(entry.request.session, response, stood_in=entry.answer.stood_in)
         if known.first:
             metrics.conversations.inc()
         after = self.settings.after_fallbacks
@@ -128,7 +128,7 @@ class People:
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
         """Hand over after fallbacks. Nobody has asked for it: where it does not come about, nothing is said of it."""
-        caller = Caller(entry.session) if connection is None else connection.session.caller
+        caller = Caller(entry.request.session) if connection is None else connection.session.caller
         with suppress(ProtocolError):
             opening = await self._open(caller, "fallbacks", detect_language(entry.input))
             if opening.handoff is not None and not opening.was_open and connection is not None:

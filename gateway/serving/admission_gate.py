@@ -6,7 +6,8 @@ from typing import Final
 
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import Admission, AdmissionLimits, check_inflight, check_memory
-from gateway.request.entry import Entry, FallbackReason
+from gateway.request.answer import FallbackReason
+from gateway.request.entry import Entry
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
@@ -45,16 +46,16 @@ class AdmissionGate:
             return "memory"
         decision = self.admission.decide(
             entry.response_id,
-            entry.session.tenant,
-            entry.bucket,
+            entry.request.session.tenant,
+            entry.publication.bucket,
             entry.deadline,
-            partition=entry.partition,
-            received_unix_ms=entry.received_unix_ms,
+            partition=entry.publication.partition,
+            received_unix_ms=entry.request.received_unix_ms,
             now_unix_ms=now,
         )
         self._notice()
         if decision.light is None and decision.eta_ms is not None:
-            entry.eta_ms = decision.eta_ms
+            entry.publication.eta_ms = decision.eta_ms
         return decision.light
 
     def heard(self, reply: Reply, now: float) -> None:

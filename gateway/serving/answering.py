@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
-from gateway.request.entry import Entry, FallbackReason, Item
+from gateway.request import endings, replies
+from gateway.request.answer import FallbackReason
+from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
+from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
@@ -43,18 +46,18 @@ class Answering:
 
     # --- the workers' word
 
-    def replied(self, replies: Sequence[Reply]) -> None:
+    def replied(self, batch: Sequence[Reply]) -> None:
         """Take the workers' replies, a batch at a time: each client touched is written to once."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
-        for reply in replies:
+        for reply in batch:
             with contained("answer", request_id=reply.request_id) as hearing:
                 self._hear(reply, touched, now)
             if hearing.error is not None:
                 self.fail(self.inflight.get_any(reply.request_id), torn=True)
         for connection in touched.values():
             write(connection)
-        for reply in replies:
+        for reply in batch:
             with contained("answer", request_id=reply.request_id):
                 self.admission_gate.heard(reply, now)
 
@@ -63,7 +66,7 @@ class Answering:
         if isinstance(reply, ReplyDone):
             with contained("answer", request_id=reply.request_id):
                 self.tracer.heard(entry, reply, now)
-        if entry is None or reply.session_id != entry.session.session_id:
+        if entry is None or reply.session_id != entry.request.session.session_id:
             if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                 metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
             return
@@ -71,7 +74,7 @@ class Answering:
             self._finish(entry, reply, now)
             return
         connection = self.connections.of(entry)
-        shown = self.inflight.delta(reply, now)
+        shown = replies.add_delta(entry, reply, now)
         if shown and connection is not None:
             touched[connection.session.connection_id] = connection
             put_all(connection, shown)
@@ -79,34 +82,34 @@ class Answering:
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if reply.status == "cancelled" and reply.origin == "worker":
             return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
-        if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
+        if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
             self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
-        self.show(entry, self.inflight.finish(entry, reply, now))
+        self.show(entry, replies.finish(entry, reply, now))
 
     # --- the FAQ's, in their stead
 
     def fall_back(self, entry: Entry, why: FallbackReason) -> None:
         """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
-        if entry.fallback is not None:
+        if entry.answer.fallback is not None:
             return  # at the soft deadline, and its question is still being read
-        entry.fallback = why
+        entry.answer.fallback = why
         if entry.input:
             self._answer_from_faq(entry, why)
         else:
             self.work_on(entry, self._read_and_answer(entry, why))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
-        entry.input = await self.recall.question(entry, now_unix_ms())
-        if not entry.done:
+        learn_question(entry, await self.recall.question(entry, now_unix_ms()))
+        if not entry.answer.done:
             self._answer_from_faq(entry, why)
             self.spare_worker(entry)
 
     def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
-        if entry.created and entry.chars:  # the log had text after all
-            entry.fallback = None
+        if entry.answer.visible:  # the log had text after all
+            entry.answer.fallback = None
             if entry.deadline.expired(now_unix_ms(), started=True):
-                self.end(entry, self.inflight.cut(entry, now_unix_ms()))
+                self.end(entry, endings.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
         hits: Sequence[FaqHit] = ()
@@ -116,32 +119,34 @@ class Answering:
 
     def give(self, entry: Entry, answer: Fallback) -> None:
         """Give an answer; the conversation remembers it, if it says something."""
-        self.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        self.end(entry, endings.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             if answer.source != "busy":
-                self.history.remember(entry.session, entry.turn(answer))
+                self.history.remember(entry.request.session, entry.turn(answer))
 
     # --- the end
 
     def show(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has
         happened is told to a client that comes back, if it cannot be told to this one."""
+        if entry.answer.done:
+            self.inflight.retire(entry)
         with contained("answer", request_id=entry.response_id) as telling:
             if (connection := self.connections.of(entry)) is not None:
                 put_all(connection, items)
                 write(connection)
-            if entry.done:
+            if entry.answer.done:
                 self.connections.count_out(entry)
         if telling.error is not None:
             self.connections.send_away(entry)
-        if entry.done:
+        if entry.answer.done:
             self._settle(entry)
 
     def _settle(self, entry: Entry) -> None:
         """Each book by itself."""
-        response = entry.response
+        response = entry.answer.response
         assert response is not None
-        entry.settled = True
+        entry.answer.settled = True
         contain_each(
             "answer",
             lambda: self.admission_gate.ended(entry),
@@ -157,25 +162,29 @@ class Answering:
         """End an answer by this gateway itself: its client hears of it, and so does the log."""
         self.show(entry, items)
         with contained("answer", request_id=entry.response_id):
-            if entry.fallback != "broker":
+            if entry.answer.fallback != "broker":
                 self.beside.start(self.publisher.ended(entry))
 
     def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
         """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
         that is forgotten, and its client asks anew. `torn`: something of it may have been lost on the way to its
         client, which is sent away, and told it when it comes back; so is an end that nobody has been told."""
-        if entry is None or entry.settled:
+        if entry is None or entry.answer.settled:
             return
-        if torn or entry.done:
+        if torn or entry.answer.done:
             self.connections.send_away(entry)
-        if entry.done:
-            if entry.response is not None:
+        if entry.answer.done:
+            if entry.answer.response is not None:
                 self.show(entry, ())
             return
         with contained("answer", request_id=entry.response_id) as ending:
-            self.end(entry, self.inflight.fail(entry, OWN_FAULT, now_unix_ms()))
+            self.end(entry, endings.fail(entry, OWN_FAULT, now_unix_ms()))
             self.spare_worker(entry)
-        if ending.error is not None and not entry.done:
+        if ending.error is None:
+            return
+        if entry.answer.response is not None:
+            self.show(entry, ())
+        else:
             self.connections.send_away(entry)
             self.inflight.refuse(entry)
 
@@ -184,18 +193,18 @@ class Answering:
         self.beside.start(self._work(entry, work))
 
     async def _work(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        opened = entry.created
+        opened = entry.answer.created
         with contained("answer", request_id=entry.response_id) as working:
             await work
         if working.error is not None:
-            self.fail(entry, torn=entry.created and not opened)
+            self.fail(entry, torn=entry.answer.created and not opened)
 
     def cancel(self, entry: Entry) -> None:
         """Cancel an answer that nobody wants any more."""
-        self.end(entry, self.inflight.cancel(entry, now_unix_ms()))
+        self.end(entry, endings.cancel(entry, now_unix_ms()))
         self.spare_worker(entry)
 
     def spare_worker(self, entry: Entry) -> None:
         """Tell the worker that an answer has ended here and need not be written on."""
-        if entry.done and entry.published:
+        if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))

@@ -10,6 +10,8 @@ from gateway.people.people import People
 from gateway.request.cursor import response_id
 from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
+from gateway.request.request import Request
+from gateway.request.resumption import learn_question, reattach
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
@@ -57,30 +59,30 @@ class Asking:
             if self.connections.waits_elsewhere(connection, known):
                 check_connection(self.limits, connection.num_inflight)
             self.connections.take_over(connection, known)
-            known.input = known.input or asked.input
-            put_all(connection, self.inflight.reattach(known, session.connection_id))
-            self.deadlines.watch()
+            learn_question(known, asked.input)
+            put_all(connection, reattach(known, session.connection_id))
+            self.deadlines.watch(known)
             return
         self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
-        entry = Entry(
+        request = Request(
             response_id=response_id(session.key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
             session=session.key,
-            connection_id=session.connection_id,
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
             clock_ms=correction_ms(),
             generation=generation if sure else max(generation, int(wire_unix_ms()) - 1),
-            sure=sure,
+            generation_known=sure,
             consent=session.consent,
             log=self.publisher.log_place(),
             trace=self.tracer.begin(asked.traceparent),
         )
+        entry = Entry(request=request, connection_id=session.connection_id)
         self.connections.count_in(connection)
-        with self.inflight.beginning(entry):
+        with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
-            self.deadlines.watch()
+            self.deadlines.watch(entry)
             self.answering.work_on(entry, self._admit(entry, asked, session))
         metrics.inflight.set(len(self.inflight))
 
@@ -88,19 +90,19 @@ class Asking:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
         stands behind."""
         try:
-            async with self._locks.hold(entry.session):
+            async with self._locks.hold(entry.request.session):
                 delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
-            entry.place = await self.publisher.delivered(entry, delivery)
+            entry.publication.place = await self.publisher.delivered(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
             self.admission_gate.withdrawn(entry)
-            if entry.response is None:
+            if entry.answer.response is None:
                 self.answering.fall_back(entry, "broker")
             return
-        if entry.response is not None:
-            if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+        if entry.answer.response is not None:
+            if not entry.publication.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
         self.answering.show(entry, entry.acknowledge())
@@ -108,7 +110,7 @@ class Asking:
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
         `BrokerUnavailable`, `ProtocolError` where Kafka does not take it."""
-        if entry.response is not None:  # while it stood in line
+        if entry.answer.response is not None:  # while it stood in line
             return None
         try:
             await self.quotas.take_shared("ask", session.caller)
@@ -118,11 +120,11 @@ class Asking:
         except ProtocolError as error:
             self._refuse(entry, error)
             return None
-        if entry.done:
+        if entry.answer.done:
             return None
         entry.admit(bucket_of_length(num_tokens), now_unix_ms())
-        entry.partition = self.publisher.partition_of(entry)
-        metrics.accepted.labels(entry.bucket).inc()
+        entry.publication.partition = self.publisher.partition_of(entry)
+        metrics.accepted.labels(entry.publication.bucket).inc()
         if stand_in is not None:
             self.answering.give(entry, stand_in)
             return None
@@ -134,14 +136,14 @@ class Asking:
 
     def _refuse(self, entry: Entry, error: ProtocolError) -> None:
         """Refuse a request that was never accepted after all."""
-        if entry.done:
+        if entry.answer.done:
             return
         self.connections.count_out(entry)
         self.inflight.refuse(entry)
         metrics.inflight.set(len(self.inflight))
         connection = self.connections.of(entry)
         if connection is not None:
-            refuse(connection, error, entry.event_id)
+            refuse(connection, error, entry.request.event_id)
             connection.flush()
 
     async def _count(self, text: str) -> int:
@@ -159,5 +161,5 @@ class Asking:
             name = cancel.response_id or cancel.event_id
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
             refuse(connection, error, cancel.event_id)
-        elif not entry.done:
+        elif not entry.answer.done:
             self.answering.cancel(entry)

@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.request import endings
+from gateway.request.due_times import DueTimes
 from gateway.request.entry import Entry
-from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained
@@ -17,17 +18,22 @@ _AGAIN_S: Final = 0.05
 class Deadlines:
     """Owned by the gateway's event loop."""
 
-    inflight: InflightTable
+    due_times: DueTimes
     answering: Answering
     _timer: asyncio.TimerHandle | None = None
     _timer_unix_ms: int = 0
 
-    def watch(self) -> None:
+    def watch(self, entry: Entry) -> None:
+        """Watch a request's deadlines: one that is new, or whose client has come back."""
+        self.due_times.add(entry)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
         """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
         with contained("task") as setting:
-            self._set(self.inflight.next_due_unix_ms())
+            self._set(self.due_times.next_unix_ms())
         if setting.error is not None:
-            asyncio.get_running_loop().call_later(_AGAIN_S, self.watch)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
 
     def _set(self, due_unix_ms: int | None) -> None:
         """Never later than it is set already; None: nothing is due."""
@@ -43,17 +49,17 @@ class Deadlines:
         self._timer = None
         now = now_unix_ms()
         with contained("task"):
-            for entry in self.inflight.late(now):
+            for entry in self.due_times.late(now):
                 with contained("answer", request_id=entry.response_id) as ending:
                     self._expire(entry, now)
                 if ending.error is not None:
                     self.answering.fail(entry)
-        self.watch()
+        self._set_timer()
 
     def _expire(self, entry: Entry, now: float) -> None:
         """End an answer whose deadline came: what is written stands, else the FAQ answers."""
-        if entry.created and entry.chars:
-            self.answering.end(entry, self.inflight.cut(entry, now))
+        if entry.answer.visible:
+            self.answering.end(entry, endings.cut(entry, now))
         else:
             self.answering.fall_back(entry, "deadline")
         self.answering.spare_worker(entry)

@@ -77,14 +77,14 @@ class Erasing:
         if generation <= self._known.generation(session, now):
             return
         self._known.add(session, generation, now)
-        for entry in self.inflight.erased(session, generation):
+        for entry in self.inflight.open_before(session, generation):
             with contained("answer", request_id=entry.response_id) as cancelling:
                 self.answering.cancel(entry)
             if cancelling.error is not None:
                 self.answering.fail(entry)
         contain_each(
             "record",
-            lambda: self.inflight.forget_session(session, generation),
+            lambda: self.inflight.forget_before(session, generation),
             lambda: self.people.forget(session),
         )
 

@@ -6,6 +6,7 @@ from gateway.people.people import People
 from gateway.request.cursor import CursorKey, Seal, Told
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
+from gateway.request.resumption import adopt, end_recall, resume
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
@@ -48,7 +49,6 @@ class Resuming:
         put_all(connection, missed)
         for each in erased:
             self._tell_erased(connection, each, now)
-        self.deadlines.watch()
         if begin.returns:
             self.people.came_back(connection)
 
@@ -70,18 +70,22 @@ class Resuming:
         entry = self.inflight.get_any(told.response_id)
         if entry is not None:
             self.connections.take_over(connection, entry)
-            return self.inflight.resume(entry, session.connection_id, told)
+            missed = resume(entry, session.connection_id, told)
+            self.deadlines.watch(entry)
+            return missed
         entry = self._adopt(connection, told, now)
-        with self.inflight.beginning(entry):
+        with self.inflight.refused_on_error(entry):
             self.answering.work_on(entry, self._recall(entry))
         return []
 
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
         session = connection.session
-        entry = self.inflight.adopt(told, session.key, session.connection_id, now)
+        trace = self.tracer.adopt(told.trace, now)
+        entry = adopt(told, session.key, session.connection_id, now, trace)
+        self.inflight.accept(entry)
         self.connections.count_in(connection)
-        with self.inflight.beginning(entry):
-            entry.trace = self.tracer.adopt(told.trace, now)
+        with self.inflight.refused_on_error(entry):
+            self.deadlines.watch(entry)
         metrics.inflight.set(len(self.inflight))
         return entry
 
@@ -94,5 +98,5 @@ class Resuming:
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
         await self.recall.read(entry, self.answering.replied)
-        self.inflight.recalled(entry)
-        self.deadlines.watch()
+        end_recall(entry)
+        self.deadlines.watch(entry)

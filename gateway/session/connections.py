@@ -43,7 +43,7 @@ class Connections:
     @staticmethod
     def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
         """Return whether the answer is open, and not this connection's."""
-        return not entry.done and entry.connection_id != connection.session.connection_id
+        return not entry.answer.done and entry.connection_id != connection.session.connection_id
 
     def count_out(self, entry: Entry) -> None:
         """Count an answer out that nobody waits for any more."""

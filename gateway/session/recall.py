@@ -9,6 +9,7 @@ from typing import Final
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
 from gateway.request.entry import Entry
+from gateway.request.resumption import learn_question
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Reply
 
@@ -30,38 +31,40 @@ class Recall:
         """Have `replied` told of an adopted answer; return when it is, as far as it has come by now. The worker that
         has it does so at once; else the log that its first gateway reads is followed until it is let go. Where its
         client has seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
-        if entry.published and not entry.done:
+        if entry.publication.published and not entry.answer.done:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)
         if not entry.seen:
             self._look_ahead(entry)
-        if not (entry.done or entry.heard) and entry.log is not None:
-            await self.follower.join(entry.log, entry.session.session_id, entry.response_id, replied)
+        if not (entry.answer.done or entry.answer.has_delta) and entry.request.log is not None:
+            await self.follower.join(entry.request.log, entry.request.session.session_id, entry.response_id, replied)
         if entry.seen:
             self._look_ahead(entry)
 
     def let_go(self, entry: Entry) -> None:
         """Let an answer go that has ended; one that was not adopted is followed nowhere."""
-        if entry.adoption is not None and entry.log is not None:
-            self.follower.leave(entry.log.partition, entry.response_id)
+        if entry.adoption is not None and entry.request.log is not None:
+            self.follower.leave(entry.request.log.partition, entry.response_id)
 
     def _look_ahead(self, entry: Entry) -> None:
         """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
         the deadline leaves."""
-        if entry.place is not None and not (entry.done or entry.chars or entry.input):
-            self.question_reader.ask(entry.response_id, entry.bucket, entry.place).add_done_callback(
-                partial(_note, entry)
-            )
+        if entry.publication.place is not None and not (entry.answer.done or entry.answer.chars or entry.input):
+            self.question_reader.ask(
+                entry.response_id, entry.publication.bucket, entry.publication.place
+            ).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
         """Return the input of an adopted request; nothing where it cannot be had in time."""
-        if entry.place is None or entry.adoption is None:
+        if entry.publication.place is None or entry.adoption is None:
             return entry.input
         limit_s = min(max(0.0, entry.adoption.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
         found = ""
         try:
             async with asyncio.timeout(limit_s):
-                found = await asyncio.shield(self.question_reader.ask(entry.response_id, entry.bucket, entry.place))
+                found = await asyncio.shield(
+                    self.question_reader.ask(entry.response_id, entry.publication.bucket, entry.publication.place)
+                )
         except TimeoutError:
             log.warning(
                 "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"
@@ -71,4 +74,4 @@ class Recall:
 
 def _note(entry: Entry, question: "asyncio.Future[str]") -> None:
     if not question.cancelled():
-        entry.input = entry.input or question.result()
+        learn_question(entry, question.result())

@@ -14,16 +14,16 @@ def count_answer(entry: Entry, response: Response) -> None:
     _count_promise(entry, response)
     timings = response.timings
     if timings.ttft_ms is not None and response.source in BY_MODEL:
-        metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
+        metrics.ttft.labels(entry.publication.bucket).observe(timings.ttft_ms / 1_000)
     log.info(
         "answered",
         request_id=entry.response_id,
-        trace_id=None if entry.trace is None else f"{entry.trace.context.trace_id:032x}",
-        bucket=entry.bucket,
+        trace_id=None if entry.request.trace is None else f"{entry.request.trace.context.trace_id:032x}",
+        bucket=entry.publication.bucket,
         source=response.source,
         status=response.status,
         reason=response.reason,
-        fallback=entry.fallback,
+        fallback=entry.answer.fallback,
         adopted=entry.adoption is not None,
         ttft_ms=timings.ttft_ms,
         total_ms=timings.total_ms,
@@ -34,9 +34,9 @@ def count_answer(entry: Entry, response: Response) -> None:
 def _count_promise(entry: Entry, response: Response) -> None:
     if entry.adoption is not None:
         return  # its first text was another gateway's, and its client was away
-    if is_late(response, entry.deadline, entry.received_unix_ms):
+    if is_late(response, entry.deadline, entry.request.received_unix_ms):
         metrics.late_terminals.inc()
-    kept = attainment(response, entry.deadline, entry.received_unix_ms, stood_in=entry.stood_in)
+    kept = attainment(response, entry.deadline, entry.request.received_unix_ms, stood_in=entry.answer.stood_in)
     if kept is not None:
         for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
-            metrics.deadlines.labels(entry.bucket, deadline, "met" if met else "missed").inc()
+            metrics.deadlines.labels(entry.publication.bucket, deadline, "met" if met else "missed").inc()

@@ -46,16 +46,16 @@ class Ended:
 def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
     """Return why a trace is kept; None where it is not kept, or nobody told of it. When an adopted answer's first text
     came is not known."""
-    if entry.trace is None:
+    if entry.request.trace is None:
         return None
-    received, deadline = entry.received_unix_ms, entry.deadline
-    kept = attainment(response, deadline, received, stood_in=entry.stood_in)
+    received, deadline = entry.request.received_unix_ms, entry.deadline
+    kept = attainment(response, deadline, received, stood_in=entry.answer.stood_in)
     in_time = kept is None or (kept.whole and (kept.first_token or entry.adoption is not None))
     missed = not in_time or is_late(response, deadline, received)
     return rules.why(
-        trace_id=entry.trace.context.trace_id,
+        trace_id=entry.request.trace.context.trace_id,
         missed=missed,
-        total_ms=entry.done_unix_ms - received,
+        total_ms=entry.answer.done_unix_ms - received,
         deadline_ms=deadline.deadline_unix_ms - received,
     )
 
@@ -63,10 +63,10 @@ def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
 def ended(
     entry: Entry, response: Response, why: Why, *, gateway_id: str, request_topic: str, reply_topic: str
 ) -> Ended:
-    assert entry.trace is not None, "whose trace is not made has none"
-    received = entry.received_unix_ms
+    assert entry.request.trace is not None, "whose trace is not made has none"
+    received = entry.request.received_unix_ms
     attributes: dict[str, Attribute] = {
-        names.BUCKET: entry.bucket,
+        names.BUCKET: entry.publication.bucket,
         names.SOURCE: response.source,
         names.STATUS: response.status,
         names.REASON: response.reason,
@@ -75,22 +75,22 @@ def ended(
         names.DEADLINE_MS: round(entry.deadline.deadline_unix_ms - received),
     }
     error = ""
-    if entry.fallback is not None:
-        attributes[names.FALLBACK] = entry.fallback
+    if entry.answer.fallback is not None:
+        attributes[names.FALLBACK] = entry.answer.fallback
     if why == "missed":
-        error = attributes[names.ERROR_TYPE] = entry.fallback or response.reason
+        error = attributes[names.ERROR_TYPE] = entry.answer.fallback or response.reason
     return Ended(
-        trace=entry.trace,
+        trace=entry.request.trace,
         why=why,
         gateway_id=gateway_id,
         request_topic=request_topic,
         reply_topic=reply_topic,
-        place=entry.place,
+        place=entry.publication.place,
         received_unix_ms=received,
-        admitted_unix_ms=entry.admitted_unix_ms,
-        first_text_unix_ms=entry.first_text_unix_ms,
-        done_unix_ms=entry.done_unix_ms,
-        clock_ms=entry.clock_ms,
+        admitted_unix_ms=entry.publication.admitted_unix_ms,
+        first_text_unix_ms=entry.answer.first_text_unix_ms,
+        done_unix_ms=entry.answer.done_unix_ms,
+        clock_ms=entry.request.clock_ms,
         attributes=attributes,
         error=error,
     )

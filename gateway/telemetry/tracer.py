@@ -60,7 +60,7 @@ class Tracer:
         if self.exporter is None or done.origin != "worker":
             return
         waiting = None if entry is not None else self._waiting.pop(done.request_id, None)
-        trace = waiting.trace if waiting is not None else entry.trace if entry is not None else None
+        trace = waiting.trace if waiting is not None else entry.request.trace if entry is not None else None
         if trace is None or trace.heard_unix_ms is not None:
             return
         trace.heard_unix_ms, trace.worker = now, WorkerHalf.of(done, now, clock_ms=correction_ms())
@@ -79,7 +79,7 @@ class Tracer:
             response,
             why,
             gateway_id=self.gateway_id,
-            request_topic=self.topics.requests(entry.bucket),
+            request_topic=self.topics.requests(entry.publication.bucket),
             reply_topic=self.topics.replies,
         )
         if not facts.awaits_worker:

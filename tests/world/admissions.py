@@ -33,10 +33,10 @@ def watch(oracles: Oracles) -> None:
 
     def enqueued(self: Any, entry: Any, asked: Any) -> Any:
         sent = NODE.get().sent
-        before = sent.get(entry.session, entry)
-        if before.received_unix_ms > entry.received_unix_ms and not kafka_ails(oracles.plan):
-            oracles.breach("OVERTAKEN", f"{entry.event_id} by {before.event_id}")
-        sent[entry.session] = entry
+        before = sent.get(entry.request.session, entry)
+        if before.request.received_unix_ms > entry.request.received_unix_ms and not kafka_ails(oracles.plan):
+            oracles.breach("OVERTAKEN", f"{entry.request.event_id} by {before.request.event_id}")
+        sent[entry.request.session] = entry
         return enqueue(self, entry, asked)
 
     for owner, name, method in ((Admission, "decide", decided), (RequestPublisher, "enqueue", enqueued)):

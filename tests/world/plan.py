@@ -45,6 +45,10 @@ SEAMS: Final = {
             for each in ("people:People", "handoffs:Handoffs", "session_answers:SessionAnswers")
         ),
         *(f"gateway.request.{each}" for each in ("inflight:InflightTable", "cursor:CursorKey", "cursor:Seal")),
+        *(f"gateway.request.replies:{each}" for each in ("add_delta", "finish")),
+        *(f"gateway.request.endings:{each}" for each in ("fall_back", "cut", "cancel", "fail")),
+        *("gateway.request.due_times:DueTimes", "gateway.serving.asking:reattach"),
+        *(f"gateway.serving.resuming:{each}" for each in ("adopt", "resume", "end_recall")),
         *(f"gateway.serving.answering:{each}" for each in ("Answering", "choose_fallback")),
         "gateway.serving.admission_gate:AdmissionGate",
         *(f"gateway.serving.asking:{each}" for each in ("Asking", "check_length", "promise")),

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gateway.request import endings, replies, resumption
+from gateway.request.answer import Answer
 from gateway.request.cursor import Told
-from gateway.request.entry import Entry
+from gateway.request.due_times import DueTimes
+from gateway.request.entry import Entry, Item, Publication
+from gateway.request.inflight import InflightTable
+from gateway.request.request import Request
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, WorkerReport
-from shared.wire.outcome import Grounding, Response, Timings, Usage
+from shared.wire.outcome import ErrorDetail, Grounding, Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders import wire
@@ -27,17 +32,86 @@ def name(number: int = 1) -> str:
 R1: Final = name(1)
 
 
-def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0, **fields: Any) -> Entry:
+def make_request(number: int = 1, **fields: Any) -> Request:
     given: dict[str, Any] = {
         "response_id": name(number),
         "event_id": f"e{number}",
         "session": SESSION,
-        "connection_id": "c",
         "input": "hi",
-        "received_unix_ms": received,
-        "deadline": Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
+        "received_unix_ms": 0.0,
+        "deadline": Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000),
     }
-    return Entry(**(given | fields))
+    return Request(**(given | fields))
+
+
+def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0, **fields: Any) -> Entry:
+    """`fields` are the request's, the answer's, its publication's or the entry's own."""
+    deadline = Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard)
+    request, answer, publication, own = (
+        {name: value for name, value in fields.items() if name in each.__dataclass_fields__}
+        for each in (Request, Answer, Publication, Entry)
+    )
+    return Entry(
+        request=make_request(number, received_unix_ms=received, deadline=deadline, **request),
+        answer=Answer(**answer),
+        publication=Publication(**publication),
+        **({"connection_id": "c"} | own),
+    )
+
+
+class Requests(InflightTable):
+    """Requests in flight, each served as the gateway serves it, without its clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due_times = DueTimes(self)
+
+    def accept(self, entry: Entry) -> None:
+        super().accept(entry)
+        self.due_times.add(entry)
+
+    def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
+        items = resumption.reattach(entry, connection_id)
+        self.due_times.add(entry)
+        return items
+
+    def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
+        items = resumption.resume(entry, connection_id, told)
+        self.due_times.add(entry)
+        return items
+
+    def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
+        entry = resumption.adopt(told, session, connection_id, now_unix_ms)
+        self.accept(entry)
+        return entry
+
+    def end_recall(self, entry: Entry) -> None:
+        resumption.end_recall(entry)
+        self.due_times.add(entry)
+
+    def delta(self, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
+        entry = self.get(reply.request_id)
+        return [] if entry is None else replies.add_delta(entry, reply, now_unix_ms)
+
+    def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
+        return self._retired(entry, replies.finish(entry, reply, now_unix_ms))
+
+    def fall_back(self, entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:
+        return self._retired(entry, endings.fall_back(entry, fallback, now_unix_ms))
+
+    def cut(self, entry: Entry, now_unix_ms: float) -> list[Item]:
+        return self._retired(entry, endings.cut(entry, now_unix_ms))
+
+    def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
+        return self._retired(entry, endings.cancel(entry, now_unix_ms))
+
+    def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
+        return self._retired(entry, endings.fail(entry, error, now_unix_ms))
+
+    def _retired(self, entry: Entry, items: list[Item]) -> list[Item]:
+        if entry.answer.done:
+            self.retire(entry)
+        return items
 
 
 def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:

@@ -73,9 +73,8 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
     keeper = AdmissionGate(Admission(AdmissionPolicy()))
     worker = Bench()
     for number in range(300):
-        entry = make_entry(number)
-        entry.session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
-        entry.bucket = BUCKETS[number % 3]
+        session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
+        entry = make_entry(number, session=session, bucket=BUCKETS[number % 3])
         keeper.light_path(entry, 1.0)
         keeper.ended(entry)
         count_answer(entry, _answered(number))

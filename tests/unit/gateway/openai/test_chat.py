@@ -189,7 +189,7 @@ async def test_two_customers_with_the_same_words_are_two(client: httpx2.AsyncCli
     asking = [asyncio.ensure_future(client.post("/chat/completions", json=chat("Hi there?"))) for _ in range(2)]
     await until(lambda: len(edge.asked) == 2)
     for asked in edge.asked:
-        await until(lambda name=asked.id: edge.gateway.inflight.get(name).created)  # type: ignore[union-attr]
+        await until(lambda name=asked.id: edge.gateway.inflight.get(name).answer.created)  # type: ignore[union-attr]
         edge.replied([done(asked.id, asked.id, session_id=asked.session_id)])
     texts = {(await each).json()["choices"][0]["message"]["content"] for each in asking}
     assert texts == {asked.id for asked in edge.asked}
@@ -248,7 +248,7 @@ async def test_whoever_gives_up_is_not_written_for_unless_a_key_brings_them_back
 
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"", "headers": headers}
     asking = asyncio.ensure_future(door.app()(scope, receive, send))
-    await until(lambda: edge.asked and edge.gateway.inflight.get(edge.asked[0].id).created)  # type: ignore[union-attr]
+    await until(lambda: edge.asked and edge.gateway.inflight.get(edge.asked[0].id).answer.created)  # type: ignore[union-attr]
     gone.set()
     await asking
     if headers:

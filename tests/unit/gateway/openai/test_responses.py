@@ -196,7 +196,7 @@ async def test_a_killed_gateways_stream_goes_on_at_another(client: httpx2.AsyncC
     async with httpx2.AsyncClient(transport=transport, base_url=BASE) as other:
         url = f"/responses/{got['id']}?stream=true&starting_after=5"
         following = asyncio.ensure_future(other.get(url))
-        await until(lambda: (entry := elsewhere.gateway.inflight.get(asked.id)) is not None and entry.chars)
+        await until(lambda: (entry := elsewhere.gateway.inflight.get(asked.id)) is not None and entry.answer.chars)
         await answer(elsewhere, "Ada Lovelace.", asked=asked, after="Ada Love")
         told = events((await following).text)
     assert told[0]["sequence_number"] == 6
@@ -220,7 +220,7 @@ async def test_while_redis_is_away_nobody_is_told_that_a_response_is_unknown(
     client: httpx2.AsyncClient, edge: Edge
 ) -> None:
     first = await made(client, edge)
-    edge.gateway.inflight.forget_session(SessionKey("demo", edge.asked[0].session_id), 2**52)
+    edge.gateway.inflight.forget_before(SessionKey("demo", edge.asked[0].session_id), 2**52)
     edge.history.away = True
     got = await client.post("/responses", json=body("?", previous_response_id=first["id"]))
     assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")

@@ -72,7 +72,7 @@ async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest
     client = Client(door_of(edge))
     await until(lambda: edge.asked)
     asked = edge.asked[0]
-    await until(lambda: edge.gateway.inflight.get(asked.id).created)  # type: ignore[union-attr]
+    await until(lambda: edge.gateway.inflight.get(asked.id).answer.created)  # type: ignore[union-attr]
     edge.replied([delta(asked.id, "Here", session_id=asked.session_id)])
     await until(lambda: b"Here" in client.read)
     entry = edge.gateway.inflight.get(asked.id)

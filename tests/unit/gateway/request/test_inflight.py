@@ -1,10 +1,12 @@
 """Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
-from gateway.request.entry import Entry, Item, State
-from gateway.request.inflight import InflightTable
+from gateway.request.answer import State
+from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
@@ -13,22 +15,22 @@ from shared.tracing.context import TraceContext
 from shared.wire.messages import ReplyDone, ResponseCreated
 from shared.wire.outcome import ErrorDetail, Reason, Replaced, Response, Status, Timings
 from shared.wire.session_key import SessionKey
-from tests.support.builders.gateway import FAQ, R1, SESSION, delta, done, make_entry, name
+from tests.support.builders.gateway import FAQ, R1, SESSION, Requests, delta, done, make_entry, name
 
 
 @pytest.fixture
-def table() -> InflightTable:
-    return InflightTable()
+def table() -> Requests:
+    return Requests()
 
 
-def publishing(table: InflightTable, number: int = 1) -> Entry:
-    entry = make_entry(number)
+def publishing(table: Requests, number: int = 1, **fields: Any) -> Entry:
+    entry = make_entry(number, **fields)
     table.accept(entry)
     entry.admit("medium", 5.0)
     return entry
 
 
-def waiting(table: InflightTable, number: int = 1) -> Entry:
+def waiting(table: Requests, number: int = 1) -> Entry:
     entry = publishing(table, number)
     entry.acknowledge()
     return entry
@@ -54,35 +56,34 @@ def texts(items: list[Item]) -> list[object]:
 # --- the usual way
 
 
-def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
+def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: Requests) -> None:
     entry = publishing(table)
-    entry.eta_ms = 12.6
+    entry.publication.eta_ms = 12.6
     assert texts(entry.acknowledge()) == [structs.replace(created(), eta_ms=13)]
 
 
-def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
-    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0)
-    entry.trace = RequestTrace(context=TraceContext(1, 2))
+def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
+    trace = RequestTrace(context=TraceContext(1, 2))
+    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0, trace=trace)
     table.accept(entry)
     entry.admit("medium", 1_005.12345)
     assert texts(entry.acknowledge()) == [created()]
-    assert (entry.state, entry.published) == (State.WAITING, True)
+    assert (entry.answer.state, entry.publication.published) == (State.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
     assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
-    assert entry.trace.last_text_unix_ms == 1_060
+    assert trace.last_text_unix_ms == 1_060
     items = table.finish(entry, done("Hey you"), 1_090.55555)
     assert texts(items) == [(3, " you"), ("completed", "stop", "Hey you")]
     response = items[-1]
     assert isinstance(response, Response)
     assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
     assert response.timings == Timings(admission_ms=5.123, queue_ms=1.0, ttft_ms=50.988, total_ms=90.556)
-    assert (len(table), entry.done) == (0, True)
+    assert (len(table), entry.answer.done) == (0, True)
 
 
 def test_what_a_fallback_answers_is_remembered_as_it_was_asked() -> None:
     """By the time on the wire, and in the generation of the conversation that it was asked in."""
-    entry = make_entry(received=7_000.5)
-    entry.clock_ms, entry.generation = 60_000, 3
+    entry = make_entry(received=7_000.5, clock_ms=60_000, generation=3)
     assert entry.turn(FAQ) == Turn(
         request_id=R1,
         user="hi",
@@ -94,12 +95,12 @@ def test_what_a_fallback_answers_is_remembered_as_it_was_asked() -> None:
     )
 
 
-def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
+def test_a_request_that_is_refused_is_forgotten(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     table.refuse(entry)
     assert (len(table), table.find(SessionKey("t", "s"), "e1"), table.get(R1)) == (0, None, None)
-    assert table.next_due_unix_ms() is None
+    assert table.due_times.next_unix_ms() is None
     table.refuse(make_entry(2))  # nor is it known where a fault came before it was accepted
     assert table.find(SessionKey("t", "s"), "e2") is None
 
@@ -107,12 +108,12 @@ def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
 # --- replies and Kafka's acknowledgement cross
 
 
-def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) -> None:
+def test_replies_before_the_acknowledgement_wait_for_it(table: Requests) -> None:
     entry = publishing(table)
     assert table.delta(delta("He"), 1) == []
     assert table.delta(delta("y", 2), 2) == []
     assert texts(entry.acknowledge()) == [created(), (0, "Hey")]
-    assert entry.state is State.STREAMING
+    assert entry.answer.state is State.STREAMING
     assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
 
@@ -125,7 +126,7 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) ->
     ],
 )
 def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_text(
-    table: InflightTable, end: ReplyDone | None, shown: list[object]
+    table: Requests, end: ReplyDone | None, shown: list[object]
 ) -> None:
     """Nor that of another attempt, which nobody saw. The acknowledgement says nothing new."""
     entry = publishing(table)
@@ -133,10 +134,10 @@ def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_
     items = table.cancel(entry, 2) if end is None else table.finish(entry, end, 2)
     assert texts(items) == [created(), *shown]
     assert entry.acknowledge() == []
-    assert entry.published
+    assert entry.publication.published
 
 
-def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
+def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: Requests) -> None:
     entry = publishing(table)
     table.delta(delta("He"), 1)
     items = table.fall_back(entry, FAQ, 2)
@@ -148,7 +149,7 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
 
 
 @pytest.mark.parametrize("origin", ["worker", "gateway"])
-def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: InflightTable, origin: str) -> None:
+def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: Requests, origin: str) -> None:
     """By the worker's own word, and by that of the gateway that an adopted answer began at."""
     replaced = (Replaced(offset=0, length=4, id="g"),)
     end = done("Soon. Yes.", source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
@@ -157,18 +158,18 @@ def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: Inf
     assert (response.source, response.grounding, response.replaced) == ("mixed", FAQ.grounding, replaced)
 
 
-def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: InflightTable) -> None:
+def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: Requests) -> None:
     for origin, stood_in in (("worker", False), ("gateway", True)):
         entry = waiting(table)
         table.finish(entry, done("Within 5 days.", source="faq", origin=origin), 2)
-        assert entry.stood_in == stood_in
+        assert entry.answer.stood_in == stood_in
     for fallback, stood_in in ((FAQ, True), (Fallback(source="handoff", text="Somebody comes.", language="en"), False)):
         entry = waiting(table)
         table.fall_back(entry, fallback, 2)
-        assert entry.stood_in == stood_in
+        assert entry.answer.stood_in == stood_in
 
 
-def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(table: InflightTable) -> None:
+def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(table: Requests) -> None:
     """It was asked here before, by a client that asks again."""
     entry = make_entry()
     table.accept(entry)
@@ -177,18 +178,18 @@ def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(
     assert texts(items) == [entry.opened().created, (0, "Hi there"), ("completed", "stop", "Hi there")]
 
 
-def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
+def test_a_request_may_be_cancelled_while_it_is_counted(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
     entry.admit("long", 3)
-    assert (entry.state, entry.bucket) == (State.DONE, "short")
+    assert (entry.answer.state, entry.publication.bucket) == (State.DONE, "short")
 
 
 # --- replies come late, twice, with gaps, from two workers
 
 
-def test_a_repeated_delta_is_shown_once(table: InflightTable) -> None:
+def test_a_repeated_delta_is_shown_once(table: Requests) -> None:
     waiting(table)
     table.delta(delta("Hello"), 1)
     assert table.delta(delta("Hello"), 2) == []
@@ -196,14 +197,14 @@ def test_a_repeated_delta_is_shown_once(table: InflightTable) -> None:
     assert table.delta(delta("llo you", 2), 4) == [Shown(R1, 5, " you")]
 
 
-def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: InflightTable) -> None:
+def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("He"), 1)
     assert table.delta(delta("you", 4), 2) == []
     assert texts(table.finish(entry, done("Hey you"), 3)) == [(2, "y you"), ("completed", "stop", "Hey you")]
 
 
-def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: InflightTable) -> None:
+def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: Requests) -> None:
     waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("Hell", attempt=2), 2) == []
@@ -211,7 +212,7 @@ def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: I
     assert table.delta(delta("XX", 9, attempt=1), 4) == [], "the first worker is not listened to any more"
 
 
-def test_two_texts_are_never_spliced(table: InflightTable) -> None:
+def test_two_texts_are_never_spliced(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("Good day", attempt=2), 2) == []
@@ -224,7 +225,7 @@ def test_two_texts_are_never_spliced(table: InflightTable) -> None:
 
 
 @pytest.mark.parametrize(("end", "reason"), [("Hel", "stop"), ("Good day", "infeasible")])
-def test_an_end_that_takes_back_what_was_shown_has_failed(table: InflightTable, end: str, reason: Reason) -> None:
+def test_an_end_that_takes_back_what_was_shown_has_failed(table: Requests, end: str, reason: Reason) -> None:
     """Only a cut may be shorter, and no cut may be another text."""
     entry = waiting(table)
     table.delta(delta("Hello"), 1)
@@ -232,7 +233,7 @@ def test_an_end_that_takes_back_what_was_shown_has_failed(table: InflightTable, 
 
 
 @pytest.mark.parametrize("whose", ["worker", "gateway"])
-def test_an_answer_that_fails_keeps_its_text_and_says_why(table: InflightTable, whose: str) -> None:
+def test_an_answer_that_fails_keeps_its_text_and_says_why(table: Requests, whose: str) -> None:
     """By the worker's word or the gateway's own."""
     error = ErrorDetail(type="server_error", code="internal_error", message="a fault of ours", retryable=True)
     entry = waiting(table)
@@ -247,7 +248,7 @@ def test_an_answer_that_fails_keeps_its_text_and_says_why(table: InflightTable, 
 
 
 @pytest.mark.parametrize("again", ["", "Hel"])
-def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: InflightTable, again: str) -> None:
+def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: Requests, again: str) -> None:
     """The first was killed in the middle, and for the second there was too little time left: no fault, and no answer
     that has failed."""
     entry = waiting(table)
@@ -257,18 +258,18 @@ def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: In
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
-def test_a_second_worker_that_does_not_begin_cuts_nobody_who_writes(table: InflightTable, status: Status) -> None:
+def test_a_second_worker_that_does_not_begin_cuts_nobody_who_writes(table: Requests, status: Status) -> None:
     """The first lives: its partition was moved when another worker joined. By its own word the answer does end."""
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 10)
     declined = done("", attempt=2, status=status, reason="infeasible" if status == "incomplete" else "internal")
     assert table.finish(entry, declined, 5_010) == []
-    assert (entry.done, texts(table.delta(delta(" you", 5, attempt=1), 5_020))) == (False, [(5, " you")])
+    assert (entry.answer.done, texts(table.delta(delta(" you", 5, attempt=1), 5_020))) == (False, [(5, " you")])
     items = table.finish(entry, done("Hello you", attempt=1), 5_030)
     assert texts(items) == [("completed", "stop", "Hello you")]
 
 
-def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: InflightTable) -> None:
+def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: Requests) -> None:
     for number, attempt, origin in ((1, 1, "worker"), (2, 2, "gateway")):
         entry = waiting(table, number)
         table.delta(delta("Hello", attempt=1, request_id=name(number)), 10)
@@ -277,7 +278,7 @@ def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: 
         assert texts(items) == [("incomplete", "deadline", "Hello")]
 
 
-def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: InflightTable) -> None:
+def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
     table.delta(delta("Good", attempt=2), 2)
@@ -285,7 +286,7 @@ def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(tabl
     assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
 
 
-def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) -> None:
+def test_replies_to_what_is_over_or_unknown_are_dropped(table: Requests) -> None:
     entry = waiting(table)
     table.finish(entry, done("Hi"), 1)
     assert table.delta(delta("more", 2), 2) == []
@@ -296,30 +297,30 @@ def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) ->
 # --- the deadlines
 
 
-def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: InflightTable) -> None:
+def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: Requests) -> None:
     silent, streaming = publishing(table, 1), publishing(table, 2)
     streaming.acknowledge()
     table.delta(delta("x", request_id=name(2)), 1)
-    assert table.next_due_unix_ms() == 200
-    assert table.late(199.9) == []
-    assert table.late(200) == [silent]
+    assert table.due_times.next_unix_ms() == 200
+    assert table.due_times.late(199.9) == []
+    assert table.due_times.late(200) == [silent]
     table.fall_back(silent, FAQ, 200)
-    assert table.next_due_unix_ms() == 1_000
-    assert table.late(999.9) == []
-    assert table.late(1_000) == [streaming]
+    assert table.due_times.next_unix_ms() == 1_000
+    assert table.due_times.late(999.9) == []
+    assert table.due_times.late(1_000) == [streaming]
     assert texts(table.cut(streaming, 1_000)) == [("incomplete", "deadline", "x")]
-    assert table.next_due_unix_ms() is None
+    assert table.due_times.next_unix_ms() is None
 
 
 def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown_is_never_replaced(
-    table: InflightTable,
+    table: Requests,
 ) -> None:
     """Who missed both deadlines is late once."""
     unseen, seen = publishing(table), waiting(table, 2)
     for entry in (unseen, seen):
         table.delta(delta("He", request_id=entry.response_id), 1)
-    assert table.late(200) == [unseen]
-    assert table.late(5_000) == [unseen, seen]
+    assert table.due_times.late(200) == [unseen]
+    assert table.due_times.late(5_000) == [unseen, seen]
     assert texts(table.fall_back(unseen, FAQ, 200))[1] == (0, FAQ.text)
     with pytest.raises(AssertionError, match="has text already"):
         table.fall_back(seen, FAQ, 2)
@@ -328,7 +329,7 @@ def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown
 # --- the client asks again, or is gone
 
 
-def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: InflightTable) -> None:
+def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Requests) -> None:
     entry = publishing(table)
     assert table.find(SessionKey("t", "s"), "e1") is entry
     assert table.reattach(entry, "c2") == []
@@ -341,7 +342,7 @@ def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Infl
     assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
 
 
-def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: InflightTable) -> None:
+def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: Requests) -> None:
     entry, other = publishing(table), publishing(table, 2)
     assert table.named(SessionKey("t", "s"), R1, None) is entry
     assert table.named(SessionKey("t", "s"), R1, "e2") is entry, "the answer's name counts first"
@@ -359,7 +360,7 @@ def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(ta
         assert event is None or table.find(SessionKey(tenant, session), event) is None
 
 
-def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
+def test_a_lost_connection_loses_no_answer(table: Requests) -> None:
     entry, other = waiting(table), publishing(table, 2)
     other.connection_id = "c2"
     table.detach("c")
@@ -368,65 +369,64 @@ def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
     assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
 
 
-def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: InflightTable) -> None:
+def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Requests) -> None:
     """Its event is used again for another question, which is under way."""
-    entry, newer = waiting(table), make_entry(2)
+    entry = waiting(table)
+    newer = make_entry(2, event_id=entry.request.event_id)
     table.finish(entry, done("Hi"), 1)
-    newer.event_id = entry.event_id
     table.accept(newer)
     table.forget(entry)
     assert table.get_any(entry.response_id) is None
-    assert table.find(SessionKey("t", "s"), entry.event_id) is newer
+    assert table.find(SessionKey("t", "s"), entry.request.event_id) is newer
     table.forget(newer)
     assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
 
 
-def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: InflightTable) -> None:
+def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: Requests) -> None:
     """And no other session's: what is open is to be ended, what has ended is dropped."""
-    ended, open_, later, other = waiting(table), *(publishing(table, number) for number in (2, 3, 4))
-    later.generation, other.session = 7, SessionKey("t", "s2")
+    ended, open_, later = waiting(table), publishing(table, 2), publishing(table, 3, generation=7)
+    other = publishing(table, 4, session=SessionKey("t", "s2"))
     table.finish(ended, done("Hi"), 1)
-    assert table.erased(SESSION, 7) == [open_]
-    table.forget_session(SESSION, 7)
+    assert table.open_before(SESSION, 7) == [open_]
+    table.forget_before(SESSION, 7)
     assert table.find(SessionKey("t", "s"), "e1") is None
     assert table.get_any(ended.response_id) is None
     table.finish(later, done("Hi", request_id=later.response_id), 1)
-    table.forget_session(SESSION, 7)
+    table.forget_before(SESSION, 7)
     assert table.find(SessionKey("t", "s"), "e3") is later
-    assert table.erased(SessionKey("t", "s2"), 7) == [other]
+    assert table.open_before(SessionKey("t", "s2"), 7) == [other]
 
 
-def test_why_a_reply_is_shown_to_nobody(table: InflightTable) -> None:
+def test_why_a_reply_is_shown_to_nobody(table: Requests) -> None:
     erased, open_ = waiting(table), waiting(table, 2)
     table.finish(erased, done("Hi"), 1)
-    table.forget_session(SESSION, 7)
+    table.forget_before(SESSION, 7)
     names = (erased.response_id, open_.response_id, "resp_never")
     assert [table.why_dropped(done("Hi", request_id=name)) for name in names] == ["erased", "session", "unknown"]
 
 
-def test_an_event_is_that_of_its_newest_generation(table: InflightTable) -> None:
+def test_an_event_is_that_of_its_newest_generation(table: Requests) -> None:
     """Who comes back with an answer that was erased meanwhile does not take the event from whoever asked anew."""
-    newer, older = make_entry(1), make_entry(2)
-    newer.generation, older.event_id = 7, newer.event_id
+    newer, older = make_entry(1, generation=7), make_entry(2, event_id="e1")
     table.accept(newer)
     table.accept(older)
-    assert table.find(SessionKey("t", "s"), newer.event_id) is newer
+    assert table.find(SessionKey("t", "s"), newer.request.event_id) is newer
     table.refuse(older)
-    assert table.find(SessionKey("t", "s"), newer.event_id) is newer
+    assert table.find(SessionKey("t", "s"), newer.request.event_id) is newer
 
 
 # --- memory
 
 
-def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
+def test_only_so_many_answers_are_remembered(table: Requests) -> None:
     for number in range(1, 2_502):
         table.cancel(publishing(table, number), now_unix_ms=1.0)
     assert table.find(SessionKey("t", "s"), "e501") is None
     assert table.find(SessionKey("t", "s"), "e502") is not None
-    assert len(table._done) == len(table._by_event) == 2_000
+    assert len(table._ended) == len(table._by_event) == 2_000
 
 
-def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> None:
+def test_only_so_many_erased_answers_are_remembered(table: Requests) -> None:
     for number in range(1, 2_002):
         table.cancel(entry := publishing(table, number), now_unix_ms=1.0)
         table.forget(entry)
@@ -434,7 +434,7 @@ def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> Non
     assert known == ["unknown", "erased", "erased"]
 
 
-def test_answers_are_remembered_for_two_minutes(table: InflightTable) -> None:
+def test_answers_are_remembered_for_two_minutes(table: Requests) -> None:
     table.cancel(publishing(table, 1), now_unix_ms=0.0)
     table.cancel(publishing(table, 2), now_unix_ms=120_000.0)
     assert table.find(SessionKey("t", "s"), "e1") is not None

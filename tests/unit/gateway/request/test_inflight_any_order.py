@@ -8,15 +8,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.request.answer import _FLOWS_MS, State
 from gateway.request.cursor import CursorKey
-from gateway.request.entry import _FLOWS_MS, Entry, Item, State
-from gateway.request.inflight import InflightTable
+from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Outbox
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
 from shared.wire.messages import ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
-from tests.support.builders.gateway import FAQ, delta, done, make_entry
+from tests.support.builders.gateway import FAQ, Requests, delta, done, make_entry
 from tests.support.fakes.machine_runs import run_machine
 from tests.support.reliability import Reliability
 
@@ -76,7 +76,7 @@ class Inflight(RuleBasedStateMachine):
     def __init__(self, codec: str) -> None:
         super().__init__()
         self.codec = codec
-        self.table = InflightTable()
+        self.table = Requests()
         self.clients = {name: Client(codec) for name in CONNECTIONS}
         self.entries: dict[str, Entry] = {}
         self.ended: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Inflight(RuleBasedStateMachine):
         self.now = 0.0
 
     def live(self, *states: State) -> list[Entry]:
-        return [entry for entry in self.entries.values() if not states or entry.state in states]
+        return [entry for entry in self.entries.values() if not states or entry.answer.state in states]
 
     def pick(self, data: st.DataObject, *states: State) -> Entry | None:
         names = [entry.response_id for entry in self.live(*states)]
@@ -96,7 +96,7 @@ class Inflight(RuleBasedStateMachine):
         for item in items:
             if isinstance(item, Response):
                 self.ended[entry.response_id] += 1
-                assert entry.done
+                assert entry.answer.done
             if entry.connection_id is not None:
                 self.clients[entry.connection_id].outbox.put(item)
 
@@ -128,7 +128,7 @@ class Inflight(RuleBasedStateMachine):
         if entry := self.pick(data, State.COUNTING):
             self.table.refuse(entry)
             del self.entries[entry.response_id]
-            assert self.table.find(SessionKey("t", "s"), entry.event_id) is None
+            assert self.table.find(SessionKey("t", "s"), entry.request.event_id) is None
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
@@ -148,7 +148,7 @@ class Inflight(RuleBasedStateMachine):
         reply = from_kafka(delta(text[start:stop], start, attempt=attempt, request_id=entry.response_id))
         shown = self.table.delta(reply, self.now)
         if shown:
-            assert entry.state is State.STREAMING
+            assert entry.answer.state is State.STREAMING
             self.show(entry, shown)
 
     @rule(data=st.data(), attempt=st.integers(0, 1), whole=st.booleans())
@@ -158,11 +158,13 @@ class Inflight(RuleBasedStateMachine):
             return
         text = self.scripts[entry.response_id][attempt]
         text = text if whole else text[: len(text) // 2]
-        seen = entry.text if entry.created else ""
+        seen = entry.answer.text if entry.answer.created else ""
         reply = from_kafka(done(text, attempt=attempt, request_id=entry.response_id))
-        flows = bool(seen) and attempt != entry.attempt and self.now - entry.heard_unix_ms <= _FLOWS_MS
+        flows = (
+            bool(seen) and attempt != entry.answer.attempt and self.now - entry.answer.last_delta_unix_ms <= _FLOWS_MS
+        )
         self.show(entry, self.table.finish(entry, reply, self.now))
-        response = entry.response
+        response = entry.answer.response
         assert (response is None) == (flows and not text), "only who writes may end it without a word"
         if response is None:
             return
@@ -186,23 +188,25 @@ class Inflight(RuleBasedStateMachine):
     @rule(ms=st.floats(0, 120))
     def time_passes(self, ms: float) -> None:
         self.now += ms
-        live = [entry for entry in self.entries.values() if not entry.done]
-        missed = [entry for entry in live if entry.deadline.expired(self.now, started=entry.state is State.STREAMING)]
-        late = self.table.late(self.now)
+        live = [entry for entry in self.entries.values() if not entry.answer.done]
+        missed = [
+            entry for entry in live if entry.deadline.expired(self.now, started=entry.answer.state is State.STREAMING)
+        ]
+        late = self.table.due_times.late(self.now)
         assert {entry.response_id for entry in late} == {entry.response_id for entry in missed}
         assert len(late) == len(missed)
         for entry in late:
-            if entry.state is State.STREAMING:
+            if entry.answer.state is State.STREAMING:
                 self.show(entry, self.table.cut(entry, self.now))
-                assert entry.response is not None
-                assert entry.response.output_text
+                assert entry.answer.response is not None
+                assert entry.answer.response.output_text
             else:
                 self.show(entry, self.table.fall_back(entry, FAQ, self.now))
 
     @rule(data=st.data(), connection=st.sampled_from(CONNECTIONS))
     def ask_again(self, data: st.DataObject, connection: str) -> None:
         entry = self.pick(data)
-        if entry is None or (found := self.table.find(SessionKey("t", "s"), entry.event_id)) is None:
+        if entry is None or (found := self.table.find(SessionKey("t", "s"), entry.request.event_id)) is None:
             return
         assert found is entry
         self.unheard.discard(entry.response_id)
@@ -210,9 +214,9 @@ class Inflight(RuleBasedStateMachine):
             self.clients[connection].outbox.put(item)
         client = self.clients[connection]
         client.read()
-        if entry.created:
-            assert client.text[entry.response_id] == entry.text
-            assert (entry.response_id in client.finished) == entry.done
+        if entry.answer.created:
+            assert client.text[entry.response_id] == entry.answer.text
+            assert (entry.response_id in client.finished) == entry.answer.done
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def lose(self, connection: str) -> None:
@@ -224,10 +228,10 @@ class Inflight(RuleBasedStateMachine):
     def read(self, connection: str) -> None:
         self.clients[connection].read()
 
-    @precondition(lambda self: not any(not entry.done for entry in self.entries.values()))
+    @precondition(lambda self: not any(not entry.answer.done for entry in self.entries.values()))
     @rule()
     def forget(self) -> None:
-        self.table.forget_session(SessionKey("t", "s"), 1)
+        self.table.forget_before(SessionKey("t", "s"), 1)
         assert not self.table._by_event
         self.entries.clear()
 
@@ -235,21 +239,23 @@ class Inflight(RuleBasedStateMachine):
 
     @invariant()
     def each_ends_once_and_only_then_is_gone(self) -> None:
-        live = {entry.response_id for entry in self.entries.values() if not entry.done}
+        live = {entry.response_id for entry in self.entries.values() if not entry.answer.done}
         assert len(self.table) == len(live)
         for name, entry in self.entries.items():
-            assert self.ended[name] == entry.done
-            assert (self.table.get(name) is entry) == (not entry.done)
-            assert (entry.response is not None) == entry.done
+            assert self.ended[name] == entry.answer.done
+            assert (self.table.get(name) is entry) == (not entry.answer.done)
+            assert (entry.answer.response is not None) == entry.answer.done
 
     @invariant()
     def nobody_is_forgotten_by_the_clock(self) -> None:
         dues = [
-            entry.deadline.deadline_unix_ms if entry.state is State.STREAMING else entry.deadline.first_token_unix_ms
+            entry.deadline.deadline_unix_ms
+            if entry.answer.state is State.STREAMING
+            else entry.deadline.first_token_unix_ms
             for entry in self.entries.values()
-            if not entry.done
+            if not entry.answer.done
         ]
-        due = self.table.next_due_unix_ms()
+        due = self.table.due_times.next_unix_ms()
         assert (due is None) == (not dues)
         if due is not None:
             assert due <= min(dues)
@@ -259,14 +265,14 @@ class Inflight(RuleBasedStateMachine):
         self.time_passes(10_000.0)
         assert len(self.table) == 0
         for entry in self.entries.values():
-            assert entry.response is not None
-            assert entry.text == entry.response.output_text
+            assert entry.answer.response is not None
+            assert entry.answer.text == entry.answer.response.output_text
             if entry.response_id not in self.unheard:
                 assert entry.connection_id is not None
                 client = self.clients[entry.connection_id]
                 client.read()
                 assert entry.response_id in client.finished
-                assert client.text[entry.response_id] == entry.text
+                assert client.text[entry.response_id] == entry.answer.text
 
 
 @pytest.mark.parametrize("codec", GATEWAY_CODECS)

@@ -1,6 +1,6 @@
 """Wherever a client's socket breaks and whichever gateway it comes back to, it is told one text, once, and one end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import settings
@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from gateway.request.cursor import CursorKey, Place, Told
-from gateway.request.entry import Entry, Item
-from gateway.request.inflight import InflightTable
+from gateway.request.entry import Entry, Item, Publication
 from gateway.request.outbox import Outbox
 from gateway.request.trace_times import RequestTrace
 from shared.tracing.context import TraceContext
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.session_key import SessionKey
+from tests.support.builders.gateway import FAQ, Requests, delta, done, make_entry
 from tests.unit.examples import examples
-from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry, texts
+from tests.unit.gateway.request.test_inflight import texts
 
 SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 SESSION = SessionKey("t", "s")
@@ -25,8 +25,7 @@ SESSION = SessionKey("t", "s")
 
 def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000, age: int = 0) -> Told:
     """Received at 0; of that age."""
-    each = make_entry(number, soft=soft, hard=hard)
-    each.log = Place(0, 0)
+    each = make_entry(number, soft=soft, hard=hard, log=Place(0, 0))
     opened = each.opened().told
     if text:
         opened.tell(text)
@@ -34,19 +33,19 @@ def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000,
     return opened
 
 
-def adopted(table: InflightTable, text: str = "", *, now: float = 100.0) -> Entry:
+def adopted(table: Requests, text: str = "", *, now: float = 100.0) -> Entry:
     return table.adopt(told(text, age=int(now)), SESSION, "c2", now)
 
 
 @pytest.fixture
-def table() -> InflightTable:
-    return InflightTable()
+def table() -> Requests:
+    return Requests()
 
 
 # --- the gateway that began it
 
 
-def test_a_client_that_comes_back_is_told_the_rest(table: InflightTable) -> None:
+def test_a_client_that_comes_back_is_told_the_rest(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
     entry.admit("short", 1)
@@ -63,7 +62,7 @@ def test_a_client_that_comes_back_is_told_the_rest(table: InflightTable) -> None
 
 
 def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_from_its_beginning(
-    table: InflightTable,
+    table: Requests,
 ) -> None:
     entry = make_entry()
     table.accept(entry)
@@ -77,28 +76,28 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
     ]
 
 
-def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: InflightTable) -> None:
+def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: Requests) -> None:
     entry = adopted(table, "Hel", now=0.0)
-    table.recalled(entry)
-    assert table.late(300) == [], "its client has text"
+    table.end_recall(entry)
+    assert table.due_times.late(300) == [], "its client has text"
     table.resume(entry, "c3", told())
-    assert table.next_due_unix_ms() == entry.deadline.first_token_unix_ms
-    assert table.late(301) == [entry]
+    assert table.due_times.next_unix_ms() == entry.deadline.first_token_unix_ms
+    assert table.due_times.late(301) == [entry]
 
 
-def test_whoever_asks_again_has_the_soft_deadline_again(table: InflightTable) -> None:
+def test_whoever_asks_again_has_the_soft_deadline_again(table: Requests) -> None:
     """What was shown elsewhere is told no more, and here is nothing yet."""
     entry = adopted(table, "Hel", now=0.0)
-    table.recalled(entry)
-    assert table.late(300) == [], "its client has text"
+    table.end_recall(entry)
+    assert table.due_times.late(300) == [], "its client has text"
     assert texts(table.reattach(entry, "c3")) == [entry.opened().created]
-    assert table.late(301) == [entry]
+    assert table.due_times.late(301) == [entry]
 
 
 # --- another one
 
 
-def test_an_adopted_answer_is_shown_from_where_its_client_was(table: InflightTable) -> None:
+def test_an_adopted_answer_is_shown_from_where_its_client_was(table: Requests) -> None:
     entry = adopted(table, "Hel")
     assert table.delta(delta("He"), 101) == []
     assert texts(table.delta(delta("llo", 2), 102)) == [(3, "lo")]
@@ -106,7 +105,7 @@ def test_an_adopted_answer_is_shown_from_where_its_client_was(table: InflightTab
     assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
 
 
-def test_the_log_may_be_read_twice(table: InflightTable) -> None:
+def test_the_log_may_be_read_twice(table: Requests) -> None:
     adopted(table, "Hel")
     for _ in range(2):
         assert table.delta(delta("He"), 101) == []
@@ -114,7 +113,7 @@ def test_the_log_may_be_read_twice(table: InflightTable) -> None:
     assert table.delta(delta("He"), 103) == table.delta(delta("llo", 2), 103) == []
 
 
-def test_a_client_that_was_shown_another_text_is_told_anew(table: InflightTable) -> None:
+def test_a_client_that_was_shown_another_text_is_told_anew(table: Requests) -> None:
     """The first gateway showed its fallback, and died before the log had it."""
     entry = adopted(table, "We are busy")
     assert table.delta(delta("Hello"), 101) == []
@@ -123,7 +122,7 @@ def test_a_client_that_was_shown_another_text_is_told_anew(table: InflightTable)
     assert texts(table.finish(entry, done("Hello you there"), 103)) == [("completed", "stop", "Hello you there")]
 
 
-def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: InflightTable) -> None:
+def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: Requests) -> None:
     entry = adopted(table, "We are busy")
     assert texts(table.finish(entry, done("Hi"), 101)) == [
         entry.opened().created,
@@ -132,12 +131,12 @@ def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: Inflight
     ]
 
 
-def test_the_same_fallback_goes_on_where_the_first_gateways_broke_off(table: InflightTable) -> None:
+def test_the_same_fallback_goes_on_where_the_first_gateways_broke_off(table: Requests) -> None:
     entry = adopted(table, FAQ.text[:6])
     assert texts(table.fall_back(entry, FAQ, 300)) == [(6, FAQ.text[6:]), ("completed", "stop", FAQ.text)]
 
 
-def test_a_gateways_own_end_is_the_answer_whatever_was_read_before(table: InflightTable) -> None:
+def test_a_gateways_own_end_is_the_answer_whatever_was_read_before(table: Requests) -> None:
     entry = adopted(table)
     assert texts(table.delta(delta("Hel"), 101)) == [(0, "Hel")]
     end = ReplyDone(**{**_fields(done(FAQ.text)), "origin": "gateway"})
@@ -145,7 +144,7 @@ def test_a_gateways_own_end_is_the_answer_whatever_was_read_before(table: Inflig
     assert texts(items) == [entry.opened().created, (0, FAQ.text), ("completed", "stop", FAQ.text)]
 
 
-def test_a_cut_that_came_sooner_elsewhere_keeps_what_was_shown(table: InflightTable) -> None:
+def test_a_cut_that_came_sooner_elsewhere_keeps_what_was_shown(table: Requests) -> None:
     entry = adopted(table)
     table.delta(delta("Hello"), 101)
     items = table.finish(entry, done("Hel", status="incomplete", reason="deadline"), 102)
@@ -159,79 +158,87 @@ def _fields(message: ReplyDone) -> dict[str, object]:
 # --- its deadlines
 
 
-def test_an_adopted_answer_keeps_its_deadlines(table: InflightTable) -> None:
+def test_an_adopted_answer_keeps_its_deadlines(table: Requests) -> None:
     entry = adopted(table, now=100)
-    table.recalled(entry)
-    assert table.late(199) == []
-    assert table.late(200) == [entry]
+    table.end_recall(entry)
+    assert table.due_times.late(199) == []
+    assert table.due_times.late(200) == [entry]
 
 
-def test_while_the_log_is_read_the_deadlines_wait_a_little(table: InflightTable) -> None:
+def test_while_the_log_is_read_the_deadlines_wait_a_little(table: Requests) -> None:
     entry = adopted(table, "Hello", now=950)
-    assert table.late(1_000) == table.late(1_199) == []
-    assert table.late(1_200) == [entry]
+    assert table.due_times.late(1_000) == table.due_times.late(1_199) == []
+    assert table.due_times.late(1_200) == [entry]
     assert entry.adoption is not None
     assert entry.adoption.latest_unix_ms == 1_200, "nothing is waited for behind that"
 
 
 @pytest.mark.parametrize("now", [1_000, 50_000])
-def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: InflightTable, now: int) -> None:
+def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: Requests, now: int) -> None:
     entry = adopted(table, "Hello", now=now)
-    assert table.late(now + 999) == []
-    table.recalled(entry)
-    assert table.late(now + 999) == [entry]
-    other = InflightTable()
+    assert table.due_times.late(now + 999) == []
+    table.end_recall(entry)
+    assert table.due_times.late(now + 999) == [entry]
+    other = Requests()
     entry = adopted(other, "Hello", now=now)
-    assert other.late(now + 999) == []
-    assert other.late(now + 1_000) == [entry]
+    assert other.due_times.late(now + 999) == []
+    assert other.due_times.late(now + 1_000) == [entry]
     assert entry.adoption is not None
     assert entry.adoption.latest_unix_ms == now + 1_200
 
 
-def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTable) -> None:
+def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: Requests) -> None:
     entry = adopted(table, "Hello", now=100)
-    table.recalled(entry)
-    assert table.late(999) == []
-    assert table.late(1_000) == [entry]
+    table.end_recall(entry)
+    assert table.due_times.late(999) == []
+    assert table.due_times.late(1_000) == [entry]
 
 
-def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: InflightTable) -> None:
+def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Requests) -> None:
     """Where the log and the request are, whose generation and trace it has, and by when it was promised."""
-    begun = make_entry(soft=7_200, hard=8_000, received=7_000.0)
-    begun.bucket, begun.generation, begun.clock_ms = "long", 3, 60_000
-    begun.log, begun.place = Place(1, 5), Place(2, 6)
-    begun.trace = RequestTrace(context=TraceContext(1, 2), recorded=True)
+    begun = make_entry(
+        soft=7_200,
+        hard=8_000,
+        received=7_000.0,
+        bucket="long",
+        generation=3,
+        clock_ms=60_000,
+        log=Place(1, 5),
+        place=Place(2, 6),
+        trace=RequestTrace(context=TraceContext(1, 2), recorded=True),
+    )
     each = begun.opened().told
     assert each.trace == TraceContext(1, 2).packed()
     each.age_ms = 150
     entry = table.adopt(each, SESSION, "c2", 150.0)
-    assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
-    assert (entry.bucket, entry.generation, entry.log, entry.place) == ("long", 3, Place(1, 5), Place(2, 6))
-    assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
+    assert entry.publication == Publication(bucket="long", place=Place(2, 6), published=True)
+    assert not adopted(table).publication.published, "nobody knows where its request is"
+    deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
+    assert entry.request == replace(
+        begun.request, input="", received_unix_ms=0, deadline=deadline, clock_ms=67_000, trace=None
+    )
     assert (entry.connection_id, begun.adoption, entry.input) == ("c2", None, "")
-    assert entry.asked_unix_ms == 67_000
-    assert entry.adoption is not None
-    assert entry.adoption.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
+    assert entry.request.asked_unix_ms == 67_000
 
 
-def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:
+def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: Requests) -> None:
     entry = table.adopt(told(age=950), SESSION, "c2", 950)
     assert entry.opened().told == told(), "its age is written with it"
-    table.recalled(entry)
+    table.end_recall(entry)
     assert entry.opened().told == told()
 
 
 @pytest.mark.parametrize("off_ms", [-3_600_000, -60_000, 0, 60_000, 3_600_000])
 def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateways_clock(
-    table: InflightTable, off_ms: int
+    table: Requests, off_ms: int
 ) -> None:
     """Its cursor, its request and its cancel name the moment that the first gateway wrote."""
     each = told(age=150)
     each.received_unix_ms = 1_800_000_000_000 + off_ms
     entry = table.adopt(each, SESSION, "c2", 7_000)
-    table.recalled(entry)
+    table.end_recall(entry)
     assert (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms) == (7_050, 7_850)
-    assert entry.asked_unix_ms == each.received_unix_ms
+    assert entry.request.asked_unix_ms == each.received_unix_ms
     assert entry.opened().told.received_unix_ms == each.received_unix_ms
 
 
@@ -242,7 +249,7 @@ def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateway
 class Shop:
     """A gateway: its table, what it has read of the log, whether it is there."""
 
-    table: InflightTable = field(default_factory=InflightTable)
+    table: Requests = field(default_factory=Requests)
     read: int = 0
     alive: bool = True
 
@@ -260,8 +267,7 @@ class Resuming(RuleBasedStateMachine):
         self.outbox.begin(SEAL, (), 0.0)
         self.cursor: str | None = None
         self.seen, self.seq, self.ends = "", 0, 0
-        entry = make_entry(soft=10_000, hard=10_000)
-        entry.log = Place(0, 0)
+        entry = make_entry(soft=10_000, hard=10_000, log=Place(0, 0))
         table = self.shops[0].table
         table.accept(entry)
         entry.admit("short", 1)

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
 from gateway.request.entry import Entry
+from gateway.request.replies import add_delta
 from gateway.session.connection import put_all
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
@@ -59,7 +60,7 @@ def entry_of(edge: Edge, event_id: str) -> Entry:
 
 def recalled(entry: Entry) -> bool:
     assert entry.adoption is not None
-    return entry.adoption.promised is None
+    return entry.adoption.recall_deadline is None
 
 
 def name_of(event_id: str) -> str:
@@ -147,7 +148,7 @@ async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(
     edge.questions.stands = "When does delivery come?"
     edge.follower.stands = [delta(name_of("e"), "Within 30")]
     await adopting(edge, text="Within", soft_ms=MINUTE_MS)
-    assert entry_of(edge, "e").text == "Within 30"
+    assert entry_of(edge, "e").answer.text == "Within 30"
     assert not entry_of(edge, "e").input
 
 
@@ -155,14 +156,14 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
     """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
-    await until(lambda: entry_of(edge, "e").fallback)
+    await until(lambda: entry_of(edge, "e").answer.fallback)
     await quiet()
     edge.replied([delta(name_of("e"), "Within 30")])
     edge.questions.come.set()
     await quiet()
     assert edge.cancelled == []
     assert not client.ends
-    assert entry_of(edge, "e").fallback is None
+    assert entry_of(edge, "e").answer.fallback is None
     edge.replied([done(name_of("e"), "Within 30 days.")])
     await quiet()
     assert [(end.source, end.output_text) for end in client.ends] == [("model", "Within 30 days.")]
@@ -172,7 +173,7 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
 async def test_a_question_that_is_asked_again_while_it_is_read_is_not_forgotten(edge: Edge) -> None:
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
-    await until(lambda: entry_of(edge, "e").fallback)
+    await until(lambda: entry_of(edge, "e").answer.fallback)
     await client.say(asks("e"))
     edge.questions.come.set()
     await until(lambda: client.ends)
@@ -198,7 +199,7 @@ async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
 async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
-    await until(lambda: entry_of(edge, "e").fallback)
+    await until(lambda: entry_of(edge, "e").answer.fallback)
     await quiet()
     assert edge.cancelled == []
     edge.questions.come.set()
@@ -215,10 +216,10 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
     client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
     (told,) = edge.notices
     entry = entry_of(edge, "e")
-    assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.asked_unix_ms)
+    assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.request.asked_unix_ms)
     edge.replied([delta(name_of("e"), "Within 30 ")])
     await until(lambda: recalled(entry))
-    assert (entry.text, entry.input) == ("Within 30 ", "")
+    assert (entry.answer.text, entry.input) == ("Within 30 ", "")
     edge.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
 
@@ -231,7 +232,7 @@ async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: boo
     await adopting(edge, soft_ms=MINUTE_MS)
     edge.replied([delta(name_of("e"), "")] if heard else [])
     await until(lambda: recalled(entry_of(edge, "e")))
-    assert entry_of(edge, "e").text == text
+    assert entry_of(edge, "e").answer.text == text
 
 
 async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
@@ -240,7 +241,7 @@ async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edg
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     assert [end.source for end in client.ends] == ["faq"]
-    assert entry_of(edge, "e").fallback == "broker"
+    assert entry_of(edge, "e").answer.fallback == "broker"
     assert edge.producer.published == []
 
 
@@ -315,7 +316,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
     slow, quick = [await edge.connect().say(START) for _ in range(2)]
     await slow.say(asks("e"))
     await quiet()
-    put_all(slow, edge.gateway.inflight.delta(delta(name_of("e"), "Within "), 0.0))
+    put_all(slow, add_delta(entry_of(edge, "e"), delta(name_of("e"), "Within "), 0.0))
     heard = len(slow.heard)
     await quick.say(asks("e"))
     edge.replied([done(name_of("e"), "Within 30 days.")])

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.request.answer import State
 from gateway.request.cursor import CursorKey
-from gateway.request.entry import Adoption, State
+from gateway.request.entry import Adoption
 from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
@@ -49,8 +50,8 @@ def cut(at: AtGateway, **fields: Any) -> Any:
     trace = request_trace(sent_unix_ms=NOW + 1, acked_unix_ms=NOW + 2)
     entry = entry_of(trace, done_unix_ms=NOW + 15_000, **fields)
     timings = Timings(ttft_ms=100.0, total_ms=15_000.0)
-    entry.response = answer(entry.response_id, status="incomplete", reason="deadline", timings=timings)
-    at.tracer.ended(entry, entry.response)
+    entry.answer.response = answer(entry.response_id, status="incomplete", reason="deadline", timings=timings)
+    at.tracer.ended(entry, entry.answer.response)
     return entry
 
 
@@ -98,9 +99,9 @@ def test_the_first_worker_that_ends_it_counts() -> None:
     entry = entry_of(request_trace(sent_unix_ms=NOW))
     at.tracer.heard(entry, told(times=worker_times(worker_id="w-1")), NOW + 200)
     at.tracer.heard(entry, told(times=worker_times(worker_id="w-2")), NOW + 300)
-    assert entry.trace is not None
-    assert entry.trace.worker is not None
-    assert entry.trace.worker.times.worker_id == "w-1"
+    assert entry.request.trace is not None
+    assert entry.request.trace.worker is not None
+    assert entry.request.trace.worker.times.worker_id == "w-1"
 
 
 @pytest.mark.parametrize("asked", [None, TRACEPARENT])
@@ -158,8 +159,8 @@ def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) 
     entry = entry_of(at.tracer.adopt(cursor, NOW + 300), **fields)
     if half is not None:
         at.tracer.heard(entry, half, NOW + 900)
-    entry.response = answer(entry.response_id, timings=Timings(total_ms=900.0))
-    at.tracer.ended(entry, entry.response)
+    entry.answer.response = answer(entry.response_id, timings=Timings(total_ms=900.0))
+    at.tracer.ended(entry, entry.answer.response)
     return entry
 
 

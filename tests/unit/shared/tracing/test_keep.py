@@ -46,7 +46,7 @@ def test_every_missed_promise_is_kept_whatever_the_ratio(
 ) -> None:
     """An answer in a worker's stead, a cut, a late first text, a failure, an end that came too late."""
     entry, response = ended_entry(status, reason, source, ttft_ms=ttft_ms, total_ms=total_ms)
-    entry.stood_in = source in ("faq", "busy")
+    entry.answer.stood_in = source in ("faq", "busy")
     assert why_kept(entry, response, KeepRules(ratio=0.0)) == "missed"
 
 
@@ -69,9 +69,8 @@ def test_a_cancelled_answer_is_neither_kept_nor_missed() -> None:
 
 
 def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
-    entry, response = ended_entry(source="faq")
-    entry.trace = None
-    assert why_kept(entry, response, KeepRules(ratio=1.0)) is None
+    _, response = ended_entry(source="faq")
+    assert why_kept(entry_of(None), response, KeepRules(ratio=1.0)) is None
 
 
 @pytest.mark.parametrize(("adopted", "why"), [(False, "missed"), (True, None)])

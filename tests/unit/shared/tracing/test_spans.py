@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gateway.request.cursor import Place
 from gateway.request.entry import Entry
-from gateway.request.inflight import InflightTable
 from gateway.request.trace_times import SEND_SPAN, RequestTrace
 from gateway.telemetry.trace_spans import Ended, ended, spans_of, why_kept
 from shared.faq.fallback import Fallback
@@ -19,7 +18,7 @@ from shared.tracing.spans import Span, Trace
 from shared.tracing.worker import WorkerHalf
 from shared.wire.outcome import Usage, WorkerTimes
 from shared.wire.session_key import SessionKey
-from tests.support.builders.gateway import done, make_entry
+from tests.support.builders.gateway import Requests, done, make_entry
 
 NOW = 1_760_000_000_000.0
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -56,10 +55,10 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
     trace.sent_unix_ms, trace.acked_unix_ms = NOW + 2, NOW + 8
     if worker is not None:
         trace.worker, trace.heard_unix_ms = worker, worker.heard_unix_ms
-    table, entry = InflightTable(), entry_of(trace)
+    table, entry = Requests(), entry_of(trace)
     table.accept(entry)
     entry.admit("short", NOW + 1)
-    entry.place = Place(2, 41)
+    entry.publication.place = Place(2, 41)
     entry.acknowledge()
     entry.show("a secret", NOW + 100)
     table.finish(entry, done("a secret answer"), NOW + 200)
@@ -67,11 +66,16 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
 
 
 def _ended(entry: Entry) -> Ended:
-    assert entry.response is not None
-    why = why_kept(entry, entry.response, KeepRules(ratio=1.0))
+    assert entry.answer.response is not None
+    why = why_kept(entry, entry.answer.response, KeepRules(ratio=1.0))
     assert why is not None
     return ended(
-        entry, entry.response, why, gateway_id="gw-0", request_topic="chat.requests.short", reply_topic="chat.replies"
+        entry,
+        entry.answer.response,
+        why,
+        gateway_id="gw-0",
+        request_topic="chat.requests.short",
+        reply_topic="chat.replies",
     )
 
 
@@ -157,7 +161,7 @@ def test_without_the_workers_word_the_gateways_half_stands_alone() -> None:
 
 def test_a_fallback_before_kafka_is_two_moments() -> None:
     """It never was sent, so nobody is waited for; a promise missed is an error with its reason."""
-    table, entry = InflightTable(), entry_of(request_trace(), fallback="infeasible")
+    table, entry = Requests(), entry_of(request_trace(), fallback="infeasible")
     table.accept(entry)
     entry.admit("short", NOW + 1)
     table.fall_back(entry, Fallback(source="faq", text="a secret", language="en"), NOW + 2)

@@ -1,0 +1,120 @@
+"""An answer as far as it has come: its state, its text, its end. Pure.
+
+COUNTING → PUBLISHING → WAITING → STREAMING → DONE
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Literal
+
+from shared.wire.messages import ReplyDelta
+from shared.wire.outcome import Response
+
+# Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
+# requests are another's, and more than the guard holds a sentence back.
+_FLOWS_MS: Final = 5_000.0
+
+FallbackReason = Literal["infeasible", "breaker", "share", "memory", "deadline", "worker", "broker"]
+
+
+class State(Enum):
+    COUNTING = auto()
+    PUBLISHING = auto()
+    WAITING = auto()
+    STREAMING = auto()
+    DONE = auto()
+
+
+# An answer may begin before Kafka has its request: by the FAQ, or where another gateway's answer to it is found.
+_NEXT: Final = {
+    State.COUNTING: {State.PUBLISHING, State.WAITING, State.STREAMING, State.DONE},
+    State.PUBLISHING: {State.WAITING, State.STREAMING, State.DONE},
+    State.WAITING: {State.STREAMING, State.DONE},
+    State.STREAMING: {State.DONE},
+    State.DONE: set[State](),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """The answer to one request; only `advance` changes its `state`.
+
+    `attempt` is that of the last delta, which came at `last_delta_unix_ms`; -1 before the first. `diverged`: another
+    attempt wrote another text, and no delta is taken any more. `fallback` is why the FAQ answers. `stood_in`: a gateway
+    answered from the FAQ or said "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
+    `settled`: the end was shown, and is in the metrics."""
+
+    state: State = State.COUNTING
+    parts: list[str] = field(default_factory=list)
+    chars: int = 0
+    attempt: int = -1
+    last_delta_unix_ms: float = 0.0
+    diverged: bool = False
+    first_text_unix_ms: float | None = None
+    fallback: FallbackReason | None = None
+    stood_in: bool = False
+    response: Response | None = None
+    done_unix_ms: float = 0.0
+    settled: bool = False
+
+    def advance(self, state: State) -> None:
+        """Advance to a later state; an illegal step is our own bug."""
+        if state not in _NEXT[self.state]:
+            raise AssertionError(f"{self.state.name} → {state.name}")
+        self.state = state
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def done(self) -> bool:
+        return self.state is State.DONE
+
+    @property
+    def created(self) -> bool:
+        """Return whether the client has its `response.created`."""
+        return self.state in {State.WAITING, State.STREAMING, State.DONE}
+
+    @property
+    def has_delta(self) -> bool:
+        """Return whether a worker's delta has come here."""
+        return self.attempt >= 0
+
+    @property
+    def visible(self) -> bool:
+        """Return whether there is text that the client may see."""
+        return self.created and bool(self.chars)
+
+    def append(self, text: str) -> None:
+        self.parts.append(text)
+        self.chars += len(text)
+
+    def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
+        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, or behind a
+        gap."""
+        if reply.attempt < self.attempt or self.diverged:
+            return ""
+        self.attempt, self.last_delta_unix_ms = reply.attempt, now_unix_ms
+        overlap = self.chars - reply.offset
+        text = reply.delta
+        if overlap < 0:
+            return ""  # a delta was lost: the terminal event fills the gap
+        if overlap > 0:
+            known = self.text[reply.offset :]
+            if known[: len(text)] != text[: len(known)]:
+                self.diverged = True
+                return ""
+            text = text[overlap:]
+        return text
+
+    def drop_text(self) -> None:
+        """Drop text that the client has not seen: it is replaced, not continued."""
+        self.parts.clear()
+        self.chars = 0
+        self.first_text_unix_ms = None
+
+    def flows(self, attempt: int, now_unix_ms: float) -> bool:
+        """Return whether another attempt than this one has shown text a moment ago."""
+        is_fresh = now_unix_ms - self.last_delta_unix_ms <= _FLOWS_MS
+        return self.visible and attempt != self.attempt and is_fresh

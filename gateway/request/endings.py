@@ -1,0 +1,68 @@
+"""The ends that a gateway gives an answer itself: a fallback, a cut, a cancel, a failure. Pure.
+
+The first end wins, whoever gives it: a worker's or another gateway's (`gateway.request.replies`), or one of these.
+"""
+
+from typing import Final
+
+import msgspec
+
+from gateway.request.answer import State
+from gateway.request.entry import Entry, Item
+from shared.faq.fallback import Fallback
+from shared.wire.outcome import ErrorDetail, Outcome, Response, Source, Timings
+
+STANDS_IN: Final[tuple[Source, ...]] = ("faq", "busy")
+
+
+def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:
+    """End an answer by the FAQ's, only where nothing of the model's text was shown."""
+    answer = entry.answer
+    if answer.visible:
+        raise AssertionError(f"{entry.response_id} has text already")
+    items: list[Item] = [] if answer.created else [entry.opened()]
+    answer.drop_text()
+    answer.advance(State.STREAMING)
+    answer.stood_in = fallback.source in STANDS_IN
+    shown = entry.show(fallback.text, now_unix_ms)
+    outcome = Outcome.uncounted("completed", "stop", fallback.source, grounding=fallback.grounding)
+    return [*items, *shown, *end(entry, outcome, now_unix_ms)]
+
+
+def cut(entry: Entry, now_unix_ms: float) -> list[Item]:
+    """Cut an answer at its deadline: the text so far stays."""
+    return end(entry, Outcome.uncounted("incomplete", "deadline"), now_unix_ms)
+
+
+def cancel(entry: Entry, now_unix_ms: float) -> list[Item]:
+    """Cancel an answer that its client does not want any more."""
+    items = entry.open_late()
+    return [*items, *end(entry, Outcome.uncounted("cancelled", "client"), now_unix_ms)]
+
+
+def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
+    """End an answer by a fault of our own: the text so far stays."""
+    items = entry.open_late()
+    return [*items, *end(entry, Outcome.uncounted("failed", "internal", error=error), now_unix_ms)]
+
+
+def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
+    """End an answer with the text that is here, whatever the outcome has."""
+    timings = _timings(entry, outcome.timings, now_unix_ms)
+    answer = entry.answer
+    response = outcome.within(Response, id=entry.response_id, output_text=answer.text, timings=timings)
+    answer.advance(State.DONE)
+    answer.response, answer.done_unix_ms = response, now_unix_ms
+    return [*entry.restart(), response]
+
+
+def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
+    """Return the worker's timings and the gateway's own."""
+    start, admitted = entry.request.received_unix_ms, entry.publication.admitted_unix_ms
+    first_text = entry.answer.first_text_unix_ms
+    return msgspec.structs.replace(
+        worker,
+        admission_ms=round(admitted - start, 3) if admitted is not None else None,
+        ttft_ms=round(first_text - start, 3) if first_text is not None else None,
+        total_ms=round(now_unix_ms - start, 3),
+    )

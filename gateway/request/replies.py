@@ -1,0 +1,54 @@
+"""Replies placed in their answer, from a worker or another gateway. Pure.
+
+Replies may come late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request reached us.
+Text is placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which carries the whole
+text.
+"""
+
+from typing import Final
+
+import msgspec
+
+from gateway.request.answer import State
+from gateway.request.endings import STANDS_IN, end
+from gateway.request.entry import Entry, Item
+from shared.wire.messages import ReplyDelta, ReplyDone
+
+# Ends that are a matter of the moment: by the deadline, by the client's will, or since a second worker would not begin
+# again what the first had begun and was killed over.
+_CUT: Final = ("deadline", "client", "infeasible")
+
+
+def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
+    """Return the text that is new, to be shown now; nothing for a delta that is late, repeated, or behind a gap."""
+    text = entry.answer.place(reply, now_unix_ms)
+    return entry.show(text, now_unix_ms) if text else []
+
+
+def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
+    """End an answer by the terminal event of a worker, or of another gateway that has this answer too.
+
+    Where a worker's text does not continue what was shown, the answer has failed: two texts are never spliced. A cut
+    that came a little sooner contradicts nothing. A gateway's end stands: the answer is replayed. A worker that took
+    over a partition and did not begin ends nothing while text of another flows: the deadline does, if need be."""
+    answer = entry.answer
+    if reply.origin == "worker" and not reply.output_text and answer.flows(reply.attempt, now_unix_ms):
+        return []
+    items: list[Item] = []
+    if not answer.created:  # not acknowledged yet, or asked again here and still being counted
+        answer.drop_text()
+        items.append(entry.opened())
+        answer.advance(State.WAITING)
+        entry.publication.published = True
+    is_cut = reply.reason in _CUT and answer.text.startswith(reply.output_text)
+    if not is_cut and not reply.output_text.startswith(answer.text):
+        if reply.origin != "gateway":
+            failed = msgspec.structs.replace(reply, status="failed", reason="internal", source="model")
+            return end(entry, failed, now_unix_ms)
+        if not entry.seen:
+            items.append(entry.opened())
+        answer.drop_text()
+    new = reply.output_text[answer.chars :]
+    rest = entry.show(new, now_unix_ms) if new else []
+    answer.stood_in = reply.origin == "gateway" and reply.source in STANDS_IN
+    return [*items, *rest, *end(entry, reply, now_unix_ms)]

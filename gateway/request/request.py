@@ -1,0 +1,37 @@
+"""A request as its gateway accepted it. Pure."""
+
+from dataclasses import dataclass
+
+from gateway.request.cursor import Place
+from gateway.request.trace_times import RequestTrace
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Consent
+from shared.wire.session_key import SessionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """All that is fixed once a message is a request.
+
+    `input` is empty where another gateway accepted it (`Adoption.question`). Its times on the wire are `clock_ms` ahead
+    of this process's. `generation` is the conversation's; without `generation_known` Redis was away, and the time of
+    receipt stands for it. `log` is where in the reply topic its replies begin; None where that is not known. `trace` is
+    None where another gateway accepted it and recorded no trace."""
+
+    response_id: str
+    event_id: str
+    session: SessionKey
+    input: str
+    received_unix_ms: float
+    deadline: Deadline
+    clock_ms: int = 0
+    generation: int = 0
+    generation_known: bool = True
+    consent: Consent | None = None
+    log: Place | None = None
+    trace: RequestTrace | None = None
+
+    @property
+    def asked_unix_ms(self) -> int:
+        """Return the time of receipt on the wire: in its record, its cursor and its cancel the same."""
+        return int(self.received_unix_ms + self.clock_ms)
