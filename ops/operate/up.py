@@ -9,7 +9,7 @@ import errno
 import sys
 import time
 import urllib.error
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -34,7 +34,8 @@ RUN_DIR: Final = Path(".run")
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
 _MARGIN_S: Final = 5.0
-_LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded
+_LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded, or an upstream answers
+_TELL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
 
 async def wait_ready(child: Child, url: str, name: str) -> None:
     """Wait until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to
-    load: a TensorRT plan is built for minutes.
+    load, and an upstream to start: a TensorRT plan is built for minutes. What is waited for is said once.
 
     Raises `ServiceError` where the child ends, or is not ready a minute after its model.
     """
@@ -231,8 +232,8 @@ async def wait_ready(child: Child, url: str, name: str) -> None:
             raise ServiceError(f"{name} ended with status {child.process.returncode}; its reason stands above")
         if missing is not None and _LOADING in missing:
             until_s = now_s + _START_S
-            if not told and now_s > begun_s + _START_S:
-                get_logger().info("still_loading", what=name, for_s=round(now_s - begun_s))
+            if not told and now_s > begun_s + _TELL_S:
+                get_logger().warning("still_waiting", what=name, cause=missing[_LOADING])
                 told = True
         if now_s > until_s:
             raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; its reason stands above")
@@ -243,8 +244,8 @@ class _Page(msgspec.Struct):
     missing: dict[str, str] = {}
 
 
-def _missing(url: str) -> Collection[str] | None:
-    """Return the names of what `/ready` says is missing; None where nobody answers."""
+def _missing(url: str) -> Mapping[str, str] | None:
+    """Return what `/ready` says is missing, each with its reason; None where nobody answers."""
     try:
         with open_page(url, timeout_s=1) as page:
             return _named(page)
@@ -255,7 +256,7 @@ def _missing(url: str) -> Collection[str] | None:
         return None
 
 
-def _named(page: IO[bytes]) -> Collection[str] | None:
+def _named(page: IO[bytes]) -> Mapping[str, str] | None:
     try:
         return msgspec.json.decode(page.read(), type=_Page).missing
     except (OSError, HTTPException, msgspec.DecodeError):

@@ -1,5 +1,6 @@
 """Find out what the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -7,13 +8,27 @@ from typing import Final
 from shared.errors import ReplylineError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from shared.settings.credential_files import read_password
 from workers.engine.memory_plan import MemoryPlan, plan_memory
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
 from workers.engine.torch.loading import find_gpu, torch_memory_plan
+from workers.engine.upstream.client import Served, UpstreamClient
+from workers.engine.upstream.failures import UpstreamFailure
 
 _FLOAT32_BYTES: Final = 4
 _CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamFacts:
+    """Another server: what it serves, or why it does not; and what is to be asked of it (`model`: empty for any)."""
+
+    address: str
+    found: Served | UpstreamFailure
+    model: str
+    slots: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +39,15 @@ class EngineFacts:
     name: str
     gpu: DeviceFacts | Unusable | None = None
     memory: MemoryPlan | None = None
+    upstreams: tuple[UpstreamFacts, ...] = ()
 
 
 def engine_facts(settings: Settings) -> EngineFacts:
     """Look at the model's manifest, at memory, and at the GPU where one is asked for."""
     name = settings.worker.engine
-    if name == "torch":
-        return _torch_facts(settings)
+    elsewhere = {"torch": _torch_facts, "upstream": _upstream_facts}.get(name)
+    if elsewhere is not None:
+        return elsewhere(settings)
     gpu = probe(name) if name.startswith("tensorrt") else None
     try:
         folder = ModelFolder.open(settings.model.dir)
@@ -48,6 +65,30 @@ def engine_facts(settings: Settings) -> EngineFacts:
     if name != "onnx":
         return EngineFacts(name=name, gpu=gpu)
     return EngineFacts(name=name, memory=_cpu_plan(settings, folder))
+
+
+def _upstream_facts(settings: Settings) -> EngineFacts:
+    return EngineFacts(name="upstream", upstreams=asyncio.run(_look_at_upstreams(settings)))
+
+
+async def _look_at_upstreams(settings: Settings) -> tuple[UpstreamFacts, ...]:
+    worker, upstream = settings.worker, settings.upstream
+    key = None if upstream.key_file is None else read_password(upstream.key_file)
+    client = UpstreamClient(key=key, silence_s=upstream.silence_ms / 1_000)
+
+    async def look(address: str) -> UpstreamFacts:
+        try:
+            found: Served | UpstreamFailure = await client.look(address)
+        except UpstreamFailure as failure:
+            found = failure
+        return UpstreamFacts(
+            address=address, found=found, model=upstream.model, slots=worker.slots, length=worker.max_length
+        )
+
+    try:
+        return tuple(await asyncio.gather(*map(look, upstream.url)))
+    finally:
+        await client.close()
 
 
 def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from ops.operate.doctor.engine_facts import EngineFacts
+from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
@@ -17,6 +17,8 @@ from shared.process.extras import install_command
 from shared.wire.topic_layout import TopicCopies, weakness
 from shared.wire.topics import KEPT_MS
 from workers.engine.tensorrt.probe import Unusable
+from workers.engine.upstream.client import Served
+from workers.engine.upstream.failures import UpstreamFailure
 
 Purpose = Literal["demo", "production"]
 
@@ -25,6 +27,7 @@ OLDEST_JAVA: Final = 17
 MIN_MEMORY_GB: Final = 2.0
 MIN_DISK_GB: Final = 1.5
 MIN_CORES: Final = 2
+_MOST_MODELS: Final = 3
 _FOR_EVER: Final = -1
 _LONG_MS: Final = 3_900_000  # the longest deadline that may be set, and some minutes
 
@@ -126,7 +129,7 @@ def _for_the_demo(facts: Facts) -> list[Row]:
         _row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
         _row("embedded Kafka", facts.librdkafka is not None, _where(facts.librdkafka), kafka_remedy(facts.platform)),
         _row("embedded Redis", facts.redis_server is not None, _where(facts.redis_server), REDIS_INSTALL_COMMAND),
-        _model(facts, found, otherwise=Status.WARN),
+        *_model(facts, found, otherwise=Status.WARN),
         _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
         *_machine(facts),
         _row("disk", facts.disk_gb >= MIN_DISK_GB, f"{facts.disk_gb:.1f} GB free", f"free {MIN_DISK_GB} GB or more"),
@@ -136,7 +139,7 @@ def _for_the_demo(facts: Facts) -> list[Row]:
 def _for_a_process(facts: Facts) -> list[Row]:
     lacking = facts.missing_modules.get("onnx", ()) if facts.uses_cpu_engine else ()
     found = "prepared" if facts.model_prepared else "not prepared"
-    rows = [_python(facts), _model(facts, found, otherwise=Status.MISSING)]
+    rows = [_python(facts), *_model(facts, found, otherwise=Status.MISSING)]
     if facts.uses_cpu_engine:
         remedy = f"for a worker: {install_command('onnx')}"
         rows.append(_row("CPU engine", not lacking, _listed(lacking), remedy, otherwise=Status.WARN))
@@ -155,9 +158,12 @@ def _python(facts: Facts) -> Row:
     )
 
 
-def _model(facts: Facts, found: str, *, otherwise: Status) -> Row:
+def _model(facts: Facts, found: str, *, otherwise: Status) -> list[Row]:
+    """Judge the model's folder; none is needed where another server has the model."""
+    if facts.engine is not None and facts.engine.upstreams:
+        return []
     detail = f"{facts.model_dir}: {found}"
-    return _row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)
+    return [_row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)]
 
 
 def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
@@ -282,6 +288,8 @@ def _for_engine(facts: Facts) -> list[Row]:
     rows: list[Row] = []
     if facts.engine is None:
         return rows
+    others = any(isinstance(each.found, Served) for each in facts.engine.upstreams)
+    rows += [_upstream(each, Status.WARN if others else Status.MISSING) for each in facts.engine.upstreams]
     gpu, plan = facts.engine.gpu, facts.engine.memory
     if isinstance(gpu, Unusable):
         remedy = "REPLYLINE_WORKER__ENGINE=onnx, or REPLYLINE_WORKER__FALLBACK_ENGINE=onnx"
@@ -291,6 +299,24 @@ def _for_engine(facts: Facts) -> list[Row]:
     if plan is not None:
         rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
     return rows
+
+
+def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
+    name, found = f"upstream {facts.address}", facts.found
+    if isinstance(found, UpstreamFailure):
+        why, _, remedy = str(found).partition("; ")
+        return Row(name, otherwise, why, remedy or "REPLYLINE_UPSTREAM__URL")
+    serves = f"serves {', '.join(found.models[:_MOST_MODELS])}"
+    if facts.model and facts.model not in found.models:
+        return Row(name, Status.MISSING, f"{serves}; not {facts.model}", "set REPLYLINE_UPSTREAM__MODEL to one of them")
+    slots, length = found.slots or facts.slots, found.length or facts.length
+    room = f"{slots} requests at a time" if found.slots else "does not say how many requests at a time"
+    room = f"{serves}; {room}, {length:,} tokens each" if found.length else f"{serves}; {room}"
+    if slots < facts.slots or length < facts.length:
+        asked = f"REPLYLINE_WORKER__SLOTS={min(slots, facts.slots)}"
+        remedy = f"{asked}, REPLYLINE_WORKER__MAX_LENGTH={min(length, facts.length)}"
+        return Row(name, Status.WARN, f"{room}; set: {facts.slots} and {facts.length:,}", remedy)
+    return Row(name, Status.OK, room)
 
 
 def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:

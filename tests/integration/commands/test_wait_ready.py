@@ -22,6 +22,7 @@ START_S = 0.5
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
     monkeypatch.setattr("ops.operate.up._START_S", START_S)
+    monkeypatch.setattr("ops.operate.up._TELL_S", START_S)
     child = Child.start([sys.executable, "-c", "import time; time.sleep(60)"])
     yield child
     child.kill()
@@ -41,7 +42,7 @@ async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_
         await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
     assert time.monotonic() - begun_s >= 4 * START_S
     [line] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (line["event"], line["what"]) == ("still_loading", "the worker")
+    assert (line["event"], line["what"], line["cause"]) == ("still_waiting", "the worker", "the model is loading")
 
 
 async def test_what_misses_anything_else_is_given_up(child: Child) -> None:

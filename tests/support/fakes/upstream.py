@@ -10,7 +10,8 @@ from typing import Any, Final
 Say = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-MODELS: Final = b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [{"id": "tiny", "object": "model"}]}'
+PAGE: Final = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
+MODELS: Final = PAGE + b'{"data": [{"id": "tiny", "object": "model", "max_model_len": 4096}]}'
 DONE: Final = b"data: [DONE]\n\n"
 WORDS: Final = ("You ", "can ", "return ", "it ", "within ", "30 ", "days.")
 
@@ -84,13 +85,14 @@ class FakeUpstream:
     most_open: int = 0
     aborted: int = 0
     models: Say = field(default_factory=lambda: sends(MODELS))
+    props: Say = field(default_factory=lambda: status(404))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.keys += [line[15:] for line in head.splitlines() if line.lower().startswith("authorization:")]
             if head.startswith("GET"):
-                await self.models(writer)
+                await (self.models if head.startswith("GET /v1/models ") else self.props)(writer)
                 return
             length = next(int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:"))
             self.bodies.append(json.loads(await reader.readexactly(length)))

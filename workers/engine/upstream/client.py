@@ -18,16 +18,38 @@ from workers.engine.upstream.failures import UpstreamFailure, of_status
 _CONNECT_S: Final = 2.0
 _PROBE_S: Final = 5.0
 _KEEP_S: Final = 30.0
-_MOST_MODELS_BYTES: Final = 1_024 * 1_024
+_MOST_PAGE_BYTES: Final = 1_024 * 1_024
+_NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK: Final = 200
 
 
 class _Model(Struct):
     id: str
+    max_model_len: int | None = None
 
 
 class _Models(Struct):
     data: list[_Model]
+
+
+class _OneSlot(Struct, frozen=True):
+    n_ctx: int | None = None
+
+
+class _Props(Struct):
+    """A page of llama-server's."""
+
+    total_slots: int
+    default_generation_settings: _OneSlot = _OneSlot()
+
+
+class Served(Struct, frozen=True):
+    """What an upstream says that it serves: at least one model, how many requests at a time, and how many tokens for
+    each. None: it does not say."""
+
+    models: tuple[str, ...]
+    slots: int | None = None
+    length: int | None = None
 
 
 class UpstreamClient:
@@ -65,21 +87,42 @@ class UpstreamClient:
 
     async def first_model(self, address: str) -> str:
         """Return the name of the first model that an upstream lists. Raises `UpstreamFailure`."""
-        answer = b""
+        return (await self._models(address))[0].id
+
+    async def look(self, address: str) -> Served:
+        """Return what an upstream says of itself, for people. Raises `UpstreamFailure`."""
+        models = await self._models(address)
+        names, length = tuple([each.id for each in models]), models[0].max_model_len
         try:
-            async with asyncio.timeout(_PROBE_S), aclosing(self._bytes("GET", f"{address}/models")) as received:
-                async for data in received:
-                    answer += data
-                    if len(answer) > _MOST_MODELS_BYTES:
-                        break
-        except TimeoutError:
-            raise UpstreamFailure("silent", f"no list of models within {_PROBE_S:.0f} s") from None
+            page = await self._page(f"{address.removesuffix('/v1')}/props")
+            props = msgspec.json.decode(page, type=_Props)
+        except (UpstreamFailure, *_NO_JSON):
+            return Served(names, length=length)
+        return Served(names, props.total_slots, props.default_generation_settings.n_ctx)
+
+    async def _models(self, address: str) -> list[_Model]:
         try:
-            return msgspec.json.decode(answer, type=_Models).data[0].id
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
+            models = msgspec.json.decode(await self._page(f"{address}/models"), type=_Models).data
+        except _NO_JSON:
+            models = []
+        if not models:
             raise UpstreamFailure(
                 "not_found", "/models lists none; REPLYLINE_UPSTREAM__URL ends with /v1 for most servers"
-            ) from None
+            )
+        return models
+
+    async def _page(self, url: str) -> bytes:
+        """Return a page, or of an endless one its beginning. Raises `UpstreamFailure`."""
+        answer = b""
+        try:
+            async with asyncio.timeout(_PROBE_S), aclosing(self._bytes("GET", url)) as received:
+                async for data in received:
+                    answer += data
+                    if len(answer) > _MOST_PAGE_BYTES:
+                        break
+        except TimeoutError:
+            raise UpstreamFailure("silent", f"no answer within {_PROBE_S:.0f} s; look into its log") from None
+        return answer
 
     async def _bytes(self, method: str, url: str, body: bytes | None = None) -> AsyncGenerator[bytes]:
         """Give the bytes of an answer of status 200. Raises `UpstreamFailure`."""

@@ -1,20 +1,25 @@
 """The doctor shows what the configured engine will take, and what its GPU lacks, before a worker finds out."""
 
+import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
 from ops.operate.doctor import engine_facts as module
-from ops.operate.doctor.engine_facts import EngineFacts, engine_facts
+from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts, engine_facts
 from ops.operate.doctor.rows import Row, Status, judge, nothing_is_missing
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from tests.support.fakes.upstream import PAGE, sends, upstream
 from tests.unit.ops.operate.test_doctor import COMPLETE
 from workers.engine.memory_plan import MemoryPlan
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.upstream.client import Served
+from workers.engine.upstream.failures import UpstreamFailure
 
 PLAN = MemoryPlan(
     weights_bytes=300 << 20,
@@ -84,3 +89,54 @@ def test_where_the_system_does_not_tell_its_memory_there_is_no_plan(
     assert engine_facts(settings).memory is not None
     monkeypatch.setattr(module, "available_memory", lambda: None)
     assert engine_facts(settings) == EngineFacts(name="onnx")
+
+
+SERVED = Served(("tiny", "other"), slots=4, length=2_048)
+UPSTREAM = UpstreamFacts(address="http://a/v1", found=SERVED, model="", slots=4, length=2_048)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "says", "remedy"),
+    [
+        ({}, Status.OK, "serves tiny, other; 4 requests at a time, 2,048 tokens each", ""),
+        ({"found": Served(("tiny",))}, Status.OK, "does not say how many requests at a time", ""),
+        ({"slots": 8}, Status.WARN, "set: 8 and 2,048", "REPLYLINE_WORKER__SLOTS=4"),
+        ({"length": 4_096}, Status.WARN, "set: 4 and 4,096", "REPLYLINE_WORKER__MAX_LENGTH=2048"),
+        ({"model": "mine"}, Status.MISSING, "serves tiny, other; not mine", "REPLYLINE_UPSTREAM__MODEL"),
+        ({"found": UpstreamFailure("unreachable", "ConnectError; start it")}, Status.MISSING, "ConnectError", "start"),
+    ],
+)
+def test_an_upstream_is_a_row_with_what_it_serves(
+    changed: dict[str, Any], status: Status, says: str, remedy: str
+) -> None:
+    engine = EngineFacts(name="upstream", upstreams=(dataclasses.replace(UPSTREAM, **changed),))
+    judged = judge(dataclasses.replace(COMPLETE, engine=engine), "production")
+    (row,) = [row for row in judged if row.name == "upstream http://a/v1"]
+    assert row.status is status
+    assert says in row.detail
+    assert remedy in row.remedy
+
+
+def test_where_another_upstream_answers_one_that_does_not_is_a_warning_and_no_model_folder_is_needed() -> None:
+    gone = dataclasses.replace(UPSTREAM, address="http://b/v1", found=UpstreamFailure("silent", "no answer; look"))
+    found = rows(EngineFacts(name="upstream", upstreams=(UPSTREAM, gone)))
+    assert found["upstream http://b/v1"].status is Status.WARN
+    assert "model" not in found
+
+
+async def test_the_doctor_asks_each_upstream_what_it_serves(tmp_path: Path) -> None:
+    """A llama-server tells its slots in `/props`, a vLLM the tokens of a request in `/models`."""
+    (tmp_path / "key").write_text("s3cret\n")
+    async with upstream() as fake:
+        given = {"url": [fake.url], "key_file": tmp_path / "key"}
+        settings = Settings.model_validate({"worker": {"engine": "upstream"}, "upstream": given})
+
+        async def found() -> Served | UpstreamFailure:
+            return (await asyncio.to_thread(engine_facts, settings)).upstreams[0].found
+
+        assert await found() == Served(("tiny",), length=4_096)
+        fake.props = sends(PAGE, b'{"total_slots": 4, "default_generation_settings": {"n_ctx": 2048}}')
+        assert await found() == Served(("tiny",), slots=4, length=2_048)
+        fake.models = sends(PAGE, b"{}")
+        assert isinstance(await found(), UpstreamFailure)
+        assert set(fake.keys) == {"Bearer s3cret"}
