@@ -51,14 +51,14 @@ async def test_only_the_one_that_is_open_is_resolved_and_once(two: TwoOfOneConve
 
 async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, monkeypatch: pytest.MonkeyPatch) -> None:
     await two.store.put(two.first, generation=0, open_s=OPEN_S)
-    read = two.store._value
+    read = two.store._values.find
 
     async def read_shortly_before(session: SessionKey) -> bytes | None:
         value = await read(session)
         await two.store.put(two.second, generation=0, open_s=OPEN_S)
         return value
 
-    monkeypatch.setattr(two.store, "_value", read_shortly_before)
+    monkeypatch.setattr(two.store._values, "find", read_shortly_before)
     assert not await two.store.remove(two.first)
     monkeypatch.undo()
     assert await two.store.find(SessionKey("demo", two.first.session_id)) == two.second

@@ -15,8 +15,8 @@ import redis
 
 from gateway.access.quotas import _TAKE
 from ops.stack.kafka_broker import KafkaBroker
-from shared.conversation.handoff_store import _REMOVE
 from shared.conversation.history import _APPEND, _ERASE
+from shared.conversation.session_value import _REMOVE
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.integration.support.kafka_program import PARTITIONS, Program, topic_of
