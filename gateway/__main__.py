@@ -5,6 +5,8 @@ import secrets
 import sys
 from contextlib import AsyncExitStack, suppress
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate, TokenRules
@@ -12,6 +14,9 @@ from gateway.access.jwks import Jwks
 from gateway.access.open_sockets import OpenSockets
 from gateway.access.token_keys import KeySet, secret_key
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.ai_sdk.chats import Chats
+from gateway.ai_sdk.door import PREFIX as AI_SDK
+from gateway.ai_sdk.door import AiSdkDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
@@ -100,7 +105,9 @@ class GatewayProcess:
         )
         http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
         openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
-        self._http = HttpServer(app=openai.app(), settings=settings.gateway)
+        ai_sdk = AiSdkDoor(http=http, chats=Chats(exchanges=self._exchanges, cursors=self._redis.running))
+        doors = Starlette(routes=[Mount(AI_SDK, ai_sdk.app()), Mount("/", openai.app())])
+        self._http = HttpServer(app=doors, settings=settings.gateway)
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()

@@ -30,6 +30,7 @@ from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
+from shared.conversation.session_value import SessionValue
 from shared.faq.live import LiveFaq
 from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.model.tokenizer import Tokenizer
@@ -166,10 +167,11 @@ class RedisWing:
         self.history = History(settings.redis, kv=settings.redis_of_kv)
         self.quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self.handoffs = HandoffStore(settings.redis)
+        self.running = SessionValue(settings.redis, "running")
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
-            for part in (self.handoffs, self.quotas, self.history):
+            for part in (self.running, self.handoffs, self.quotas, self.history):
                 closing.push_async_callback(part.close)
 
 

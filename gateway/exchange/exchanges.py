@@ -20,7 +20,7 @@ from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.origins import origin_may_connect
 from shared.telemetry.faults import task_failed
-from shared.wire.messages import ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import ResponseCancel, ResponseCreate, Resume, SessionDelete, SessionStart
 from shared.wire.outcome import ErrorDetail, Response
 from shared.wire.session_key import SessionKey
 
@@ -155,6 +155,13 @@ class Exchanges:
                 entry = self.gateway.inflight.get_any(item.id)
                 return no_answer(item, late=entry is not None and entry.answer.fallback == "deadline")
         return None
+
+    async def erase(self, exchange: Exchange) -> None:
+        """Erase the conversation. Raises `ProtocolError`."""
+        await self.gateway.received(exchange, SessionDelete())
+        for item in await self.first(exchange):
+            if isinstance(item, ErrorDetail):
+                raise RefusalError(item)
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
         """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for

@@ -1,9 +1,9 @@
 """Server-sent events of one answer, as they come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -34,18 +34,23 @@ class Teller(Protocol):
 
     def failed(self, error: ErrorDetail) -> bytes: ...
 
-    def whole(self, response: Response | None) -> dict[str, Any]: ...
+    def anew(self) -> bytes | None:
+        """Return what takes back the text so far; None where the interface cannot."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class EventStream:
-    """An answer's events, from what was told `first`. The session ends with them."""
+    """An answer's events, from what was told `first`. The session ends with them. `delivered` is called once the end of
+    the answer has been written."""
 
     http: HttpRequests
     exchange: Exchange
     teller: Teller
     first: list[News]
     keep: bool
+    headers: Mapping[str, str] = field(default_factory=lambda: STREAM_HEADERS)
+    delivered: Callable[[], Awaitable[None]] | None = None
+    ended: bool = False
     chars: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +63,7 @@ class EventStream:
 
     async def _send(self, receive: Receive, send: Send) -> None:
         """Write what is told, each time all that waits. A client that does not read is left alone."""
-        headers = [(name.encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
+        headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         async with watching(receive, self.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
@@ -68,6 +73,8 @@ class EventStream:
             except TimeoutError:
                 return
             await send({"type": "http.response.body", "body": b""})
+        if self.ended and self.delivered is not None:
+            await self.delivered()
 
     async def _told(self) -> AsyncIterator[bytes]:
         items = self.first
@@ -88,15 +95,18 @@ class EventStream:
         """Return the events of what was told, and whether they are the last."""
         match item:
             case Opened():
-                if self.chars:  # it is told anew, and what was shown cannot be taken back
-                    return self.teller.failed(OWN_FAULT), True
-                return self.teller.opened(item.created.response_id), False
+                if not self.chars:
+                    return self.teller.opened(item.created.response_id), False
+                self.chars = 0
+                taken_back = self.teller.anew()
+                return (self.teller.failed(OWN_FAULT), True) if taken_back is None else (taken_back, False)
             case Shown():
                 self.chars += len(item.text)
                 return self.teller.text(item.text), False
             case ErrorDetail():
                 return self.teller.failed(item), True
             case Response():
+                self.ended = True
                 error = self.http.exchanges.failure_in([item]) if item.source != "busy" else None
                 return (self.teller.ended(item) if error is None else self.teller.failed(error)), True
         return b"", False

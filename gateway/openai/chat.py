@@ -50,6 +50,9 @@ class ChatTeller:
     def failed(self, error: ErrorDetail) -> bytes:
         return event(error_body(error)) + DONE
 
+    def anew(self) -> bytes | None:
+        return None
+
     def whole(self, response: Response | None) -> dict[str, Any]:
         assert response is not None  # a completion is never told before it is whole
         message: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -16,11 +16,17 @@ from gateway.http.streams import EventStream, Teller
 from gateway.openai.bodies import OpenAiQuestion
 from gateway.openai.refusals import error_body
 from shared.errors import ProtocolError
-from shared.wire.outcome import ErrorDetail
+from shared.wire.outcome import ErrorDetail, Response
 
 SESSION_HEADER: Final = "replyline-session"
 _GONE: Final = 499  # nginx's, for a client that did not wait
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class WholeTeller(Teller, Protocol):
+    """Tells an answer also in one piece."""
+
+    def whole(self, response: Response | None) -> dict[str, Any]: ...
 
 
 def page(body: object, status: int = 200, headers: dict[str, str] | None = None) -> HttpResponse:
@@ -39,7 +45,7 @@ async def answer(
     session: str | None,
     *,
     keep: bool,
-    teller_of: Callable[[Exchange], Teller],
+    teller_of: Callable[[Exchange], WholeTeller],
     check: Callable[[Exchange], Awaitable[None]] | None = None,
     at_once: bool = False,
 ) -> Answer:

@@ -132,6 +132,9 @@ class ResponsesTeller:
     def failed(self, error: ErrorDetail) -> bytes:
         return self.opened("") + self._failed(error, None)
 
+    def anew(self) -> bytes | None:
+        return None
+
     def whole(self, response: Response | None) -> dict[str, Any]:
         return self.asked.whole(response, now_unix_s=self.now_unix_s)
 

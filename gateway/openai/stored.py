@@ -27,7 +27,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.process.clock import wire_unix_ms
 from shared.wire.fields import MAX_TURNS
-from shared.wire.messages import ResponseCancel, SessionDelete
+from shared.wire.messages import ResponseCancel
 from shared.wire.outcome import ErrorDetail, Response, Timings, Usage
 
 _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
@@ -197,16 +197,10 @@ class StoredResponses:
         exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
         try:
             await self._told(exchange, name, "response_id")
-            await self._erase(exchange)
+            await self.http.exchanges.erase(exchange)
         finally:
             self.http.exchanges.leave(exchange, keep=True)
         return page({"id": str(name), "object": "response", "deleted": True})
-
-    async def _erase(self, exchange: Exchange) -> None:
-        await self.http.exchanges.gateway.received(exchange, SessionDelete())
-        for item in await self.http.exchanges.first(exchange):
-            if isinstance(item, ErrorDetail):
-                raise RefusalError(item)
 
     # --- conversations
 
@@ -222,7 +216,7 @@ class StoredResponses:
         _conversation(name)
         exchange = await self.http.exchanges.begin(self.http.asker(request), name)
         try:
-            await self._erase(exchange)
+            await self.http.exchanges.erase(exchange)
         finally:
             self.http.exchanges.leave(exchange, keep=True)
         return page({"id": name, "object": "conversation.deleted", "deleted": True})

@@ -49,6 +49,7 @@ class Addresses:
     page: str
     ws: str
     openai: str
+    ai_sdk: str
     kafka: str
     redis: str
 
@@ -73,6 +74,7 @@ class Addresses:
             f"{PREFIX}WORKER__METRICS_PORT": str(self.worker_metrics[1]),
             f"{PREFIX}URL": self.ws,
             "OPENAI_BASE_URL": self.openai,
+            "AI_SDK_URL": self.ai_sdk,
         }
 
 
@@ -129,6 +131,7 @@ class EmbeddedSystem:
             page=f"http://{at}/",
             ws=f"ws://{at}/ws",
             openai=f"http://{host_port(gateway.host, http_port)}/v1",
+            ai_sdk=f"http://{host_port(gateway.host, http_port)}/ai-sdk/chat",
             kafka=kafka.bootstrap,
             redis=redis.url,
         )
@@ -199,6 +202,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
                 page=addresses.page,
                 ws=addresses.ws,
                 openai=addresses.openai,
+                ai_sdk=addresses.ai_sdk,
                 kafka=addresses.kafka,
                 redis=without_password(addresses.redis),
                 metrics=list(addresses.metrics),

@@ -46,7 +46,7 @@ return 1
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local generation = math.max(before + 1, tonumber(ARGV[1]))
-redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('DEL', unpack(KEYS, 2))
 redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
 return generation
 """
@@ -196,9 +196,9 @@ class History:
 
     async def delete(self, session: SessionKey, *, generation: int) -> int:
         """Forget a conversation, what the model has computed of it, what was being answered in it, and that its
-        customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
-        `StoreUnavailable`."""
-        keys = [session.of(what) for what in ("erased", "turns", "handoff")]
+        customer waits for a person or an answer. The generation that begins: this one, or the one that follows
+        Redis' own. Raises `StoreUnavailable`."""
+        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest

@@ -99,16 +99,16 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
 
 
 async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
-    """The turns and the hand-off go; the mark stays as long as a request may live. A mark that is no number is none."""
+    """What is kept goes; the mark stays as long as a request may live. A mark that is no number is none."""
     history, session = History(settings), SessionKey("demo", unique("erased"))
     async with async_redis(settings, timeout_ms=1_000) as redis:
         for known in (None, "no number"):
             if known is not None:
                 await redis.set(session.of("erased"), known)
             await redis.rpush(session.of("turns"), "a turn")
-            await redis.set(session.of("handoff"), "a hand-off")
+            await redis.mset({session.of(what): what for what in ("handoff", "running")})
             assert await history.delete(session, generation=1) == 1
-            assert await redis.exists(session.of("turns"), session.of("handoff")) == 0
+            assert await redis.exists(*map(session.of, ("turns", "handoff", "running"))) == 0
             assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
     await history.close()
 

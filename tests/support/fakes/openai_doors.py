@@ -20,7 +20,7 @@ from tests.support.fakes.sessions import ANNOUNCED
 BASE = "http://gateway/v1"
 
 
-def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenAiDoor:
+def http_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> HttpRequests:
     limits = SessionLimits(
         hello_timeout_ms=5_000,
         heartbeat_ms=25_000,
@@ -38,7 +38,11 @@ def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenA
         memory=MemoryWatch(),
         history=edge.gateway.erasing.history,
     )
-    return OpenAiDoor(http=HttpRequests(exchanges=exchanges, settings=given), models=("replyline",))
+    return HttpRequests(exchanges=exchanges, settings=given)
+
+
+def door_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> OpenAiDoor:
+    return OpenAiDoor(http=http_of(edge, gate, **settings), models=("replyline",))
 
 
 def chat(text: str, **fields: Any) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Read what `useChat` sends: pure. Parts of a message that hold no text are passed over, but for a customer's files."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.exchange.names import session_name
+from gateway.exchange.question import Question, Role, conversation_of
+from gateway.http.bodies import read_body
+from shared.errors import ProtocolError
+
+_ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
+_MAX_CHAT_CHARS: Final = 1_024
+
+
+class _Part(Struct):
+    type: str
+    text: str | None = None
+
+
+class _UiMessage(Struct):
+    role: str
+    parts: list[_Part]
+
+
+class ChatBody(Struct):
+    """`messages` is the conversation, or the customer's message alone, as `message` is."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=_MAX_CHAT_CHARS)]
+    messages: list[_UiMessage] | None = None
+    message: _UiMessage | None = None
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatQuestion(Question):
+    """`session` is the chat's."""
+
+    session: str
+
+
+def session_of(chat: str) -> str:
+    """Return the name of a chat's session. Raises `ProtocolError` where no chat is called so."""
+    name = session_name((("conversation", chat),)) if len(chat) <= _MAX_CHAT_CHARS else None
+    if name is None:
+        raise ProtocolError("invalid_field", f"a chat's id has 1 to {_MAX_CHAT_CHARS} characters", param="id")
+    return name
+
+
+def chat_question(data: bytes) -> ChatQuestion:
+    """Return what a body asks. A customer's message alone is asked in the conversation that is remembered here, unless
+    an answer is to be replaced: that has stood in it. Raises `ProtocolError`."""
+    return question_of(read_body(data, ChatBody), data)
+
+
+def question_of(body: ChatBody, data: bytes) -> ChatQuestion:
+    """Return what a body asks that was decoded from `data`, as `chat_question` does."""
+    regenerates = body.trigger == "regenerate-message"
+    messages = body.messages or ([body.message] if body.message is not None and not regenerates else [])
+    if not messages:
+        param = "messages" if body.message is None or regenerates else "message"
+        raise ProtocolError("invalid_field", "send the chat's messages", param=param)
+    turns, text, instructions = conversation_of(_texts(messages), "messages")
+    return ChatQuestion(
+        body=data,
+        session=session_of(body.id),
+        input=text,
+        turns=None if len(messages) == 1 and not regenerates else turns,
+        options={"instructions": instructions if instructions.strip() else None},
+    )
+
+
+def _texts(messages: list[_UiMessage]) -> Iterable[tuple[Role, str]]:
+    for place, message in enumerate(messages):
+        at = f"messages[{place}]"
+        role = next((role for role in _ROLES if role == message.role), None)
+        if role is None:
+            raise ProtocolError("unsupported_role", "roles are user, assistant and system", param=f"{at}.role")
+        if role == "user" and any(part.type == "file" for part in message.parts):
+            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.parts")
+        yield role, "".join(part.text or "" for part in message.parts if part.type == "text")

@@ -1,0 +1,81 @@
+"""The door for `useChat` of Vercel's AI SDK: UI message streams over HTTP, resumed and stopped at any gateway."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+from starlette.types import ASGIApp
+
+from gateway.ai_sdk.bodies import chat_question, session_of
+from gateway.ai_sdk.chats import Chats, Running
+from gateway.ai_sdk.parts import UiTeller
+from gateway.http.handlers import Answer, HandledPath, app_of
+from gateway.http.refusals import retry_headers, status_of
+from gateway.http.requests import HttpRequests
+from gateway.http.streams import STREAM_HEADERS, EventStream
+from shared.wire.outcome import ErrorDetail
+
+PREFIX: Final = "/ai-sdk"
+_HEADERS: Final = {**STREAM_HEADERS, "x-vercel-ai-ui-message-stream": "v1"}
+_NOTHING: Final = 204
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AiSdkDoor:
+    http: HttpRequests
+    chats: Chats
+
+    def app(self) -> ASGIApp:
+        """Return the application below `PREFIX`. Pages of the allowed origins may ask."""
+        paths: tuple[HandledPath, ...] = (
+            ("POST", "/chat", self._ask),
+            ("GET", "/chat/{id:path}/stream", self._resume),
+            ("POST", "/chat/{id:path}/stop", self._stop),
+            ("DELETE", "/chat/{id:path}", self._erase),
+        )
+        return CORSMiddleware(
+            app_of(paths, "ai_sdk", _refusal),
+            allow_origins=self.http.settings.allowed_origins or ["*"],
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["retry-after"],
+        )
+
+    async def _ask(self, request: Request) -> Answer:
+        question = chat_question(await self.http.body(request))
+        return self._stream(await self.chats.ask(self.http.asker(request), question))
+
+    async def _resume(self, request: Request) -> Answer:
+        running = await self.chats.resume(self.http.asker(request), _session(request))
+        return HttpResponse(status_code=_NOTHING) if running is None else self._stream(running)
+
+    def _stream(self, running: Running) -> EventStream:
+        return EventStream(
+            http=self.http,
+            exchange=running.exchange,
+            teller=UiTeller(message_id=running.response_id),
+            first=running.first,
+            keep=True,
+            headers=_HEADERS,
+            delivered=partial(self.chats.told, running),
+        )
+
+    async def _stop(self, request: Request) -> Answer:
+        await self.chats.stop(self.http.asker(request), _session(request))
+        return HttpResponse(status_code=_NOTHING)
+
+    async def _erase(self, request: Request) -> Answer:
+        await self.chats.erase(self.http.asker(request), _session(request))
+        return HttpResponse(status_code=_NOTHING)
+
+
+def _session(request: Request) -> str:
+    return session_of(request.path_params["id"])
+
+
+def _refusal(error: ErrorDetail) -> HttpResponse:
+    """Return a refusal whose body `useChat` shows as the error's text."""
+    return HttpResponse(error.message, status_of(error), retry_headers(error), "text/plain")

@@ -1,0 +1,87 @@
+"""An answer as the parts of a UI message stream (version 1): pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shared.wire.outcome import ErrorDetail, Response
+
+_encode: Final = msgspec.json.Encoder().encode
+_TEXT: Final = "text"
+_SSE_END: Final = b"data: [DONE]\n\n"
+
+
+def sse(part: bytes) -> bytes:
+    return b"data: %b\n\n" % part
+
+
+@dataclass(slots=True, kw_only=True)
+class UiTeller:
+    """Tells one answer, `message_id` where that is known before it is told. Each part is written in a `frame`."""
+
+    message_id: str = ""
+    frame: Callable[[bytes], bytes] = sse
+    end: bytes = _SSE_END
+    _begun: bool = False
+    _in_text: bool = False
+
+    def opened(self, response_id: str) -> bytes:
+        if self._begun or not response_id:
+            return b""
+        self._begun = True
+        return self._told({"type": "start", "messageId": response_id}, {"type": "start-step"})
+
+    def text(self, text: str) -> bytes:
+        begun = self.opened(self.message_id)
+        first = [] if self._in_text else [{"type": "text-start", "id": _TEXT}]
+        self._in_text = True
+        return begun + self._told(*first, {"type": "text-delta", "id": _TEXT, "delta": text})
+
+    def anew(self) -> bytes | None:
+        """Take back the text; clients older than 7.0.69 end with an error there."""
+        self._in_text = False
+        return self._told({"type": "reset-step"})
+
+    def ended(self, response: Response) -> bytes:
+        sources = [
+            {
+                "type": "source-document",
+                "sourceId": entry.id,
+                "mediaType": "text/plain",
+                "title": entry.question,
+                "providerMetadata": {"replyline": {"answer": entry.answer}},
+            }
+            for entry in response.grounding
+        ]
+        finish = {
+            "type": "finish",
+            "finishReason": "length" if response.status == "incomplete" else "stop",
+            "messageMetadata": _about(response),
+        }
+        return self._last(*sources, {"type": "finish-step"}, finish)
+
+    def failed(self, error: ErrorDetail) -> bytes:
+        """Return the end of an answer that was cancelled, or has failed."""
+        if error.code == "cancelled":
+            return self._last({"type": "abort"}, {"type": "finish", "finishReason": "other"})
+        return self._last({"type": "error", "errorText": error.message}, {"type": "finish", "finishReason": "error"})
+
+    def _last(self, *parts: dict[str, Any]) -> bytes:
+        begun = self.opened(self.message_id)
+        text_end = [{"type": "text-end", "id": _TEXT}] if self._in_text else []
+        return begun + self._told(*text_end, *parts) + self.end
+
+    def _told(self, *parts: dict[str, Any]) -> bytes:
+        return b"".join(self.frame(_encode(part)) for part in parts)
+
+
+def _about(response: Response) -> dict[str, Any]:
+    """Return whose words they are, and why they ended. `replaced` counts code points of the text as it is shown."""
+    about: dict[str, Any] = {"source": response.source, "reason": response.reason}
+    if response.model:
+        about["model"] = response.model
+    if response.replaced:
+        about["replaced"] = response.replaced
+    return about
