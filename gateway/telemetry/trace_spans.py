@@ -35,7 +35,11 @@ class Ended:
     done_unix_ms: float
     clock_ms: int
     attributes: dict[str, Attribute]
-    error: str
+
+    @property
+    def error(self) -> str:
+        """Return the kind of error; nothing where the promise was kept."""
+        return str(self.attributes.get(names.ERROR_TYPE, ""))
 
     @property
     def awaits_worker(self) -> bool:
@@ -74,11 +78,10 @@ def ended(
         names.FIRST_DEADLINE_MS: round(entry.deadline.first_token_unix_ms - received),
         names.DEADLINE_MS: round(entry.deadline.deadline_unix_ms - received),
     }
-    error = ""
     if entry.answer.fallback is not None:
         attributes[names.FALLBACK] = entry.answer.fallback
     if why == "missed":
-        error = attributes[names.ERROR_TYPE] = entry.answer.fallback or response.reason
+        attributes[names.ERROR_TYPE] = entry.answer.fallback or response.reason
     return Ended(
         trace=entry.request.trace,
         why=why,
@@ -92,7 +95,6 @@ def ended(
         done_unix_ms=entry.answer.done_unix_ms,
         clock_ms=entry.request.clock_ms,
         attributes=attributes,
-        error=error,
     )
 
 
