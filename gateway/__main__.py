@@ -85,24 +85,8 @@ class GatewayProcess:
             topics=settings.kafka.topics,
         )
         self._serving = self._make_serving()
-        self._frontend = WebSocketFrontend(
-            gateway=self._serving.gateway,
-            settings=settings.gateway,
-            session_limits=_session_limits(settings),
-            tenant=settings.tenant,
-            gate=gate,
-            memory=self._memory,
-            files=StaticFiles(),
-        )
-        self._exchanges = Exchanges(
-            gateway=self._serving.gateway,
-            allowed_origins=settings.gateway.allowed_origins,
-            session_limits=_session_limits(settings),
-            tenant=settings.tenant,
-            gate=gate,
-            memory=self._memory,
-            history=self._redis.history,
-        )
+        self._frontend = self._make_frontend(gate)
+        self._exchanges = self._make_exchanges(gate)
         http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
         openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
         ai_sdk = AiSdkDoor(http=http, chats=Chats(exchanges=self._exchanges, cursors=self._redis.running))
@@ -137,6 +121,28 @@ class GatewayProcess:
             recall=Recall(adopt=publisher.adopt, follower=kafka.follower, question_reader=kafka.question_reader),
             people=self._make_people(),
             tracer=self._tracer,
+        )
+
+    def _make_frontend(self, gate: TokenGate | None) -> WebSocketFrontend:
+        return WebSocketFrontend(
+            gateway=self._serving.gateway,
+            settings=self._settings.gateway,
+            session_limits=_session_limits(self._settings),
+            tenant=self._settings.tenant,
+            gate=gate,
+            memory=self._memory,
+            files=StaticFiles(),
+        )
+
+    def _make_exchanges(self, gate: TokenGate | None) -> Exchanges:
+        return Exchanges(
+            gateway=self._serving.gateway,
+            allowed_origins=self._settings.gateway.allowed_origins,
+            session_limits=_session_limits(self._settings),
+            tenant=self._settings.tenant,
+            gate=gate,
+            memory=self._memory,
+            history=self._redis.history,
         )
 
     def _make_people(self) -> People:

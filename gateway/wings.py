@@ -3,6 +3,7 @@ closes all of its own, whatever fails."""
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -45,86 +46,97 @@ from shared.wire.topics import BROADCAST_PARTITION
 _IDLE_POLL_S: Final = 0.02
 
 
+@dataclass(kw_only=True)
 class ServingWing:
     """The gateway with its parts: one table of what is in flight, and of who is connected, for all of them."""
 
-    def __init__(
-        self,
-        *,
-        limits: AdmissionLimits,
-        tokenizer: Tokenizer,
-        faq: LiveFaq,
-        history: History,
-        publisher: RequestPublisher,
-        admission_gate: AdmissionGate,
-        rate_limits: RateLimits,
-        key: CursorKey,
-        recall: Recall,
-        people: People,
-        tracer: Tracer,
-    ) -> None:
-        self._people, self._beside = people, Tasks(task_failed)
-        self.inflight, connections = InflightTable(), Connections()
-        self.answering = Answering(
-            inflight=self.inflight,
-            connections=connections,
-            publisher=publisher,
-            admission_gate=admission_gate,
-            recall=recall,
-            people=people,
-            tracer=tracer,
-            faq=faq,
-            history=history,
-            beside=self._beside,
-        )
-        deadlines = Deadlines(due_times=DueTimes(self.inflight), answering=self.answering)
+    limits: AdmissionLimits
+    tokenizer: Tokenizer
+    faq: LiveFaq
+    history: History
+    publisher: RequestPublisher
+    admission_gate: AdmissionGate
+    rate_limits: RateLimits
+    key: CursorKey
+    recall: Recall
+    people: People
+    tracer: Tracer
+    inflight: InflightTable = field(init=False, default_factory=InflightTable)
+    connections: Connections = field(init=False, default_factory=Connections)
+    answering: Answering = field(init=False)
+    deadlines: Deadlines = field(init=False)
+    erasing: Erasing = field(init=False)
+    gateway: Gateway = field(init=False)
+    _beside: Tasks = field(init=False, default_factory=lambda: Tasks(task_failed))
+
+    def __post_init__(self) -> None:
+        self.answering = self._make_answering()
+        self.deadlines = Deadlines(due_times=DueTimes(self.inflight), answering=self.answering)
         self.erasing = Erasing(
-            history=history,
-            publisher=publisher,
+            history=self.history,
+            publisher=self.publisher,
             inflight=self.inflight,
             answering=self.answering,
-            people=people,
+            people=self.people,
             beside=self._beside,
-        )
-        resuming = Resuming(
-            key=key,
-            max_inflight=limits.max_inflight,
-            recall=recall,
-            inflight=self.inflight,
-            connections=connections,
-            people=people,
-            tracer=tracer,
-            answering=self.answering,
-            erasing=self.erasing,
-            deadlines=deadlines,
-        )
-        asking = Asking(
-            limits=limits,
-            tokenizer=tokenizer,
-            inflight=self.inflight,
-            connections=connections,
-            publisher=publisher,
-            admission_gate=admission_gate,
-            quotas=rate_limits.quotas,
-            people=people,
-            tracer=tracer,
-            answering=self.answering,
-            erasing=self.erasing,
-            deadlines=deadlines,
         )
         self.gateway = Gateway(
-            rate_limits=rate_limits,
+            rate_limits=self.rate_limits,
             inflight=self.inflight,
-            connections=connections,
-            people=people,
-            resuming=resuming,
-            asking=asking,
+            connections=self.connections,
+            people=self.people,
+            resuming=self._make_resuming(),
+            asking=self._make_asking(),
             erasing=self.erasing,
+        )
+
+    def _make_answering(self) -> Answering:
+        return Answering(
+            inflight=self.inflight,
+            connections=self.connections,
+            publisher=self.publisher,
+            admission_gate=self.admission_gate,
+            recall=self.recall,
+            people=self.people,
+            tracer=self.tracer,
+            faq=self.faq,
+            history=self.history,
+            beside=self._beside,
+        )
+
+    def _make_resuming(self) -> Resuming:
+        return Resuming(
+            key=self.key,
+            max_inflight=self.limits.max_inflight,
+            recall=self.recall,
+            inflight=self.inflight,
+            connections=self.connections,
+            people=self.people,
+            tracer=self.tracer,
+            answering=self.answering,
+            erasing=self.erasing,
+            deadlines=self.deadlines,
+        )
+
+    def _make_asking(self) -> Asking:
+        return Asking(
+            limits=self.limits,
+            tokenizer=self.tokenizer,
+            inflight=self.inflight,
+            connections=self.connections,
+            publisher=self.publisher,
+            admission_gate=self.admission_gate,
+            quotas=self.rate_limits.quotas,
+            people=self.people,
+            tracer=self.tracer,
+            answering=self.answering,
+            erasing=self.erasing,
+            deadlines=self.deadlines,
         )
 
     async def idle(self) -> None:
         """Wait until no request is in flight."""
-        while len(self.inflight) or len(self._beside) or len(self._people):  # noqa: ASYNC110 - asked once in a process's life
+        while len(self.inflight) or len(self._beside) or len(self.people):  # noqa: ASYNC110 - asked once in a process's life
             await asyncio.sleep(_IDLE_POLL_S)
 
 
