@@ -260,7 +260,6 @@ def test_whatever_the_clocks_say_it_is_one_tree(
                 request_topic="chat.requests.short",
                 reply_topic="chat.replies",
                 attributes={},
-                error="deadline",
                 clock_ms=0,
                 **facts,
             )
