@@ -251,13 +251,13 @@ class WebSocketFrontend:
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
         """Decode a message. Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
         if isinstance(data, str) is not codec.is_text:
-            connection.session.spend(now_unix_ms())
+            connection.session.rate.spend(now_unix_ms())
             frame = "text" if codec.is_text else "binary"
             raise ProtocolError("wrong_frame_type", f"{codec.name} is spoken in {frame} frames")
         try:
             return codec.decode(data)
         except ProtocolError:
-            connection.session.spend(now_unix_ms())
+            connection.session.rate.spend(now_unix_ms())
             raise
 
     async def sweep(self) -> None:

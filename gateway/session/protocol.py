@@ -10,6 +10,7 @@ from enum import Enum, IntEnum, auto
 
 from gateway.access.charges import Caller
 from gateway.access.identity import Identity, TokenGate
+from gateway.session.message_rate import MessageRate
 from shared.errors import ProtocolError
 from shared.wire.failed_ends import detail_of
 from shared.wire.messages import (
@@ -131,8 +132,6 @@ class Session:
 
     __slots__ = (
         "_address",
-        "_allowance",
-        "_allowance_unix_ms",
         "_gate",
         "_hello_came",
         "_last_ping_unix_ms",
@@ -143,6 +142,7 @@ class Session:
         "consent",
         "conversation_id",
         "identity",
+        "rate",
         "session_id",
         "state",
         "tenant",
@@ -173,8 +173,7 @@ class Session:
         self._hello_came = False
         self._last_ping_unix_ms = now_unix_ms
         self._unanswered_pings = 0
-        self._allowance = float(limits.messages_per_minute)
-        self._allowance_unix_ms = now_unix_ms
+        self.rate = MessageRate(limits.messages_per_minute, now_unix_ms)
 
     @property
     def key(self) -> SessionKey:
@@ -194,7 +193,7 @@ class Session:
         if isinstance(message, Pong):
             self._unanswered_pings = 0
             return []
-        self.spend(now_unix_ms)
+        self.rate.spend(now_unix_ms)
         if self.state is State.NEW:
             return self._start(message, now_unix_ms)
         if self._expired(now_unix_ms):
@@ -325,23 +324,6 @@ class Session:
         reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
         closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
         return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
-
-    def spend(self, now_unix_ms: float) -> None:
-        """Count a message against the rate (token bucket, a minute's worth deep). Raises `ProtocolError`."""
-        per_ms = self._limits.messages_per_minute / 60_000
-        elapsed_ms = max(0.0, now_unix_ms - self._allowance_unix_ms)
-        self._allowance = min(self._limits.messages_per_minute, self._allowance + elapsed_ms * per_ms)
-        self._allowance_unix_ms = now_unix_ms  # a clock set back refills nothing, and is gone by from then on
-        if self._allowance < 1:
-            wait_ms = int((1 - self._allowance) / per_ms) + 1
-            raise ProtocolError(
-                "rate_limited",
-                f"more than {self._limits.messages_per_minute} messages a minute; wait {wait_ms} ms",
-                kind="rate_limit_error",
-                retriable=True,
-                retry_after_ms=wait_ms,
-            )
-        self._allowance -= 1
 
     def tick(self, now_unix_ms: float) -> list[Effect]:
         """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay

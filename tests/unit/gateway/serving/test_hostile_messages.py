@@ -62,7 +62,7 @@ class Edge:
         try:
             message = GATEWAY_CODECS[self.name].decode(frame)
         except ProtocolError:
-            self.session.spend(self.now)
+            self.session.rate.spend(self.now)
             raise
         if isinstance(message, ResponseCreate):
             _publish(message)

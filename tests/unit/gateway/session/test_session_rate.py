@@ -30,7 +30,7 @@ def test_the_rate_is_exact_to_one(per_minute: int, pauses: list[float]) -> None:
     for pause in pauses:
         now += pause
         try:
-            session.spend(now)
+            session.rate.spend(now)
             passed += 1
         except ProtocolError:
             refusals += 1
@@ -45,7 +45,7 @@ def test_a_client_that_always_sends_gets_its_full_rate(per_minute: int, minutes:
     step = 60_000 / per_minute / 4
     while now < 60_000 * minutes and passed < 2_000:
         try:
-            session.spend(now)
+            session.rate.spend(now)
             passed += 1
         except ProtocolError:
             now += step
@@ -59,10 +59,10 @@ def test_the_time_to_wait_is_told_to_the_millisecond_also_where_the_clock_was_se
 ) -> None:
     session = new(per_minute, began)
     for _ in range(per_minute):
-        session.spend(began)
-    wait_ms = refused(lambda: session.spend(0)).retry_after_ms
+        session.rate.spend(began)
+    wait_ms = refused(lambda: session.rate.spend(0)).retry_after_ms
     assert wait_ms is not None
     assert wait_ms <= 60_000 / per_minute + 1
     with pytest.raises(ProtocolError):
-        session.spend(wait_ms - 2)
-    session.spend(wait_ms)
+        session.rate.spend(wait_ms - 2)
+    session.rate.spend(wait_ms)
