@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from gateway.access.charges import Tariff
+from gateway.access.jwks import Jwks
 from gateway.access.quotas import Quotas
 from gateway.admission.control import AdmissionLimits
 from gateway.kafka.log_follower import LogFollower
@@ -57,6 +58,7 @@ class ServingWing:
     publisher: RequestPublisher
     admission_gate: AdmissionGate
     rate_limits: RateLimits
+    jwks: Jwks | None
     key: CursorKey
     recall: Recall
     people: People
@@ -82,6 +84,7 @@ class ServingWing:
         )
         self.gateway = Gateway(
             rate_limits=self.rate_limits,
+            jwks=self.jwks,
             inflight=self.inflight,
             connections=self.connections,
             people=self.people,

@@ -10,6 +10,7 @@ everything that changes the in-flight table is plain synchronous code.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gateway.access.jwks import Jwks
 from gateway.people.people import People
 from gateway.request.inflight import InflightTable
 from gateway.serving.asking import Asking
@@ -17,7 +18,7 @@ from gateway.serving.erasing import Erasing
 from gateway.serving.resuming import Resuming
 from gateway.session.connection import Connection, refuse
 from gateway.session.connections import Connections
-from gateway.session.protocol import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send
+from gateway.session.protocol import Ask, Begin, CancelAsked, CheckToken, Close, Effect, ForCare, Forget, Refuse, Send
 from gateway.session.rate_limits import RateLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
@@ -26,7 +27,10 @@ from shared.wire.messages import ClientMessage
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
+    """`jwks` is None where no public keys are read."""
+
     rate_limits: RateLimits
+    jwks: Jwks | None
     inflight: InflightTable
     connections: Connections
     people: People
@@ -36,14 +40,14 @@ class Gateway:
 
     def opened(self, connection: Connection) -> bool:
         """Return whether there is room for a connection; else it is closed."""
-        let_in = self.rate_limits.lets_in(connection)
+        let_in = self.rate_limits.admit(connection)
         if let_in:
             self.connections.add(connection)
         return let_in
 
     def closed(self, connection: Connection) -> None:
         """Let a socket go that is gone; its requests go on, and their answers into the history."""
-        self.rate_limits.sockets.leave(connection.session.connection_id)
+        self.rate_limits.leave(connection)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
@@ -52,8 +56,7 @@ class Gateway:
         client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
-            if await self.rate_limits.admits(connection, message):
-                await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
+            await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
         except ProtocolError as error:
             refuse(connection, error, event_id)
         connection.flush()
@@ -64,21 +67,33 @@ class Gateway:
         connection.flush()
 
     async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
-        async for effect in self.rate_limits.passing(connection, effects):
-            match effect:
-                case Send(message):
-                    connection.put(message)
-                case Begin():
-                    await self.resuming.begin(connection, effect)
-                case Refuse(error):
-                    refuse(connection, error)
-                case Ask(request):
-                    await self.asking.ask(connection, request)
-                case CancelAsked():
-                    self.asking.cancel(connection, effect)
-                case ForCare(message):
-                    self.people.received(connection, message)
-                case Forget():
-                    await self.erasing.forget(connection)
-                case Close(code, reason):
-                    connection.close(code, reason)
+        for effect in effects:
+            if await self.rate_limits.charge(connection, effect):
+                await self._carry_out_charged(connection, effect)
+
+    async def _carry_out_charged(self, connection: Connection, effect: Effect) -> None:
+        match effect:
+            case Send(message):
+                connection.put(message)
+            case CheckToken():
+                await self._check_token(connection, effect)
+            case Begin():
+                await self.resuming.begin(connection, effect)
+            case Refuse(error):
+                refuse(connection, error)
+            case Ask(request):
+                await self.asking.ask(connection, request)
+            case CancelAsked():
+                self.asking.cancel(connection, effect)
+            case ForCare(message):
+                self.people.received(connection, message)
+            case Forget():
+                await self.erasing.forget(connection)
+            case Close(code, reason):
+                connection.close(code, reason)
+
+    async def _check_token(self, connection: Connection, check: CheckToken) -> None:
+        """Wait for the token's key, then carry out what the message means."""
+        if self.jwks is not None:
+            await self.jwks.prepare(check.token)
+        await self._carry_out(connection, connection.session.check_token(check, now_unix_ms()))

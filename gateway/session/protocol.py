@@ -64,6 +64,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckToken:
+    """Have the keys ready that the token needs, and go on by `Session.check_token`."""
+
+    message: SessionStart | SessionRefresh
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """The session is open: `created` tells its client, and whether what it missed since `resume` follows. `returns`:
     the client has named the session."""
@@ -110,7 +118,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Begin | Refuse | Ask | CancelAsked | ForCare | Forget | Close
+Effect = Send | CheckToken | Begin | Refuse | Ask | CancelAsked | ForCare | Forget | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +188,9 @@ class Session:
         """The conversation, as it is called behind the gateway."""
         return SessionKey(self.tenant, self.conversation_id)
 
-    def hello_came(self) -> None:
-        """`session.start` is here, and is received once the keys to check it with are: no hello is waited for."""
-        self._hello_came = True
-
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         """Return the effects of a decoded message. Raises `ProtocolError` where the client is to be told, and stays
         open."""
-        self._hello_came = False
         if self.state is State.CLOSED:  # what was on its way when the close was decided
             return []
         if isinstance(message, Pong):
@@ -198,12 +201,12 @@ class Session:
             return self._start(message, now_unix_ms)
         if self._expired(now_unix_ms):
             return self._end_expired()
-        return self._receive_open(message, now_unix_ms)
+        return self._receive_open(message)
 
-    def _receive_open(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
+    def _receive_open(self, message: ClientMessage) -> list[Effect]:
         match message:
             case ResponseCreate():
-                self._check_instructions(message)
+                _check_instructions(message, self.identity)
                 return [Ask(message)]
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
@@ -216,21 +219,34 @@ class Session:
             case SessionStart():
                 raise ProtocolError("already_started", "the session is started; open another connection for another")
             case SessionRefresh():
-                return self._refresh(message.token, now_unix_ms)
+                return [CheckToken(message, message.token)]
             case Pong():
                 return []
 
-    def _check_instructions(self, asked: ResponseCreate) -> None:
-        """Raise `ProtocolError` for instructions of somebody who may not give them."""
-        if asked.instructions is not None and not (self.identity is not None and self.identity.instructs):
-            raise ProtocolError("instructions_not_allowed", "the instructions are the shop's own", param="instructions")
+    def check_token(self, check: CheckToken, now_unix_ms: float) -> list[Effect]:
+        """Return the effects of a message whose token can be checked now: those of `receive`, which has returned the
+        check. Raises `ProtocolError`."""
+        self._hello_came = False
+        if self.state is State.CLOSED:
+            return []
+        if isinstance(check.message, SessionStart):
+            return self._open(check.message, now_unix_ms)
+        if self._expired(now_unix_ms):
+            return self._end_expired()
+        return self._refresh(check.token, now_unix_ms)
 
     def _start(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         if not isinstance(message, SessionStart):
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
+        if message.token is not None:
+            self._hello_came = True  # none is waited for while its keys are fetched
+            return [CheckToken(message, message.token)]
+        return self._open(message, now_unix_ms)
+
+    def _open(self, message: SessionStart, now_unix_ms: float) -> list[Effect]:
         try:
-            self.identity = self._identify(message.token, now_unix_ms)
+            self.identity = _identify(self._gate, message.token, now_unix_ms)
         except ProtocolError as error:
             if self._gate is None:
                 raise
@@ -264,26 +280,6 @@ class Session:
             handoff=self._limits.handoff,
         )
 
-    def _identify(self, token: str | None, now_unix_ms: float) -> Identity | None:
-        """Return whom the token names; None where no tokens are checked. Raises `ProtocolError`."""
-        if self._gate is None:
-            if token is not None:
-                raise ProtocolError(
-                    "tokens_not_supported",
-                    "this gateway does not check tokens; leave the token out",
-                    kind="authentication_error",
-                    param="token",
-                )
-            return None
-        if token is None:
-            raise ProtocolError(
-                "unauthorized",
-                "this gateway asks for a token: give it in session.start",
-                kind="authentication_error",
-                param="token",
-            )
-        return self._gate.identify(token, now_unix_ms)
-
     def _name_session(self, asked: str | None) -> None:
         """Name the session. It belongs to its subject: another's of the same name is another. Raises
         `ProtocolError`."""
@@ -301,7 +297,7 @@ class Session:
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
         """Take a newer token of the same subject: it lets the session go on, and never shortens it. Raises
         `ProtocolError`: the session goes on as it was."""
-        newer = self._identify(token, now_unix_ms)
+        newer = _identify(self._gate, token, now_unix_ms)
         assert newer is not None  # without a gate a token is refused
         assert self.identity is not None  # with a gate an open session has one
         if not newer.same_person(self.identity):
@@ -347,6 +343,26 @@ class Session:
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
     """Return the protocol's `error` for what was wrong with a message."""
     return ErrorEvent(error=detail_of(error), event_id=event_id)
+
+
+def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> Identity | None:
+    """Return whom the token names; None where no tokens are checked. Raises `ProtocolError`."""
+    if gate is not None and token is not None:
+        return gate.identify(token, now_unix_ms)
+    if gate is None and token is None:
+        return None
+    why = (
+        ("tokens_not_supported", "this gateway does not check tokens; leave the token out")
+        if gate is None
+        else ("unauthorized", "this gateway asks for a token: give it in session.start")
+    )
+    raise ProtocolError(*why, kind="authentication_error", param="token")
+
+
+def _check_instructions(asked: ResponseCreate, identity: Identity | None) -> None:
+    """Raise `ProtocolError` for instructions of a client that may not give them."""
+    if asked.instructions is not None and not (identity is not None and identity.instructs):
+        raise ProtocolError("instructions_not_allowed", "the instructions are the shop's own", param="instructions")
 
 
 def _code_of(error: ProtocolError) -> CloseCode:

@@ -1,29 +1,25 @@
-"""Clients pay for what they do before it is done; who has used up a minute, or holds too many sockets open, is told
-when to come again."""
+"""Charge clients for what they do before it is done. A client that has used up its minute, or holds too many sockets
+open, is told when to come again."""
 
-from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from gateway.access.charges import Kind
-from gateway.access.jwks import Jwks
 from gateway.access.open_sockets import OpenSockets
 from gateway.access.quotas import Quotas
 from gateway.session.connection import Connection, refuse
-from gateway.session.protocol import Ask, Begin, Effect, ForCare, Forget
+from gateway.session.protocol import Ask, Begin, CheckToken, Effect, ForCare, Forget
 from shared.errors import ProtocolError
-from shared.wire.messages import ClientMessage, HandoffRequest, SessionRefresh, SessionStart
+from shared.wire.messages import HandoffRequest, SessionStart
 
 
 @dataclass(slots=True, kw_only=True)
 class RateLimits:
-    """`jwks` is None where no public keys are read."""
-
     quotas: Quotas
-    jwks: Jwks | None = None
     sockets: OpenSockets = field(default_factory=OpenSockets)
 
-    def lets_in(self, connection: Connection) -> bool:
-        """Return whether there is room for a connection that has just come; else it is told, and closed."""
+    def admit(self, connection: Connection) -> bool:
+        """Return whether there is room for a connection that has just come; else its client is told, and it is
+        closed."""
         session = connection.session
         try:
             self.sockets.come(session.connection_id, session.caller.address)
@@ -33,31 +29,13 @@ class RateLimits:
             return False
         return True
 
-    async def admits(self, connection: Connection, message: ClientMessage) -> bool:
-        """Return whether a message may be received. Of one with a token the keys to check it with are here then."""
-        if not isinstance(message, SessionStart | SessionRefresh) or message.token is None:
-            return True
-        session = connection.session
-        try:
-            self.quotas.take_here("token", session.caller)
-        except ProtocolError as error:
-            refuse(connection, error)
-            if isinstance(message, SessionStart):
-                _turn_away(connection, error)
-            return False
-        if self.jwks is not None:
-            session.hello_came()
-            await self.jwks.prepare(message.token)
-        return True
+    def leave(self, connection: Connection) -> None:
+        """Give the place of a connection that is gone to another."""
+        self.sockets.leave(connection.session.connection_id)
 
-    async def passing(self, connection: Connection, effects: Iterable[Effect]) -> AsyncIterator[Effect]:
-        """Give the effects of a message that may be carried out; of all else the client is told."""
-        for effect in effects:
-            if await self._passes(connection, effect):
-                yield effect
-
-    async def _passes(self, connection: Connection, effect: Effect) -> bool:
-        """Return whether an effect may pass. Of a question the shared part is taken later, within its own deadline."""
+    async def charge(self, connection: Connection, effect: Effect) -> bool:
+        """Charge an effect before it is carried out; return whether it may be, else its client is told. A question's
+        shared part is charged later, within its own deadline; a token's is not, since its subject is not known yet."""
         kind, caller = _kind_of(effect), connection.session.caller
         try:
             if isinstance(effect, Begin):
@@ -65,20 +43,22 @@ class RateLimits:
             if kind is None:
                 return True
             self.quotas.take_here(kind, caller)
-            if kind != "ask":
+            if kind not in {"ask", "token"}:
                 await self.quotas.take_shared(kind, caller)
         except ProtocolError as error:
             refuse(connection, error, _event_id_of(effect))
-            if isinstance(effect, Begin):
+            if _opens(effect):
                 _turn_away(connection, error)
             return False
         return True
 
 
 def _kind_of(effect: Effect) -> Kind | None:
-    """Return what a message is charged as; None for what costs nothing, or no more than the connection's own rate
+    """Return what an effect is charged as; None for one that costs nothing, or no more than the connection's own rate
     allows."""
     match effect:
+        case CheckToken():
+            return "token"
         case Ask():
             return "ask"
         case Begin(resume, returns):
@@ -88,6 +68,11 @@ def _kind_of(effect: Effect) -> Kind | None:
         case Forget():
             return "delete"
     return None
+
+
+def _opens(effect: Effect) -> bool:
+    """Return whether an effect is a step of opening the session: without it the session is not opened."""
+    return isinstance(effect, Begin) or (isinstance(effect, CheckToken) and isinstance(effect.message, SessionStart))
 
 
 def _event_id_of(effect: Effect) -> str | None:

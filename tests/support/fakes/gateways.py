@@ -287,7 +287,7 @@ class Edge:
     def __post_init__(self) -> None:
         settings = Settings()
         quotas: Any = self.quotas
-        fakes: dict[str, Any] = {"history": self.history, "rate_limits": RateLimits(quotas=quotas)}
+        fakes: dict[str, Any] = {"history": self.history, "rate_limits": RateLimits(quotas=quotas), "jwks": None}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()

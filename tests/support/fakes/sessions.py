@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import TokenGate
-from gateway.session.protocol import Session, SessionLimits, State
+from gateway.session.protocol import CheckToken, Effect, Session, SessionLimits, State
 from shared.errors import ProtocolError
 from shared.wire.messages import (
+    ClientMessage,
     Feedback,
     HandoffRequest,
     Limits,
@@ -56,6 +57,14 @@ def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None, 
     )
 
 
+def receive(session: Session, message: ClientMessage, now: float) -> list[Effect]:
+    """The effects of a message, its token checked at once."""
+    effects: list[Effect] = []
+    for effect in session.receive(message, now):
+        effects += session.check_token(effect, now) if isinstance(effect, CheckToken) else [effect]
+    return effects
+
+
 def opened(per_minute: int = 100) -> Session:
     session = new(per_minute)
     session.receive(START, 0)
@@ -71,6 +80,6 @@ def refused(call: Callable[[], object]) -> ProtocolError:
 def guarded(**changed: Any) -> Session:
     """A session that was opened by a token of these claims."""
     session = new(now=NOW_UNIX_MS, gate=gate())
-    session.receive(SessionStart(token=token(**changed), session_id="mine"), NOW_UNIX_MS)
+    receive(session, SessionStart(token=token(**changed), session_id="mine"), NOW_UNIX_MS)
     assert session.state is State.OPEN
     return session

@@ -15,7 +15,7 @@ from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, eve
 from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.sessions import new
+from tests.support.fakes.sessions import new, receive
 from tests.support.hostile.messages import KINDS, MAX_BYTES, hostile_messages
 from tests.support.reliability import Reliability
 from tests.support.tokens import NOW_UNIX_MS, gate
@@ -66,7 +66,7 @@ class Edge:
             raise
         if isinstance(message, ResponseCreate):
             _publish(message)
-        for effect in self.session.receive(message, self.now):
+        for effect in receive(self.session, message, self.now):
             if isinstance(effect, Refuse):
                 raise effect.error
             if isinstance(effect, Send):

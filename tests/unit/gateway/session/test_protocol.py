@@ -2,7 +2,18 @@
 
 import pytest
 
-from gateway.session.protocol import Ask, Begin, CancelAsked, Close, CloseCode, Forget, Send, State, error_event
+from gateway.session.protocol import (
+    Ask,
+    Begin,
+    CancelAsked,
+    CheckToken,
+    Close,
+    CloseCode,
+    Forget,
+    Send,
+    State,
+    error_event,
+)
 from shared.errors import ProtocolError
 from shared.wire.messages import (
     ClientMessage,
@@ -18,7 +29,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.outcome import ErrorDetail
-from tests.support.fakes.sessions import ALL, ANNOUNCED, ASK, START, new, opened, refused
+from tests.support.fakes.sessions import ALL, ANNOUNCED, ASK, START, new, opened, receive, refused
 
 
 @pytest.mark.parametrize("handoff", [False, True])
@@ -62,13 +73,12 @@ def test_without_hello_in_time_it_is_closed() -> None:
 
 
 def test_a_hello_whose_keys_are_being_fetched_is_not_late_and_one_that_was_refused_has_not_come() -> None:
-    fetching, session = new(), new()
-    for each in (fetching, session):
-        each.hello_came()
-    assert fetching.tick(60_000) == []
-    assert fetching.receive(START, 60_000) == [Begin(None)]
-    assert refused(lambda: session.receive(SessionStart(token="t"), 4_000)).param == "token"
-    assert session.tick(5_000) == [Close(CloseCode.NO_HELLO, "no session.start in time")]
+    session = new()
+    (check,) = session.receive(SessionStart(token="t"), 4_000)
+    assert isinstance(check, CheckToken)
+    assert session.tick(60_000) == []
+    assert refused(lambda: session.check_token(check, 60_000)).param == "token"
+    assert session.tick(60_000) == [Close(CloseCode.NO_HELLO, "no session.start in time")]
 
 
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token="t"), ResponseCancel(response_id="r")])
@@ -105,11 +115,11 @@ def test_a_message_becomes_what_the_gateway_is_to_do_or_is_refused_and_the_sessi
 
 def test_tokens_are_refused_while_none_are_checked() -> None:
     session = new()
-    error = refused(lambda: session.receive(SessionStart(token="t"), 0))
+    error = refused(lambda: receive(session, SessionStart(token="t"), 0))
     assert (error.code, error.kind, error.param) == ("tokens_not_supported", "authentication_error", "token")
     assert session.state is State.NEW
     session.receive(START, 0)
-    assert refused(lambda: session.receive(SessionRefresh(token="t"), 0)).code == "tokens_not_supported"
+    assert refused(lambda: receive(session, SessionRefresh(token="t"), 0)).code == "tokens_not_supported"
 
 
 def test_pings_come_at_every_heartbeat_and_two_unanswered_ones_close() -> None:

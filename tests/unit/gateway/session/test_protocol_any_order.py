@@ -19,7 +19,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from tests.support.fakes.machine_runs import run_machine
-from tests.support.fakes.sessions import ALL, ASK, PERSON, RATING, new
+from tests.support.fakes.sessions import ALL, ASK, PERSON, RATING, new, receive
 from tests.support.hostile.message_strategies import any_of
 from tests.support.reliability import Reliability
 from tests.support.tokens import NOW_UNIX_MS, RULES, gate, token
@@ -43,7 +43,7 @@ class Connection(RuleBasedStateMachine):
     def receive(self, message: ClientMessage) -> None:
         before = self.session.state
         try:
-            effects = self.session.receive(self.decode(self.encode(message)), self.now)
+            effects = receive(self.session, self.decode(self.encode(message)), self.now)
         except ProtocolError:
             assert before is not State.CLOSED
             assert self.session.state is before
@@ -108,7 +108,7 @@ class Guarded(RuleBasedStateMachine):
         text = token(sub=sub, exp=expires_s) if good else token(sub=sub, exp=expires_s, iss="evil")
         before = self.session.state
         try:
-            effects = self.session.receive(SessionRefresh(token=text) if again else SessionStart(token=text), self.now)
+            effects = receive(self.session, SessionRefresh(token=text) if again else SessionStart(token=text), self.now)
         except ProtocolError:
             assert before is State.OPEN
             return
@@ -124,7 +124,7 @@ class Guarded(RuleBasedStateMachine):
     @rule(message=st.sampled_from([ASK, PERSON, RATING]))
     def ask(self, message: ResponseCreate | HandoffRequest | Feedback) -> None:
         before = self.session.state
-        effects = self.session.receive(message, self.now)
+        effects = receive(self.session, message, self.now)
         expected = [Ask(message) if isinstance(message, ResponseCreate) else ForCare(message)]
         assert (effects == expected) == (before is State.OPEN and self.now < self.until)
 
@@ -133,7 +133,7 @@ class Guarded(RuleBasedStateMachine):
         self.now += ms
         for effect in self.session.tick(self.now):
             if isinstance(effect, Send) and isinstance(effect.message, Ping):
-                self.session.receive(Pong(), self.now)
+                receive(self.session, Pong(), self.now)
 
     @invariant()
     def it_belongs_to_its_owner_and_ends_in_time(self) -> None:

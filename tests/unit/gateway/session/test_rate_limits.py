@@ -7,7 +7,6 @@ import pytest
 from gateway.access.charges import Caller, Kind
 from gateway.access.open_sockets import OpenSockets
 from gateway.session.protocol import CloseCode, State
-from gateway.session.rate_limits import RateLimits
 from shared.wire.messages import (
     ClientMessage,
     ErrorEvent,
@@ -143,7 +142,7 @@ class Keys:
 @pytest.fixture
 def keys(edge: Edge) -> Keys:
     made: Any = Keys()
-    edge.gateway.rate_limits = RateLimits(quotas=edge.gateway.rate_limits.quotas, jwks=made)
+    edge.gateway.jwks = made
     keys: Keys = made
     return keys
 

@@ -18,14 +18,14 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.session_key import owned_session_id
-from tests.support.fakes.sessions import ASK, guarded, new, refused
+from tests.support.fakes.sessions import ASK, guarded, new, receive, refused
 from tests.support.hostile.message_strategies import NAMES
 from tests.support.tokens import KEYS, NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token
 
 
 def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
     session = new(now=NOW_UNIX_MS, gate=gate())
-    assert session.receive(SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
+    assert receive(session, SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
         Begin(None, returns=True)
     ]
     assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
@@ -43,12 +43,12 @@ def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
 def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None, code: str, close: int) -> None:
     """Where not all keys could be read, its client is to come back."""
     session = new(now=NOW_UNIX_MS, gate=TokenGate(RULES, KeySet(KEYS.keys, complete=False)))
-    refuse, closing = session.receive(SessionStart(token=text), NOW_UNIX_MS)
+    refuse, closing = receive(session, SessionStart(token=text), NOW_UNIX_MS)
     assert isinstance(refuse, Refuse)
     assert refuse.error.code == code
     assert closing == Close(close, code)
     assert session.state is State.CLOSED
-    assert session.receive(SessionStart(token=token()), NOW_UNIX_MS) == []
+    assert receive(session, SessionStart(token=token()), NOW_UNIX_MS) == []
 
 
 @pytest.mark.parametrize("claims", [{}, {"instructions": False}, {"instructions": True}])
@@ -56,10 +56,10 @@ def test_instructions_are_a_right_of_the_token(claims: dict[str, bool]) -> None:
     session = guarded(**claims)
     asked = msgspec.structs.replace(ASK, instructions="Rhyme.")
     if claims.get("instructions"):
-        assert session.receive(asked, NOW_UNIX_MS) == [Ask(asked)]
+        assert receive(session, asked, NOW_UNIX_MS) == [Ask(asked)]
     else:
-        assert refused(lambda: session.receive(asked, NOW_UNIX_MS)).code == "instructions_not_allowed"
-    assert session.receive(ASK, NOW_UNIX_MS) == [Ask(ASK)]
+        assert refused(lambda: receive(session, asked, NOW_UNIX_MS)).code == "instructions_not_allowed"
+    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
 
 
 def test_a_session_of_one_name_is_another_for_each_subject() -> None:
@@ -82,8 +82,8 @@ def test_no_two_subjects_share_a_conversation(one: str, other: str, session: str
 def test_who_has_no_token_can_name_nobodys_conversation() -> None:
     session = new()
     owned = guarded().conversation_id
-    assert refused(lambda: session.receive(SessionStart(session_id=owned), 0)).param == "session_id"
-    session.receive(SessionStart(session_id="mine"), 0)
+    assert refused(lambda: receive(session, SessionStart(session_id=owned), 0)).param == "session_id"
+    receive(session, SessionStart(session_id="mine"), 0)
     assert session.conversation_id == "mine"
 
 
@@ -98,13 +98,13 @@ def test_the_session_ends_with_its_token() -> None:
     assert 0 <= closing.message.reconnect_after_ms < 1_000
     assert close == Close(CloseCode.TOKEN_EXPIRED, "the token has expired")
     assert session.tick(expires + 1) == []
-    assert session.receive(ASK, expires + 1) == []
+    assert receive(session, ASK, expires + 1) == []
 
 
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token=token(exp=NOW_UNIX_S + 999))])
 def test_nothing_is_carried_out_after_the_token_has_expired(message: ClientMessage) -> None:
     """The clock's next tick may be a second away."""
-    effects = guarded().receive(message, (NOW_UNIX_S + 60) * 1_000)
+    effects = receive(guarded(), message, (NOW_UNIX_S + 60) * 1_000)
     assert [type(effect) for effect in effects] == [Send, Close]
 
 
@@ -114,7 +114,7 @@ def test_a_newer_token_of_the_same_subject_lets_the_session_go_on_and_an_older_o
 ) -> None:
     session = guarded(exp=NOW_UNIX_S + first_s)
     until = (NOW_UNIX_S + 600) * 1_000
-    effects = session.receive(SessionRefresh(token=token("EdDSA", exp=NOW_UNIX_S + then_s)), NOW_UNIX_MS + 1)
+    effects = receive(session, SessionRefresh(token=token("EdDSA", exp=NOW_UNIX_S + then_s)), NOW_UNIX_MS + 1)
     assert effects == [Send(SessionRefreshed(expires_at=until))]
     assert not any(isinstance(effect, Close) for effect in session.tick(until - 1))
     assert isinstance(session.tick(until)[-1], Close)
@@ -133,7 +133,7 @@ def test_a_newer_token_of_the_same_subject_lets_the_session_go_on_and_an_older_o
 def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(text: str) -> None:
     session = guarded()
     before = (session.identity, session.tenant, session.conversation_id)
-    assert refused(lambda: session.receive(SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
+    assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
     assert (session.identity, session.tenant, session.conversation_id) == before
-    assert session.receive(ASK, NOW_UNIX_MS) == [Ask(ASK)]
+    assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
     assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
