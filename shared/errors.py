@@ -1,6 +1,8 @@
 """Every error that Replyline raises, in one tree.
 
     ReplylineError
+    ├── ConnectFailed        a gateway cannot be reached, or its client has lost it for good (retriable; shared/client)
+    ├── Refused              a gateway refuses its client's question (shared/client)
     ├── ProtocolError        what a client or a producer sent is wrong: told to the sender, nothing else happens
     ├── SettingsError        a setting is out of range: the process stops with exit status 2
     ├── ModelError           the model's files are missing, damaged or unsupported: exit status 2

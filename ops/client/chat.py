@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from ops.client.prompt import Prompt
-from shared.client.errors import Refused
+from shared.client.failures import Refused
 from shared.client.session import AsyncReplyline, new_event_id
 from shared.client.telling import AnswerEvent
 from shared.wire.codec import json_encode

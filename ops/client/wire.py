@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from shared.client.errors import ConnectFailed
+from shared.client.failures import ConnectFailed
 from shared.client.socket import address_of
 
 OnFrame = Callable[[bytes, float], None]

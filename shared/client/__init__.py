@@ -1,0 +1,29 @@
+"""A client of Replyline's gateways: `AsyncReplyline`, and `Replyline` for code without an event loop.
+
+`ops/setup/packages` builds it, with the wire's messages, as the package `replyline_client`.
+"""
+
+from shared.client.blocking import Replyline
+from shared.client.failures import ConnectFailed, Refused
+from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.telling import AnswerEvent
+from shared.errors import ReplylineError, SettingsError
+from shared.wire.messages import Consent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
+from shared.wire.outcome import Response
+
+__all__ = [
+    "AnswerEvent",
+    "AsyncReplyline",
+    "ConnectFailed",
+    "Consent",
+    "Refused",
+    "Replyline",
+    "ReplylineError",
+    "Response",
+    "ResponseCreate",
+    "ResponseCreated",
+    "ResponseDelta",
+    "ResponseDone",
+    "SettingsError",
+    "new_event_id",
+]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from shared.client.errors import ConnectFailed, Refused
+from shared.client.failures import ConnectFailed, Refused
 from shared.client.socket import Socket, address_of
 from shared.client.telling import AnswerEvent, Telling
 from shared.errors import ReplylineError
@@ -108,7 +108,7 @@ class AsyncReplyline:
         self._told: dict[str | None, _Told] = {}  # by its event_id; `session.delete` has none
         self._lost_because = "not open"
         self._reading: asyncio.Task[None] | None = None
-        self.session: SessionCreated | None = None
+        self.session: SessionCreated | None = None  # what the gateway said of it: its id, its limits
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
-from shared.client.errors import ConnectFailed
+from shared.client.failures import ConnectFailed
 from shared.errors import SettingsError
 from shared.wire.codec import Codec
 from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionStart
