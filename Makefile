@@ -21,7 +21,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,12 +54,14 @@ test-torch: ## the engine of torch, against transformers and as every engine; .v
 	@.venv-torch/bin/replyline model prepare --adapter none --precision fp32
 	@exec .venv-torch/bin/pytest tests/pytorch tests/conformance/test_engines.py -k torch $(PYTEST_ARGS)
 
-check: ## formatting, lint, types, import rules
+check: ## formatting, lint, types (the widget's too), import rules
 	@ops/setup/venv test
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@ops/setup/typescript
+	.cache/typescript/node_modules/.bin/tsc --project gateway/widget/jsconfig.json
 
 quick: check ## check and the unit tests: no Kafka, Redis or browser
 	@$(BIN)/pytest -q -m "not long" tests/unit $(PYTEST_ARGS)
@@ -112,6 +114,10 @@ pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/python -m tests.pictures
+
+packages: ## the clients for others to install, Python and npm, into dist/
+	@ops/setup/venv test
+	@ops/setup/packages
 
 up: ## the production layout in containers (docker compose)
 	@PORT=$(PORT) exec docker compose up --build

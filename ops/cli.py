@@ -199,11 +199,14 @@ def show_settings(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    typescript: Annotated[bool, typer.Option("--typescript", help="print a client's messages as TypeScript")] = False,
+) -> None:
     """Print the wire, WebSocket and Kafka, as an AsyncAPI 3 document."""
-    from ops.operate.asyncapi import render
+    from ops.operate import asyncapi
+    from ops.operate import typescript as types
 
-    sys.stdout.write(render())
+    sys.stdout.write(types.render() if typescript else asyncapi.render())
 
 
 @topics_app.command("create")

@@ -6,9 +6,9 @@ import { Prose } from "./chat-prose.js";
 import { RatingView } from "./chat-rating.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
-/** @typedef {import("./replyline-client.js").Response} Response */
-/** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
-/** @typedef {import("./replyline-client.js").Grounding} Grounding */
+/** @typedef {import("./protocol.js").Response} Response */
+/** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
+/** @typedef {import("./protocol.js").Grounding} Grounding */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
 /** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void }} Wishes of the customer */
 

@@ -5,8 +5,8 @@ import { h, icon } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
-/** @typedef {import("./replyline-care.js").Handoff} Handoff */
-/** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
+/** @typedef {import("./replyline-client.js").Handoff} Handoff */
+/** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
 /** @typedef {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} HandoffState */
 
 const REFERENCE_CHARACTERS = 8;

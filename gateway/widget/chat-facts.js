@@ -3,7 +3,7 @@
 import { h, icon } from "./chat-dom.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
-/** @typedef {import("./replyline-client.js").Response} Response */
+/** @typedef {import("./protocol.js").Response} Response */
 
 /** @param {Strings} strings @param {Response} response @returns {[HTMLElement, HTMLElement]} a button and what it opens */
 export function factsDisclosure(strings, response) {

@@ -11,8 +11,8 @@ const NEAR_THE_END_PX = 48;
 const MAX_INPUT_CHARACTERS = 4000;
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
-/** @typedef {import("./replyline-client.js").Response} Response */
-/** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
+/** @typedef {import("./protocol.js").Response} Response */
+/** @typedef {import("./protocol.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
 /** @typedef {{ event_id: string, question: string, response?: Response, rating?: Rating | null }} SavedTurn what a reload restores */
 /** @typedef {SavedTurn & { view: AnswerView, question_element: HTMLElement, settled: boolean }} Turn */
@@ -101,15 +101,12 @@ export class ChatPanel {
     this.#header.append(...tools);
     this.#storageKey = `replyline:turns:${url}`;
     this.#client = new ReplylineClient({ url, token, consent });
-    /** @param {string} type @param {(detail: any) => void} handle */
-    const on = (type, handle) =>
-      this.#client.addEventListener(type, (event) => handle(/** @type {CustomEvent} */ (event).detail));
-    on("state", ({ code }) => this.#showState(code));
-    on("delta", ({ event_id, text }) => this.#onText(event_id, text));
-    on("done", ({ event_id, response }) => this.#onDone(event_id, response));
-    on("handoff", (detail) => this.#care.show(detail));
-    on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
-    on("error", ({ event_id, error }) => this.#onError(event_id, error));
+    this.#client.on("state", ({ code }) => this.#showState(code));
+    this.#client.on("delta", ({ event_id, text }) => this.#onText(event_id, text));
+    this.#client.on("done", ({ event_id, response }) => this.#onDone(event_id, response));
+    this.#client.on("handoff", (detail) => this.#care.show(detail));
+    this.#client.on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
+    this.#client.on("error", ({ event_id, error }) => this.#onError(event_id, error));
     this.#restore();
     this.#showActivity();
     new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
@@ -252,7 +249,7 @@ export class ChatPanel {
     this.#save();
   }
 
-  /** @param {string | undefined} event_id @param {import("./replyline-client.js").ErrorDetail} error */
+  /** @param {string | undefined} event_id @param {import("./protocol.js").ErrorDetail} error */
   #onError(event_id, error) {
     const turn = this.#turns.get(event_id ?? "");
     if (!turn) return console.warn(`replyline: ${error.code}: ${error.message}`);

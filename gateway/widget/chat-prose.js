@@ -3,7 +3,7 @@
 import { h } from "./chat-dom.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
-/** @typedef {import("./replyline-client.js").Replaced} Replaced */
+/** @typedef {import("./protocol.js").Replaced} Replaced */
 /** @typedef {{ from: number, to: number }} Stretch in UTF-16 units */
 
 export class Prose {

@@ -2,13 +2,12 @@
  * A person who is asked for, and what is thought of answers: each is said until the server has answered it, over any
  * number of connections. Saying it twice does no harm.
  *
- * @typedef {import("./replyline-client.js").Rating} Rating
- * @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail
- * @typedef {{ handoff_id: string, reason: "requested" | "text" | "fallbacks", created_at: number }} Handoff
+ * @import { ClientMessage, ErrorDetail } from "./protocol.js"
+ * @import { Events, Handoff, Language, Rating } from "./replyline-client.js"
  */
 
 export class Care {
-  /** @type {{ event_id: string, language: string } | null} */ #request = null;
+  /** @type {{ event_id: string, language: Language } | null} */ #request = null;
   /** @type {Map<string, { event_id: string, rating: Rating }>} by response_id */ #ratings = new Map();
   #offered = false;
   /** @type {Handoff | null} the one that is open */ #open = null;
@@ -17,8 +16,8 @@ export class Care {
   #newEventId;
 
   /**
-   * @param {(message: object) => void} send says it where somebody listens
-   * @param {(type: "handoff" | "rated", detail: object) => void} emit
+   * @param {(message: ClientMessage) => void} send says it where somebody listens
+   * @param {<Type extends "handoff" | "rated">(type: Type, detail: Events[Type]) => void} emit
    * @param {() => string} newEventId
    */
   constructor(send, emit, newEventId) {
@@ -32,7 +31,7 @@ export class Care {
     return this.#request !== null;
   }
 
-  /** @param {string} language "en" or "zh" */
+  /** @param {Language} language */
   request(language) {
     this.#request ??= { event_id: this.#newEventId(), language };
     this.#tell();
@@ -72,7 +71,7 @@ export class Care {
   onRated({ response_id, event_id, rating }) {
     if (this.#ratings.get(response_id)?.event_id !== event_id) return; // rated anew meanwhile
     this.#ratings.delete(response_id);
-    this.#emit("rated", { response_id, rating });
+    this.#emit("rated", { response_id, rating: rating ?? null });
   }
 
   /** Whether the error was about anything here. @param {string} event_id @param {ErrorDetail} error */

@@ -1,5 +1,5 @@
 /**
- * Replyline's protocol in a browser: one WebSocket, subprotocol `chat.v1.json`, no dependency.
+ * Replyline's protocol in a browser or in Node 22: one WebSocket, subprotocol `chat.v1.json`, no dependency.
  *
  * A question outlives its socket. It is kept until its `response.done` arrives; after a reconnect the session is
  * resumed from the last cursor, and its answers go on where they were. A question whose answer the server had not
@@ -7,36 +7,33 @@
  * answer that it is already computing, and tells it from its beginning.
  *
  *     const client = new ReplylineClient({ url: "wss://shop.example/ws" });
- *     client.addEventListener("delta", (event) => show(event.detail.text));
+ *     client.on("delta", ({ text }) => show(text));
  *     client.connect();
  *     client.create("Do you ship abroad?");
  *
- * Events, each a CustomEvent with this `detail`:
- *     state    { state, code? }             where the connection stands
- *     created  { event_id }                 the answer is assured
- *     delta    { event_id, text }           the whole text so far
- *     done     { event_id, response }       the answer, once
- *     handoff  { offered, wanted, open, error? }   whether a person can be, and is being asked for; the open hand-off
- *     rated    { response_id, rating, error? }   what counts of an answer now; null where it could not be taken
- *     error    { event_id?, error }         with an event_id: that question will get no answer
+ * Each event is a CustomEvent with the `detail` that `Events` says.
  *
+ * @import { ClientMessage, ErrorDetail, Feedback, HandoffCreated, HandoffRequest, Response } from "./protocol.js"
+ * @import { ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone } from "./protocol.js"
+ * @import { ServerMessage, SessionCreated } from "./protocol.js"
  * @typedef {"idle" | "connecting" | "online" | "reconnecting" | "closed"} State
- * @typedef {{ id: string, question: string, answer: string }} Grounding
- * @typedef {{ offset: number, length: number, id?: string }} Replaced a stretch in code points: words of the entry `id`
- *     in place of the model's; none at all where `length` is 0
- * @typedef {{ type: string, code: string, message: string, param?: string, retryable: boolean,
- *     retry_after_ms?: number }} ErrorDetail
- * @typedef {{ input_tokens?: number, cached_tokens?: number, output_tokens?: number }} Usage
- * @typedef {{ admission_ms?: number, queue_ms?: number, prefill_ms?: number, ttft_ms?: number,
- *     total_ms?: number }} Timings
- * @typedef {{ id: string, status: "completed" | "incomplete" | "cancelled" | "failed",
- *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "infeasible" | "internal",
- *     source: "model" | "mixed" | "faq" | "courtesy" | "unsure" | "busy" | "handoff",
- *     output_text: string, usage: Usage, timings: Timings, model?: string, error?: ErrorDetail,
- *     grounding?: Grounding[], replaced?: Replaced[] }} Response
- * @typedef {"up" | "down"} Rating
- * @typedef {{ event_id: string, input: string, response_id: string | null, text: string, next_seq: number,
- *     characters: number, sent: boolean, cancelled: boolean, had_gap: boolean }} Question
+ * @typedef {NonNullable<Feedback["rating"]>} Rating
+ * @typedef {NonNullable<HandoffRequest["language"]>} Language
+ * @typedef {Omit<HandoffCreated, "type" | "event_id">} Handoff
+ * @typedef {Partial<Omit<ResponseCreate, "type" | "input">>} CreateOptions an earlier question's `event_id` reattaches to
+ *     its answer
+ * @typedef {object} Events
+ * @property {{ state: State, code?: number }} state where the connection stands
+ * @property {{ event_id: string }} created the answer is assured
+ * @property {{ event_id: string, text: string }} delta the whole text so far
+ * @property {{ event_id: string, response: Response }} done the answer, once
+ * @property {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} handoff whether a person
+ *     can be, and is being asked for; the open hand-off
+ * @property {{ response_id: string, rating: Rating | null, error?: ErrorDetail }} rated what counts of an
+ *     answer now; null where it could not be taken
+ * @property {{ event_id?: string, error: ErrorDetail }} error with an event_id: that question will get no answer
+ * @typedef {{ request: ResponseCreate, response_id: string | null, text: string, next_seq: number, characters: number,
+ *     sent: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
 
 import { Care } from "./replyline-care.js";
@@ -69,14 +66,15 @@ const newEventId = () =>
 /** sessionStorage, or null where the embedding page's privacy settings forbid it. */
 export function tabStorage() {
   try {
-    return window.sessionStorage;
+    return globalThis.sessionStorage ?? null; // Node has none
   } catch {
     return null;
   }
 }
 
 export class ReplylineClient extends EventTarget {
-  #url;
+  #urls;
+  #at = 0; // of them, the one in use
   #token;
   #consent;
   #storage = tabStorage();
@@ -107,18 +105,28 @@ export class ReplylineClient extends EventTarget {
 
   /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
   /**
-   * @param {{ url: string, token?: TokenSource, consent?: { training: boolean } }} options `token` is asked for a fresh
-   *     one at each connect, and before the last one expires. Where it fails, it is asked again at the next reconnect.
+   * @param {{ url: string | string[], token?: TokenSource, consent?: { training: boolean } }} options `url`: of several
+   *     gateways that stand for each other, where one is lost the next is asked. `token` is asked for a fresh one at each
+   *     connect, and before the last one expires. Where it fails, it is asked again at the next reconnect.
    *     `consent.training`: the customer has agreed that his words be recorded and models be trained on them; it is
    *     read, and said, at each connect.
    */
   constructor({ url, token, consent }) {
     super();
-    this.#url = url;
+    this.#urls = [url].flat();
     this.#token = token;
     this.#consent = consent;
-    this.#storageKey = `replyline:session:${url}`;
+    this.#storageKey = `replyline:session:${this.#urls[0]}`;
     this.#sessionId = this.#storage?.getItem(this.#storageKey) ?? null;
+  }
+
+  /**
+   * Hears an event, by its `detail`; `addEventListener` does too.
+   * @template {keyof Events} Type
+   * @param {Type} type @param {(detail: Events[Type]) => void} handle
+   */
+  on(type, handle) {
+    this.addEventListener(type, (event) => handle(/** @type {CustomEvent<Events[Type]>} */ (event).detail));
   }
 
   get state() {
@@ -127,14 +135,14 @@ export class ReplylineClient extends EventTarget {
 
   connect() {
     if (this.#state !== "idle" && this.#state !== "closed") return;
-    window.addEventListener("online", this.#reconnectAtOnce);
+    globalThis.addEventListener?.("online", this.#reconnectAtOnce);
     this.#setState("connecting");
     this.#open();
   }
 
   /** Hangs up. Not a cancel: unfinished answers go on, and `connect` finds them again. */
   close() {
-    window.removeEventListener("online", this.#reconnectAtOnce);
+    globalThis.removeEventListener?.("online", this.#reconnectAtOnce);
     this.#drop();
     this.#setState("idle");
   }
@@ -142,13 +150,13 @@ export class ReplylineClient extends EventTarget {
   /**
    * Asks. Works offline too: the question is sent as soon as there is a session.
    * @param {string} input
-   * @param {{ event_id?: string }} [options] an earlier question's id reattaches to its answer
+   * @param {CreateOptions} [options]
    * @returns {string} the event_id that all events of this answer carry
    */
-  create(input, { event_id = newEventId() } = {}) {
+  create(input, { event_id = newEventId(), ...options } = {}) {
+    /** @type {Question} */
     const question = {
-      event_id,
-      input,
+      request: { type: "response.create", event_id, input, ...options },
       response_id: null,
       text: "",
       next_seq: 0,
@@ -163,7 +171,7 @@ export class ReplylineClient extends EventTarget {
     return event_id;
   }
 
-  /** Asks for a person. Works offline too; `handoff` tells what came of it. @param {string} language "en" or "zh" */
+  /** Asks for a person. Works offline too; `handoff` tells what came of it. @param {Language} language */
   requestHandoff(language) {
     this.#care.request(language);
     this.#hurry();
@@ -202,7 +210,7 @@ export class ReplylineClient extends EventTarget {
     clearTimeout(this.#retryTimer);
     this.#reconnectAfterMs = null;
     this.#waitsAsTold = false;
-    const socket = new WebSocket(this.#url, SUBPROTOCOL);
+    const socket = new WebSocket(this.#urls[this.#at % this.#urls.length], SUBPROTOCOL);
     this.#socket = socket;
     this.#heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
     this.#restartWatchdog();
@@ -239,7 +247,7 @@ export class ReplylineClient extends EventTarget {
   #lost(code = 0) {
     this.#drop();
     if (isTerminal(code)) {
-      window.removeEventListener("online", this.#reconnectAtOnce);
+      globalThis.removeEventListener?.("online", this.#reconnectAtOnce);
       this.#setState("closed", { code });
       return;
     }
@@ -250,6 +258,7 @@ export class ReplylineClient extends EventTarget {
     this.#reconnectAfterMs = null;
     this.#fullForMs = 0;
     this.#attempt += 1;
+    this.#at += 1;
     this.#retryTimer = setTimeout(() => this.#open(), delay);
     this.#setState("reconnecting");
     this.#hurry();
@@ -293,7 +302,7 @@ export class ReplylineClient extends EventTarget {
     const socket = this.#socket;
     try {
       const token = await this.#token?.();
-      if (socket === this.#socket) this.#send({ type: "session.refresh", token });
+      if (token && socket === this.#socket) this.#send({ type: "session.refresh", token });
     } catch {
       // The page has no token now: the session goes on until this one expires, and the reconnect asks again.
     }
@@ -301,7 +310,7 @@ export class ReplylineClient extends EventTarget {
 
   // --- client → server ---------------------------------------------------------------------------------------
 
-  /** @param {object} message */
+  /** @param {ClientMessage} message */
   #send(message) {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
   }
@@ -324,16 +333,16 @@ export class ReplylineClient extends EventTarget {
   #submit(question) {
     question.sent = this.#takesQuestions;
     if (!question.sent) return;
-    this.#send({ type: "response.create", event_id: question.event_id, input: question.input });
+    this.#send(question.request);
     if (question.cancelled) this.#sendCancel(question);
   }
 
   /** @param {Question} question */
-  #sendCancel({ response_id, event_id }) {
+  #sendCancel({ response_id, request }) {
     if (this.#state !== "online") return;
     this.#send({
       type: "response.cancel",
-      ...(response_id ? { response_id } : { target_event_id: event_id }),
+      ...(response_id ? { response_id } : { target_event_id: request.event_id }),
     });
   }
 
@@ -345,7 +354,7 @@ export class ReplylineClient extends EventTarget {
   // --- server → client ---------------------------------------------------------------------------------------
 
   /** Unknown types are ignored: the protocol grows by adding them. */
-  #receive(/** @type {any} */ message) {
+  #receive(/** @type {ServerMessage} */ message) {
     switch (message.type) {
       case "session.created":
         return this.#onSession(message);
@@ -373,10 +382,7 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /**
-   * @param {{ session_id: string, recovered: boolean, heartbeat_s: number, expires_at?: number, handoff?: boolean }}
-   *     message
-   */
+  /** @param {SessionCreated} message */
   #onSession({ session_id, recovered, heartbeat_s, expires_at, handoff = false }) {
     this.#attempt = 0;
     this.#refreshBefore(expires_at);
@@ -407,7 +413,7 @@ export class ReplylineClient extends EventTarget {
     this.#open();
   }
 
-  /** @param {{ response_id: string, event_id: string, cursor?: string }} message */
+  /** @param {ResponseCreated} message */
   #onCreated({ response_id, event_id, cursor }) {
     if (cursor) this.#keep(cursor);
     const question = this.#questions.get(event_id);
@@ -418,7 +424,7 @@ export class ReplylineClient extends EventTarget {
     if (isAnother) this.#emit("created", { event_id });
   }
 
-  /** @param {{ response_id: string, seq: number, offset: number, delta: string, cursor: string }} message */
+  /** @param {ResponseDelta} message */
   #onDelta({ response_id, seq, offset, delta, cursor }) {
     const question = this.#byResponse(response_id);
     if (!question || seq < question.next_seq) return;
@@ -429,7 +435,7 @@ export class ReplylineClient extends EventTarget {
     if (fresh.length === 0) return;
     question.text += fresh.join("");
     question.characters += fresh.length;
-    this.#emit("delta", { event_id: question.event_id, text: question.text });
+    this.#emit("delta", { event_id: question.request.event_id, text: question.text });
   }
 
   /** @param {string} cursor */
@@ -445,13 +451,13 @@ export class ReplylineClient extends EventTarget {
     this.#lost();
   }
 
-  /** @param {{ response: Response, cursor: string }} message */
+  /** @param {ResponseDone} message */
   #onDone({ response, cursor }) {
     this.#keep(cursor);
     const question = this.#byResponse(response.id);
     if (!question) return;
-    this.#questions.delete(question.event_id);
-    this.#emit("done", { event_id: question.event_id, response });
+    this.#questions.delete(question.request.event_id);
+    this.#emit("done", { event_id: question.request.event_id, response });
   }
 
   /** @param {{ event_id?: string, error: ErrorDetail }} message */
@@ -489,7 +495,7 @@ export class ReplylineClient extends EventTarget {
     this.#emit("state", { state, ...detail });
   }
 
-  /** @param {string} type @param {object} detail */
+  /** @template {keyof Events} Type @param {Type} type @param {Events[Type]} detail */
   #emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
