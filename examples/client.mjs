@@ -1,31 +1,32 @@
-// Asks one question over the WebSocket and prints the answer as it comes. Node 22, no package:
+// Asks one question and prints the answer as it comes, with replyline-client (`make packages`), in Node 22:
 //
-//   node examples/client.mjs ws://127.0.0.1:8080/ws "How long do refunds take?"
+//   npm install dist/replyline-client-0.1.0.tgz
+//   node examples/client.mjs "How long do refunds take?" ws://127.0.0.1:8080/ws
 //
-// Node 20.10 and newer have the same WebSocket behind `--experimental-websocket`.
+// Further addresses are of gateways that stand for the first: where one is lost, the answer goes on at the next.
 
-const [url = "ws://127.0.0.1:8080/ws", question = "How long do refunds take?"] = process.argv.slice(2);
-const socket = new WebSocket(url, "chat.v1.json");
-const send = (message) => socket.send(JSON.stringify(message));
+import { ReplylineClient } from "replyline-client";
 
-socket.onopen = () => {
-  send({ type: "session.start" });
-  send({ type: "response.create", event_id: crypto.randomUUID(), input: question });
-};
+const [question, ...url] = process.argv.slice(2);
+const client = new ReplylineClient({ url });
+let shown = "";
+let tries = url.length;
 
-socket.onmessage = ({ data }) => {
-  const message = JSON.parse(data);
-  if (message.type === "ping") send({ type: "pong" });
-  if (message.type === "response.output_text.delta") process.stdout.write(message.delta);
-  if (message.type === "error") fail(message.error.message);
-  if (message.type === "response.done") {
-    const { status, source, timings } = message.response;
-    console.log(`\n${status} from ${source}, first text after ${Math.round(timings.ttft_ms)} ms`);
-    socket.close();
-  }
-};
-
-socket.onerror = () => fail(`nobody answers at ${url}`);
+client.on("state", ({ state }) => {
+  if (state === "online") tries = Infinity;
+  else if (state === "reconnecting" && --tries === 0) fail(`nobody answers at ${url}`);
+});
+client.on("delta", ({ text }) => {
+  process.stdout.write(text.startsWith(shown) ? text.slice(shown.length) : `\n${text}`);
+  shown = text;
+});
+client.on("done", ({ response: { status, source } }) => {
+  console.log(`\n${status} from ${source}`);
+  client.close();
+});
+client.on("error", ({ error }) => fail(error.message));
+client.connect();
+client.create(question);
 
 function fail(why) {
   console.error(why);

@@ -1,19 +1,15 @@
-"""Scripts that know the protocol and none of this code get streamed answers of the real model."""
+"""A script that knows the protocol and none of this code gets streamed answers of the real model."""
 
 import asyncio
 import json
-import shutil
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.support.shared_system import REAL_MODEL
 from tests.support.system import Service
 from tests.support.wire import MSGPACK, Client
 
 HERE = Path(__file__).parents[1]
-EXAMPLES = Path(__file__).parents[3] / "examples"
 QUESTION = "How do I return an item?"
 
 
@@ -52,24 +48,6 @@ def check(deltas: list[str], response: dict[str, object]) -> None:
 
 async def test_a_python_script_gets_its_answer(gateway: Service) -> None:
     check(*await ask(sys.executable, str(HERE / "support" / "plain_client.py"), gateway.ws, QUESTION))
-
-
-async def test_the_node_example_gets_its_answer(gateway: Service) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.fail("Node is missing (20.10 or newer, https://nodejs.org)", pytrace=False)
-    example = str(EXAMPLES / "client.mjs")
-    status, out = await run(node, "--experimental-websocket", example, gateway.ws, QUESTION)
-    text, end = out.rstrip().rsplit("\n", 1)
-    assert status == 0
-    assert len(text) > 20
-    assert " from model, first text after " in end
-
-
-async def test_the_node_example_says_where_nobody_answers() -> None:
-    node = shutil.which("node") or "node"
-    status, out = await run(node, "--experimental-websocket", str(EXAMPLES / "client.mjs"), "ws://127.0.0.1:1/ws", "?")
-    assert (status, out) == (1, "nobody answers at ws://127.0.0.1:1/ws\n")
 
 
 async def test_the_models_greedy_answers_are_the_same_alone_and_together(gateway: Service) -> None:

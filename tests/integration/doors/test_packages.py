@@ -1,0 +1,157 @@
+"""The two packages that others install, built and used as docs/protocol.md says, by the examples."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import playwright
+import pytest
+
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System
+
+pytestmark = STANDARD
+ROOT = Path(__file__).parents[3]
+NODE = Path(playwright.__file__).parent / "driver" / "node"  # a newer one than most machines have
+TYPED = """
+from replyline_client import AsyncReplyline, Replyline, Response, ResponseDelta
+
+async def first_text(client: AsyncReplyline) -> str:
+    async for event in client.ask("?"):
+        if isinstance(event, ResponseDelta):
+            return event.delta
+    return ""
+
+def whole(client: Replyline) -> Response:
+    return client.answer("?")
+
+number: int = Replyline("ws://127.0.0.1/ws").session
+"""
+TYPED_TS = """
+import { ReplylineClient } from "replyline-client";
+const client = new ReplylineClient({ url: "ws://127.0.0.1/ws" });
+client.on("done", ({ response }) => { const source: "model" = response.source; });
+client.create("?", { max_output_tokens: 5 });
+"""
+
+
+def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False, timeout=100)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An example's program, beside its package and nothing of this project."""
+
+    command: tuple[str, ...]
+    folder: Path
+
+    @asynccontextmanager
+    async def asking(self, question: str, *gateways: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            question,
+            *gateways,
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"]},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(60):
+            yield process
+            await process.wait()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    made = run("ops/setup/packages", folder)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A new environment, with what the wheel names as its requirements and no index to fetch another thing from."""
+    folder = tmp_path_factory.mktemp("python")
+    venv.create(folder, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    for name in ("msgspec", "websockets"):
+        for file in distribution(name).files or ():
+            if ".." not in file.parts:
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), site / file)
+    interpreter = folder / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    done = run(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(ROOT / "examples" / "ask.py", folder)
+    return Installed((str(interpreter), "-I", "ask.py"), folder)
+
+
+@pytest.fixture(scope="module")
+def node(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("node")
+    (package,) = built.glob("*.tgz")
+    done = run("npm", "install", "--offline", "--no-audit", "--no-fund", "--prefix", folder, package)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(ROOT / "examples" / "client.mjs", folder)
+    return Installed((str(NODE), "client.mjs"), folder)
+
+
+@pytest.fixture(params=["python", "node"])
+def installed(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+async def test_an_answer_goes_on_at_another_gateway_where_its_own_is_killed(
+    system: System, gateway: Service, worker: Service, installed: Installed
+) -> None:
+    """Each character is printed once, and the answer is computed once."""
+    doomed = await system.gateway(gateway__reply_partition=2).ready()
+    before = await worker.metric("infer_total")
+    async with installed.asking("Tell me all of it", doomed.ws, gateway.ws) as process:
+        assert process.stdout is not None
+        begun = await process.stdout.readexactly(20)
+        assert await worker.metric("infer_total") == before, "the answer has not ended"
+        doomed.kill()
+        text, end = (begun + await process.stdout.read()).decode().strip().rsplit("\n", 1)
+    assert process.returncode == 0
+    assert end in {"completed from model", "incomplete from model"}
+    async with installed.asking("Tell me all of it", gateway.ws) as process:
+        assert process.stdout is not None
+        assert (await process.stdout.read()).decode().strip() == f"{text}\n{end}"
+    assert await worker.metric("infer_total") == before + 2
+
+
+async def test_where_nobody_answers_it_is_said_in_a_line(installed: Installed) -> None:
+    async with installed.asking("?", "ws://127.0.0.1:1/ws") as process:
+        assert process.stdout is not None
+        said = (await process.stdout.read()).decode()
+    assert process.returncode == 1
+    assert len(said.splitlines()) == 1
+    assert "ws://127.0.0.1:1/ws" in said
+
+
+def test_both_are_typed(python: Installed, node: Installed) -> None:
+    """Each program has one wrong type, and no other fault is found."""
+    (python.folder / "typed.py").write_text(TYPED)
+    mypy = (sys.executable, "-m", "mypy", "--config-file=", "--strict", "--python-executable", python.command[0])
+    found = run(*mypy, "typed.py", cwd=python.folder).stdout
+    assert found.endswith("Found 1 error in 1 file (checked 1 source file)\n"), found
+    (node.folder / "typed.ts").write_text(TYPED_TS)
+    tsc = ROOT / ".cache" / "typescript" / "node_modules" / ".bin" / "tsc"
+    found = run(
+        tsc, "--noEmit", "--strict", "--target", "es2023", "--module", "nodenext", "typed.ts", cwd=node.folder
+    ).stdout
+    assert re.findall(r"error TS.*", found) == re.findall(r"error TS2322: .* '\"model\"'\.", found) != [], found
