@@ -1,0 +1,53 @@
+"""`Replyline` asks, cancels, erases and hears refusals without an event loop of its caller's."""
+
+import asyncio
+
+import pytest
+
+from shared.client import ConnectFailed, Refused, Replyline, ResponseCreate, ResponseCreated, ResponseDelta
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System
+
+pytestmark = STANDARD
+LONG = ResponseCreate(event_id="long", input="Tell me all of it", max_output_tokens=2_000)
+
+
+def use(url: str) -> None:
+    with Replyline(url) as client:
+        events = client.ask(LONG)
+        assert isinstance(next(events), ResponseCreated)
+        assert isinstance(next(events), ResponseDelta)
+        client.cancel(LONG.event_id)
+        *_, done = events
+        assert done.response.status == "cancelled"  # type: ignore[union-attr]
+        for _ in client.ask("And what else?"):
+            break  # its answer goes on at the gateway, and nobody reads it
+        first = client.answer("Who are you?")
+        assert first.output_text
+        assert first.usage.input_tokens > 0
+        client.erase()
+        with pytest.raises(Refused, match=r"^input_too_long: ") as refused:
+            client.answer("word " * 10_000)
+        assert (refused.value.code, refused.value.retriable) == ("input_too_long", False)
+        assert client.session is not None
+    with Replyline(url, session_id=client.session.session_id) as again:
+        assert again.session is not None
+        assert again.session.session_id == client.session.session_id
+
+
+async def test_it_asks_cancels_erases_and_raises_what_is_refused(gateway: Service) -> None:
+    await asyncio.to_thread(use, gateway.ws)
+
+
+async def test_it_raises_where_its_gateway_is_gone_for_good(system: System) -> None:
+    doomed = await system.gateway(gateway__reply_partition=2).ready()
+
+    def lose() -> None:
+        with Replyline(doomed.ws, patience_s=0) as client:
+            events = client.ask(LONG)
+            next(events)
+            doomed.kill()
+            with pytest.raises(ConnectFailed, match="has ended"):
+                list(events)
+
+    await asyncio.to_thread(lose)

@@ -1,0 +1,139 @@
+"""Every document of the wire says what the Structs say: the names, the fields, which must be there, and their words."""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from msgspec import Struct, inspect
+
+from gateway.openai.openapi import openapi
+from ops.operate.typescript import render
+from shared.wire.messages import ClientMessage, ServerMessage
+
+ROOT = Path(__file__).parents[4]
+ASYNCAPI = json.loads((ROOT / "docs" / "asyncapi.json").read_text())["components"]["schemas"]
+TYPESCRIPT = (ROOT / "gateway" / "widget" / "protocol.d.ts").read_text()
+BASIC = {
+    inspect.StrType: "string",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.BoolType: "boolean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`type`: a basic one or a message's name; in brackets, a list of these."""
+
+    type: str
+    required: bool = True
+    words: frozenset[str] = frozenset()
+
+
+Messages = dict[str, dict[str, Field]]
+
+
+def of_structs() -> Messages:
+    """By the Structs themselves; a message's tag is its field `type`."""
+    kinds: list[type[Struct]] = [*get_args(ClientMessage), *get_args(ServerMessage)]
+    found: Messages = {}
+    while kinds:
+        about = inspect.type_info(kinds.pop())
+        assert isinstance(about, inspect.StructType)
+        tag = {"type": Field("string", words=frozenset({about.tag}))} if isinstance(about.tag, str) else {}
+        fields = {each.name: replace(_of_type(each.type, kinds), required=each.required) for each in about.fields}
+        found[about.cls.__name__] = tag | fields
+    return found
+
+
+def _of_type(kind: inspect.Type, met: list[type[Struct]]) -> Field:
+    match kind:
+        case inspect.UnionType():
+            (only,) = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+            return _of_type(only, met)
+        case inspect.StructType():
+            met.append(kind.cls)
+            return Field(kind.cls.__name__)
+        case inspect.LiteralType():
+            return Field("string", words=frozenset(map(str, kind.values)))
+        case inspect.VarTupleType():
+            return Field(f"[{_of_type(kind.item_type, met).type}]")
+        case inspect.DictType():
+            return Field("object")
+        case _:
+            return Field(BASIC[type(kind)])
+
+
+def of_asyncapi() -> Messages:
+    return {
+        name: {
+            field: replace(_of_json_schema(of), required=field in schema.get("required", ()))
+            for field, of in schema["properties"].items()
+        }
+        for name, schema in ASYNCAPI.items()
+    }
+
+
+def _of_json_schema(schema: dict[str, Any]) -> Field:
+    match schema:
+        case {"$ref": reference}:
+            return Field(reference.rpartition("/")[2])
+        case {"enum": words}:
+            return Field("string", words=frozenset(words))
+        case {"anyOf": either}:
+            return _of_json_schema(next(each for each in either if each != {"type": "null"}))
+        case {"type": "array", "items": items}:
+            return Field(f"[{_of_json_schema(items).type}]")
+        case _:
+            return Field(schema["type"])
+
+
+def of_typescript() -> Messages:
+    """By the lines of the file; an integer is a number there."""
+    return {
+        name: {
+            field: replace(_of_ts_type(kind), required=not optional)
+            for field, optional, kind in re.findall(r"^  (\w+)(\??): (.*);$", body, re.MULTILINE)
+        }
+        for name, body in re.findall(r"^export type (\w+) = \{\n(.*?)^\};$", TYPESCRIPT, re.MULTILINE | re.DOTALL)
+    }
+
+
+def _of_ts_type(kind: str) -> Field:
+    words = frozenset(re.findall(r'"([^"]+)"', kind))
+    listed = re.sub(r"^Array<(.*)>$", r"[\1]", re.sub(r"^Record<.*>$", "object", kind))
+    return Field("string", words=words) if words else Field(listed)
+
+
+def test_the_asyncapi_document_says_what_the_structs_say() -> None:
+    told, structs = of_asyncapi(), of_structs()
+    assert {name: told.get(name) for name in structs} == structs
+
+
+def test_the_typescript_says_what_the_structs_say() -> None:
+    """Made anew by: replyline schema --typescript > gateway/widget/protocol.d.ts"""
+    numbers = {
+        name: {field: replace(of, type=of.type.replace("integer", "number")) for field, of in fields.items()}
+        for name, fields in of_structs().items()
+    }
+    assert of_typescript() == numbers
+    assert render() == TYPESCRIPT
+
+
+@pytest.mark.parametrize("body", ["ChatBody", "ResponsesBody"])
+def test_what_both_name_has_the_same_bounds_in_the_openapi_document(body: str) -> None:
+    asked, ours = openapi()["components"]["schemas"][body]["properties"], ASYNCAPI["ResponseCreate"]["properties"]
+    both = (asked.keys() & ours.keys()) - {"input"}
+    assert both >= {"temperature", "top_p", "metadata"}
+    for name in both - {"instructions"}:
+        allowed = _forms(ours[name])
+        assert [form for form in allowed if form not in _forms(asked[name])] == [], name
+
+
+def _forms(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The forms that a field may have, without its default."""
+    plain = {key: value for key, value in schema.items() if key != "default"}
+    return [each for each in plain.get("anyOf", [plain]) if each != {"type": "null"}]
