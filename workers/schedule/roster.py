@@ -1,7 +1,7 @@
-"""Keep the sequences of a worker from intake to their end: who waits, who runs, who leaves. Pure, one owner.
+"""Keep the sequences of a worker from intake to their end: those that wait and those that run. Pure, one owner.
 
-Who gets a place, and who is given up, is the policy's choice. Whoever computes takes sequences in and says how far they
-are: the scheduler of an engine's slots, and the streams of an upstream.
+The policy chooses which sequence runs next and which is given up. Subclasses add what computes them: the scheduler an
+engine's slots, the streams an upstream's.
 """
 
 import heapq
@@ -14,8 +14,8 @@ from workers.schedule.outlook import Outlook
 from workers.schedule.policy import Lengths, Load, Policy
 from workers.schedule.sequence import Finished, Phase, Sequence
 
-# Of the length of an answer, as it is planned with: of a hundred three turn out longer. While a class is unknown its
-# answers are hoped to be short: of a class that seems to be out of reach nothing would ever be learned.
+# Quantiles of the length that an answer is planned with: three of a hundred turn out longer. Answers of a class that is
+# not known yet are planned as short: nothing would ever be learned of a class that seems out of reach.
 _LENGTH_QUANTILE: Final = 0.97
 _HOPED_QUANTILE: Final = 0.2
 
@@ -63,14 +63,15 @@ class Roster:
         return True
 
     def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Note that the first text of a running sequence that holds it back is shown with its newest token."""
+        """Note that the first text of a running sequence is shown with its newest token."""
         sequence.shown_unix_ms = now_unix_ms
-        if sequence.phase is not Phase.FINISHED:  # else its end has told
+        if sequence.phase is not Phase.FINISHED:  # else `_remove` has learned it
             self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
 
     def sweep(self, now_unix_ms: float) -> list[Finished]:
-        """Take out what is cancelled, too late, or given up. Call before others come in."""
-        out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
+        """Take out what is cancelled, too late, or given up. Call before sequences are admitted."""
+        cancelled = [self._waiting.get(request_id) or self._running[request_id] for request_id in self._cancelled]
+        out = [Finished(sequence, "cancelled", "client") for sequence in cancelled]
         for finished in out:
             self._remove(finished.sequence)
         late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
@@ -84,7 +85,7 @@ class Roster:
         return out
 
     def wake_unix_ms(self) -> float | None:
-        """When somebody may come in though nobody could and nothing has happened since."""
+        """Return when a sequence may be admitted though none could and nothing has happened since."""
         return self._policy.wake_unix_ms() if self._waiting else None
 
     def outlook(self, now_unix_ms: float) -> Outlook | None:
@@ -92,7 +93,7 @@ class Roster:
         return self._policy.outlook(now_unix_ms, self._load)
 
     def drop(self, sequence: Sequence) -> None:
-        """Drop a sequence by a fault in its answer; one that has ended by itself already stays so."""
+        """Remove a sequence because of a fault in its answer, unless it has ended already."""
         if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
             self._remove(sequence, failed=True)
 
@@ -114,9 +115,6 @@ class Roster:
         self._running[sequence.request_id] = sequence
         sequence.enter(Phase.PREFILL)
         sequence.first_step_unix_ms = now_unix_ms
-
-    def _find(self, request_id: str) -> Sequence:
-        return self._waiting.get(request_id) or self._running[request_id]
 
     def _late(self, now_unix_ms: float) -> list[Sequence]:
         late: list[Sequence] = []
@@ -150,4 +148,4 @@ class Roster:
         self._left(sequence, failed=failed)
 
     def _left(self, sequence: Sequence, *, failed: bool) -> None:
-        """Give back what a sequence that ran had; `failed`: what was computed of it is not to be trusted."""
+        """Release what a sequence that ran held; `failed`: what was computed of it is not to be trusted."""

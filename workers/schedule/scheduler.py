@@ -1,9 +1,9 @@
 """Decide what the engine does next: pure, one owner, `now` a parameter.
 
 Continuous batching over fixed slots: a sequence joins and leaves at any step. A step decodes one token of every
-decoding row and prefills a chunk of prompt small enough that decoding stalls no longer than its budget (chunked
-prefill: Sarathi, arXiv 2308.16369). Who gets a slot, and who is given up, is the policy's choice (`roster.py`). A slot
-is given no sooner than its prompt can be computed, so that the choice is made with all that is known by then.
+decoding row and computes a part of the prompts (`prefill.py`). The policy chooses which sequence gets a slot, and which
+is given up (`roster.py`). A slot is given no sooner than its prompt can be computed, so that the choice is made with
+all that is known by then.
 """
 
 from collections.abc import Collection
@@ -14,12 +14,13 @@ from typing import Final
 from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.schedule.policy import Costs, Lengths, Policy
+from workers.schedule.prefill import chunk_tokens, plan_prefill
 from workers.schedule.prefixes import SlotPrefixes
 from workers.schedule.roster import Roster
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, SlotTable, Transfer
 
-_CHUNK_GRAIN: Final = 16
+DECODE_STALL_MS: Final = 160.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,6 @@ class Step:
     decode: tuple[DecodeRow, ...]
     prefilled: tuple[Sequence, ...]
     decoded: tuple[Sequence, ...]
-
-
-DECODE_STALL_MS: Final = 160.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +65,12 @@ class Scheduler(Roster):
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
 
-    def slot_of(self, sequence: Sequence) -> int:
-        """Return the slot of a running sequence."""
-        return self._slots.slot_of(sequence)
-
     def next_step(self, now_unix_ms: float) -> Step | None:
         """Return the next engine step, or None when there is nothing to compute."""
         self._admit(now_unix_ms)
-        chunks, prefilled = self._plan_prefill()
+        chunks, prefilled = plan_prefill(
+            self._slots, self._policy.urgency, budget=self._budget, max_rows=self._limits.max_prefill_rows
+        )
         for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
             self._prefixes.overwrite(chunk.slot)
         decoding = self._slots.decoding
@@ -140,7 +136,7 @@ class Scheduler(Roster):
         """Return the tokens of conversations whose KV a slot still holds, for their next prompts."""
         return self._prefixes.standing()
 
-    # --- who leaves
+    # --- sequences that leave
 
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
@@ -180,10 +176,10 @@ class Scheduler(Roster):
         for move in moves:
             self._prefixes.overwrite(move.target)
 
-    # --- who comes in
+    # --- sequences that get a slot
 
     def _admit(self, now_unix_ms: float) -> None:
-        """Free slots are taken as long as one step can compute what is not begun; a begun prompt may be overtaken."""
+        """Fill free slots as long as one step can compute what is not begun; a begun prompt may be overtaken."""
         if not self._waiting:
             return
         unread = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling if not row.begun])
@@ -222,48 +218,13 @@ class Scheduler(Roster):
         prefix.values, prefix.restored = None, sequence.computed
         self._prefixes.overwrite(slot)
 
-    # --- what is computed of the prompts
-
-    def _plan_prefill(self) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-        """Return the most urgent prompt's next chunk; when it is a whole prompt, its neighbours' too while they fit."""
-        prefilling = self._slots.prefilling
-        if not prefilling:
-            return (), ()
-        first = min(prefilling, key=self._policy.urgency) if self._slots.may_overtake else prefilling[0]
-        budget = self._budget(first.computed)
-        rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # whole prompts alone are joined
-        if first.computed == 0 and used <= budget and self._slots.may_overtake_all(place):
-            for row in prefilling[place + 1 :]:
-                used += len(row.prompt_ids)
-                if row.computed or used > budget or len(rows) == self._limits.max_prefill_rows:
-                    break
-                rows.append(row)
-        return tuple([self._chunk(row, budget) for row in rows]), tuple(rows)
-
     def _budget(self, past: int) -> int:
-        """Return how many prompt tokens may be computed in this step."""
+        """Return how many tokens of a prompt with `past` computed may be computed in this step."""
         limits = self._limits
+        most = limits.prefill_chunk_tokens
         if not limits.decode_stall_ms or not self._slots.decoding:
-            return limits.prefill_chunk_tokens
-        low, high = 1, max(limits.prefill_chunk_tokens // _CHUNK_GRAIN, 1)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._costs.prefill_ms(middle * _CHUNK_GRAIN, past=past) <= limits.decode_stall_ms:
-                low = middle
-            else:
-                high = middle - 1
-        return min(low * _CHUNK_GRAIN, limits.prefill_chunk_tokens)
-
-    def _chunk(self, sequence: Sequence, budget: int) -> PrefillChunk:
-        past = sequence.computed
-        token_ids = sequence.prompt_ids[past : past + budget]
-        last = past + len(token_ids) == len(sequence.prompt_ids)
-        return PrefillChunk(
-            slot=self._slots.slot_of(sequence),
-            past=past,
-            token_ids=token_ids,
-            sampling=sequence.sampling if last else None,
-        )
+            return most
+        return chunk_tokens(self._costs, past, most=most, stall_ms=limits.decode_stall_ms)
 
 
 def _tokens(sequence: Sequence) -> int:

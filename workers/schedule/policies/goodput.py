@@ -5,9 +5,7 @@ The queue is in the order of the latest starts; `plan.py` says who stays in it, 
 it.
 """
 
-from bisect import bisect_left, insort
 from heapq import heapreplace
-from operator import attrgetter
 from typing import Final
 
 from shared.wire.messages import Bucket
@@ -16,8 +14,8 @@ from workers.schedule.outlook import Outlook
 from workers.schedule.policies.bars import Bars
 from workers.schedule.policies.books import Books
 from workers.schedule.policies.forecast import AT_LEAST, LIKELY, Forecast
-from workers.schedule.policies.item import Item
 from workers.schedule.policies.plan import make_plan
+from workers.schedule.policies.queue import Queue
 from workers.schedule.policies.rows import Rows
 from workers.schedule.policy import Costs, Lengths, Load
 from workers.schedule.sequence import Phase, Sequence
@@ -36,7 +34,6 @@ _PLAN_MS_PER_WAITING: Final = 0.3
 _CALM: Final = 8.0
 # Of what is offered: while more is served than this, every slot may be used.
 _PRESSED: Final = 0.95
-_BY_KEY: Final = attrgetter("key")
 
 
 class Goodput:
@@ -47,9 +44,7 @@ class Goodput:
         self._rows = Rows(self._forecast, num_slots=num_slots)
         self._num_rows = self._most_rows = num_slots
         self._window = window
-        self._queue: list[Item] = []
-        self._items: dict[str, Item] = {}
-        self._new: list[Item] = []  # since the last plan
+        self._queue = Queue()
         self._given_up: list[Sequence] = []
         self._margin = _LEAST_MARGIN
         self._tried: set[str] = set()  # running without much hope, in slots that nobody else asked for
@@ -62,22 +57,17 @@ class Goodput:
         if self._window is not None:
             self._window.arrived(min(sequence.arrived_unix_ms, now_unix_ms), alone=not self._queue)
         item = self._forecast.item(sequence)
-        insort(self._queue, item, key=_BY_KEY)
-        self._items[sequence.request_id] = item
-        self._new.append(item)
+        self._queue.add(item)
         self._books.offered(item, now_unix_ms)
         self._bars.offered(item)
         self._rows.offered(item)
 
     def discard(self, sequence: Sequence) -> None:
-        item = self._items.pop(sequence.request_id, None)
+        item = self._queue.remove(sequence.request_id)
         if item is None:  # it was taken, or given up
             self._tried.discard(sequence.request_id)
-            return
-        place = bisect_left(self._queue, item.key, key=_BY_KEY)
-        assert self._queue[place] is item, "the queue is in order"
-        del self._queue[place]
-        self._books.dropped(item)
+        else:
+            self._books.dropped(item)
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
         if sequence.request_id in self._tried:
@@ -97,8 +87,7 @@ class Goodput:
         step_ms = self._forecast.step_ms(len(load.running) + 1)
         while self._queue:
             spare = self._spare(load)
-            item = self._queue.pop(self._first_come() if self._calm else 0)
-            del self._items[item.sequence.request_id]
+            item = self._queue.pop(first_come=self._calm)
             if item.late(now_unix_ms, step_ms, self._margin, spare=spare):
                 self._books.dropped(item)
                 self._given_up.append(item.sequence)
@@ -121,7 +110,7 @@ class Goodput:
 
     def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
         """Return whether the waiting are held so that others can join them. Slack is less the margin and a step."""
-        queue = self._queue
+        queue = self._queue.items
         if not queue or window.closes_unix_ms is None:
             return False
         step_ms = self._forecast.step_ms(len(load.running) + 1)
@@ -148,15 +137,12 @@ class Goodput:
         """Return whether those who wait take nobody's place, and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
-    def _first_come(self) -> int:
-        return min(range(len(self._queue)), key=lambda place: self._queue[place].order)
-
     def _is_calm(self, now_unix_ms: float, load: Load) -> bool:
         if len(self._queue) > load.free:
             return False
         step_ms = self._forecast.step_ms(len(load.running) + len(self._queue))
-        prompts_ms = sum([item.prefill_ms for item in self._queue])
-        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self._queue)
+        prompts_ms = sum([item.prefill_ms for item in self._queue.items])
+        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self._queue.items)
 
     # --- who is given up
 
@@ -165,7 +151,7 @@ class Goodput:
         every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
         # Before the last plan: the clock was put back, and says nothing about how long ago that was.
         due, overdue = (not 0 <= since_ms < every_ms * times for times in (1, 5))
-        if self._queue and due and (self._new or overdue):
+        if self._queue and due and (self._queue.has_new or overdue):
             self._planned_unix_ms = now_unix_ms
             self._num_rows, self._forecast.held_quantile = self._rows.shown()
             if self._books.served_share < _PRESSED:
@@ -181,8 +167,7 @@ class Goodput:
     def _turn_away(self, now_unix_ms: float, load: Load) -> None:
         """Turn away, of those that came since the last plan, the too dear; nobody while a quarter of the slots stands
         idle."""
-        new = [item for item in self._new if self._items.get(item.sequence.request_id) is item]
-        self._new.clear()
+        new = self._queue.take_new()
         if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
             return
         for item in self._bars.over(new, self._books.served_share, self._books.at_floor(now_unix_ms)):
@@ -191,7 +176,7 @@ class Goodput:
 
     def _plan(self, now_unix_ms: float, load: Load) -> None:
         plan = make_plan(
-            self._queue,
+            self._queue.items,
             self._books,
             self._forecast,
             load,
@@ -199,10 +184,8 @@ class Goodput:
             margin=self._margin,
             spare=self._spare(load),
         )
-        for item in plan.given_up:
-            del self._items[item.sequence.request_id]
-            self._given_up.append(item.sequence)
-        self._queue = plan.kept
+        self._queue.replace(plan.kept, plan.given_up)
+        self._given_up += [item.sequence for item in plan.given_up]
 
     def _lost(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         """Return the running sequences whose deadline is out of reach even for a short end and without another prompt
@@ -232,7 +215,7 @@ class Goodput:
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
         """Return the outlook of a request that came now, behind those that it would not displace."""
-        forecast, queue, free_slots = self._forecast, self._queue, load.free
+        forecast, queue, free_slots = self._forecast, self._queue.items, load.free
         load = self._batch(load)
         floors = self._books.at_floor(now_unix_ms)
         step_ms = forecast.step_ms(min(len(load.running) + len(queue) + 1, load.num_slots))

@@ -159,7 +159,7 @@ def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> N
     other, ended = turns.ask([5, 6], session="b", output=20), turns.ask(LONG)
     while ended.phase is not Phase.FINISHED:
         turns.step()
-    assert turns.scheduler.slot_of(other) == 0
+    assert turns.scheduler._slots.slot_of(other) == 0
     while other.phase is not Phase.FINISHED:
         turns.step()
     urgent = turns.ask([7, 8, 9, 10, 11], session="c", soft=100)
@@ -182,7 +182,7 @@ def test_a_slot_given_on_to_one_that_is_not_begun_holds_nothing_of_the_one_befor
     late = turns.ask([*range(70, 80), *OTHER], session="c", soft=900)
     while ending.phase is not Phase.FINISHED:
         turns.step()
-    assert (turns.scheduler.slot_of(late), late.computed, urgent.phase) == (0, 0, Phase.PREFILL)
+    assert (turns.scheduler._slots.slot_of(late), late.computed, urgent.phase) == (0, 0, Phase.PREFILL)
     turns.scheduler.cancel(urgent.request_id)
     turns.step()
     assert late.begun

@@ -1,0 +1,58 @@
+"""The waiting, in the order of their latest starts."""
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+from typing import Final
+
+from workers.schedule.policies.item import Item
+
+_BY_KEY: Final = attrgetter("key")
+
+
+class Queue:
+    """`items` ascend by `Item.key`. Those that came since the last `take_new` are new."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._by_id: dict[str, Item] = {}
+        self._new: list[Item] = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def add(self, item: Item) -> None:
+        insort(self.items, item, key=_BY_KEY)
+        self._by_id[item.sequence.request_id] = item
+        self._new.append(item)
+
+    def remove(self, request_id: str) -> Item | None:
+        """Remove an item; None where it does not wait."""
+        item = self._by_id.pop(request_id, None)
+        if item is not None:
+            place = bisect_left(self.items, item.key, key=_BY_KEY)
+            assert self.items[place] is item, "the queue is in order"
+            del self.items[place]
+        return item
+
+    def pop(self, *, first_come: bool) -> Item:
+        """Remove and return the item with the earliest latest start, or the one that came first."""
+        place = min(range(len(self.items)), key=lambda place: self.items[place].order) if first_come else 0
+        item = self.items.pop(place)
+        del self._by_id[item.sequence.request_id]
+        return item
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self._new)
+
+    def take_new(self) -> list[Item]:
+        """Return the new items that still wait; from now on they are not new."""
+        new = [item for item in self._new if self._by_id.get(item.sequence.request_id) is item]
+        self._new.clear()
+        return new
+
+    def replace(self, kept: list[Item], given_up: list[Item]) -> None:
+        """Keep some of the items, in their order, and not the others."""
+        self.items = kept
+        for item in given_up:
+            del self._by_id[item.sequence.request_id]
