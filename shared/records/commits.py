@@ -66,7 +66,7 @@ class Commits:
         """Commit now; whether that got all that waits a step on. What is refused or fails is committable again."""
         known = self._num_known()
         learnt = await self._learn()
-        notes = self._notes(() if self._reader.is_moving else None)
+        notes = self._notes(() if self._reader.partitions is None else None)
         ready = self._offsets.committable() | {
             partition: position
             for partition, position in self._offsets.positions.items()

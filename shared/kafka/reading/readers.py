@@ -195,11 +195,6 @@ class GroupReader:
         """Return whether the broker is there now."""
         return has_connection(self._consumer)
 
-    @property
-    def is_moving(self) -> bool:
-        """Return whether a rebalance goes on: nobody knows yet which partitions are whose."""
-        return self._losses.held is None
-
     async def start(self, parting: Parting) -> None:
         """Join the group. `parting` is awaited, for a second at most, when a rebalance takes partitions away."""
         self._consumer = await until_connected(f"kafka group {self._group}", partial(self._connect, parting))
@@ -269,7 +264,7 @@ class GroupReader:
         """Return the note beside each committed offset, and where its log ends; of those that are this
         member's, and nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
         consumer, since = self._consumer, self._losses.since
-        if consumer is None or self.is_moving:
+        if consumer is None or self.partitions is None:
             return {}
         assigned = consumer.assignment()
         ours = [each for each in (TopicPartition(*partition) for partition in partitions) if each in assigned]
@@ -280,7 +275,7 @@ class GroupReader:
                 ends = await consumer.end_offsets(ours) if ours else {}
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"cannot tell what is noted of {', '.join(self.topics)}: {error!r}") from error
-        if self.is_moving or self._losses.since != since:
+        if self.partitions is None or self._losses.since != since:
             return {}
         return {
             (each.topic, each.partition): ((committed[each].metadata or "") if each in committed else "", ends[each])

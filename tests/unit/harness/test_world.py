@@ -100,7 +100,7 @@ async def _begin_without_end(self: Commits, partition: Partition, offset: int) -
 async def _commit_without_rest(self: Commits) -> bool:
     """`Commits.commit` as it was: a turn that had nothing to commit counts as done, and is followed by no rest."""
     learnt = await self._learn()
-    notes = self._notes(() if self._reader.is_moving else None)
+    notes = self._notes(() if self._reader.partitions is None else None)
     ready = self._offsets.committable() | {
         partition: position
         for partition, position in self._offsets.positions.items()

@@ -29,7 +29,7 @@ class FakeReader:
     ends: dict[Partition, int] = field(default_factory=dict)
     commits: int = 0
     away: bool = False
-    is_moving: bool = False
+    partitions: frozenset[Partition] | None = frozenset()
 
     async def notes(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[str, int]]:
         await asyncio.sleep(0)
@@ -127,14 +127,14 @@ async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> 
     desk.reader.written[P] = Note(counts={7: ONCE}).encode()
     (begun,) = desk.begin(7)
     assert await begun == 2
-    desk.reader.is_moving = True
+    desk.reader.partitions = None
     await desk.commits.part()
     assert desk.reader.note() == Note(counts={7: TWICE})
     (late,) = desk.begin(8)
     await quiet()
     assert not late.done(), "whose the partition is now nobody knows"
     assert not desk.reader.note().held
-    desk.reader.is_moving = False
+    desk.reader.partitions = frozenset()
     assert await late == 1
     assert desk.reader.note() == Note(held=True, counts={7: TWICE})
 
@@ -142,7 +142,7 @@ async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> 
 async def test_who_hangs_leaves_its_suspects_noted(desk: Desk) -> None:
     first, second = desk.begin(7, 8)
     assert (await first, await second) == (1, 1)
-    desk.reader.is_moving = True  # else the next turn would note it as held again
+    desk.reader.partitions = None  # else the next turn would note it as held again
     await desk.commits.part([(P, 8), (Q, 7)])
     assert desk.reader.note() == Note(counts={7: Count(1), 8: ONCE})
 
@@ -170,13 +170,13 @@ async def test_offsets_are_committed_with_the_note_that_is_known_of_them(desk: D
 async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -> None:
     """A job goes on while its partition goes and comes back; by its end the new delivery is not noted yet."""
     desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: THRICE, 9: THRICE}).encode(), 10
-    desk.reader.is_moving = True
+    desk.reader.partitions = None
     again, alone, after = desk.begin(7, 8, 9)
     await quiet()
     desk.offsets.done(P, 7)
     desk.offsets.done(P, 8)
     assert (await again, await alone) == (None, None)
-    desk.reader.is_moving = False
+    desk.reader.partitions = frozenset()
     assert await after == 4, "the one that is over keeps nobody waiting"
 
 
@@ -184,7 +184,7 @@ async def test_a_turn_that_commits_nothing_of_what_waits_is_followed_by_a_rest(m
     """While a rebalance goes on, and for a record that no note can be written of."""
     monkeypatch.setattr(module, "INTERVAL_S", 60.0)
     desk = Desk()
-    desk.reader.is_moving = True
+    desk.reader.partitions = None
     turns = 0
     commit = desk.commits.commit
 

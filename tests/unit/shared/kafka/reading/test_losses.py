@@ -239,12 +239,12 @@ async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_lo
         await asyncio.Event().wait()
 
     listener = readers._Rebalances(reading.reader._losses, part)
-    assert not reading.reader.is_moving
+    assert reading.reader.partitions is not None
     async with asyncio.timeout(5):
         await listener.on_partitions_revoked({P})
     assert left == [True]
-    assert reading.reader.is_moving
+    assert reading.reader.partitions is None
     assert await reading.reader.notes(names([P])) == {}, "who has it now is not known"
     reading.join(2, P)
     listener.on_partitions_assigned({P})
-    assert not reading.reader.is_moving
+    assert reading.reader.partitions is not None
