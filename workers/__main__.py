@@ -20,7 +20,7 @@ from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
-from workers.building import make_loop, make_preparer, open_embedder, open_gpus
+from workers.building import make_loop, make_preparer, make_prompts, open_embedder, open_gpus
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
@@ -61,6 +61,7 @@ class WorkerProcess:
         self._answers = OpenAnswers(
             publisher=self._publisher, offsets=self._kafka.offsets, replies=settings.kafka.topics.replies
         )
+        self._prompts = make_prompts(settings, model)
         self._worker = self._make_worker()
         self._intake = self._make_intake()
         self._capacity = CapacityPublisher(
@@ -85,6 +86,7 @@ class WorkerProcess:
             model=self._model.info.model,
             answers=self._answers,
             history=self._history,
+            prompts=self._prompts,
             topics=settings.kafka.topics,
             max_waiting=settings.worker.max_waiting,
             kv=self._kv,
@@ -96,6 +98,7 @@ class WorkerProcess:
         preparer = make_preparer(
             settings,
             self._model,
+            prompts=self._prompts,
             faq=self._faq,
             history=self._history,
             kv=self._kv,
@@ -164,7 +167,7 @@ class WorkerProcess:
         await await_layout(kafka.producer, self._settings.kafka.topics)
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.cancels.start()
-        self._tasks.start(read_erasures(kafka.erasures, self._intake.erase), "erasures")
+        self._tasks.start(read_erasures(kafka.erasures, self._worker.erase), "erasures")
         cancels = read_cancels(
             kafka.cancels,
             partitions=lambda: kafka.requests.partitions,

@@ -132,10 +132,20 @@ def open_gpus(info: ModelInfo) -> Gpus | None:
     return None
 
 
+def make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
+    """Return what builds the model's prompts."""
+    system, most_turns = settings.worker.system_prompt, settings.worker.history_turns
+    budget = PromptBudget(_ENTRY_TOKENS, settings.answers.history_tokens)
+    if isinstance(model, UpstreamModel):
+        return MessageBuilder(system=system, most_turns=most_turns, budget=budget)
+    return PromptBuilder(model.template, system=system, most_turns=most_turns, budget=budget)
+
+
 def make_preparer(
     settings: Settings,
     model: LoadedModel | UpstreamModel,
     *,
+    prompts: Prompts,
     faq: LiveFaq,
     history: History,
     kv: KvCache | None,
@@ -143,13 +153,6 @@ def make_preparer(
 ) -> Preparer:
     """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
     worker, answers = settings.worker, settings.answers
-    system, most_turns = worker.system_prompt, worker.history_turns
-    budget = PromptBudget(_ENTRY_TOKENS, answers.history_tokens)
-    prompts: Prompts
-    if isinstance(model, UpstreamModel):
-        prompts = MessageBuilder(system=system, most_turns=most_turns, budget=budget)
-    else:
-        prompts = PromptBuilder(model.template, system=system, most_turns=most_turns, budget=budget)
     return Preparer(
         settings=worker,
         tokenizer=model.tokenizer,

@@ -75,14 +75,9 @@ class History:
         self._kv_calls = RedisCalls(settings, tells=False)
         self._kv = None if kv is None else RedisClient(kv, timeout_ms=settings.timeout_ms)
 
-    @property
-    def seen(self) -> bool:
-        """Return whether Redis has ever answered this process."""
-        return self._calls.seen
-
     def missing(self) -> str | None:
         """Return what keeps Redis from having answered this process; None once it has."""
-        return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
+        return None if self._calls.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
     async def turns(
         self,
@@ -224,7 +219,7 @@ class History:
 
     async def await_first_answer(self) -> None:
         """Ask until Redis answers for the first time."""
-        while not self.seen:
+        while not self._calls.seen:
             try:
                 await self.ping()
             except StoreUnavailable:

@@ -17,12 +17,12 @@ from shared.records.offsets import OffsetTracker
 from shared.records.processor import RecordProcessor
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
+from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
-from shared.wire.session_key import SessionKey
-from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
+from shared.wire.topics import BUCKETS, TopicNames
 from workers.intake.lookahead import Lookahead
 from workers.intake.prepare import Preparer
+from workers.intake.skew import ClockSkew
 from workers.intake.triage import Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
@@ -36,9 +36,6 @@ _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
-# A clock that is further ahead than this is told, at most so often.
-_TOLERATED_MS = 1_000.0
-_TELL_CLOCK_EVERY_MS = 60_000.0
 
 log = get_logger()
 
@@ -60,7 +57,7 @@ class Intake:
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
-    _clock_told_unix_ms: float = float("-inf")
+    _skew: ClockSkew = field(default_factory=ClockSkew, init=False)
     _processor: RecordProcessor = field(init=False)
     _begun: dict[Bucket, list[Job]] = field(init=False)
 
@@ -137,24 +134,7 @@ class Intake:
             metrics.infer.labels(late.done.status, late.done.reason).inc()
             metrics.outcomes.labels("missed").inc()
 
-    def _check_clock(self, record: Record, created_unix_ms: int, now: float) -> None:
-        """Check the clock. A record cannot come before it was written: the clock of its producer is ahead of ours by at
-        least this."""
-        ahead_ms = created_unix_ms - now
-        if ahead_ms <= _TOLERATED_MS:
-            return
-        metrics.odd_requests.labels("clock").inc()
-        if abs(now - self._clock_told_unix_ms) < _TELL_CLOCK_EVERY_MS:
-            return
-        self._clock_told_unix_ms = now
-        log.warning(
-            "clock_skew",
-            ahead_ms=round(ahead_ms),
-            source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
-            action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
-        )
-
-    # --- those that are served
+    # --- requests that are begun
 
     def _begin_what_fits(self) -> None:
         if not self._lookahead.num_parked:
@@ -199,7 +179,7 @@ class Intake:
             return
         job = await self.preparer.prepare(order, now)
         if request.created_unix_ms is not None:
-            self._check_clock(record, request.created_unix_ms, now + clock_ms)
+            self._skew.check(record, request.created_unix_ms, now + clock_ms)
         if await self._repeated(order, origin):
             return
         if isinstance(job, ReplyDone):
@@ -212,12 +192,6 @@ class Intake:
         if not job.decided:
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
-
-    def erase(self, erase: Erase) -> None:
-        """Erase a conversation: nothing that this process holds of its earlier generations is used again."""
-        session = SessionKey(erase.tenant, erase.session_id)
-        self.worker.erase(session, erase.generation)
-        self.preparer.prompts.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether it is answered together with the same request asked before. An answer that has nothing for it

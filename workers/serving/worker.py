@@ -18,11 +18,12 @@ from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
-from shared.wire.messages import Cancel, ReplyDone
+from shared.wire.messages import Cancel, Erase, ReplyDone
 from shared.wire.outcome import BY_MODEL, ErrorDetail
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 from workers.kv.cache import KvCache
+from workers.prompt.conversation import Prompts
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
@@ -54,6 +55,7 @@ class Worker:
         model: str,
         answers: OpenAnswers,
         history: History,
+        prompts: Prompts,
         topics: TopicNames,
         max_waiting: int,
         kv: KvCache | None = None,
@@ -61,6 +63,7 @@ class Worker:
     ) -> None:
         self._answers = answers
         self._history = history
+        self._prompts = prompts
         self._topics = topics
         self.max_waiting = max_waiting
         self._kv = kv
@@ -100,9 +103,10 @@ class Worker:
             self.engine_loop.cancel(job.id)
         return job is not None
 
-    def erase(self, session: SessionKey, generation: int) -> None:
-        """Forget what this process holds of a conversation's earlier generations, and what is being prepared of them
-        when it comes."""
+    def erase(self, erase: Erase) -> None:
+        """Forget what this process holds of a conversation's earlier generations; what is being prepared of them is
+        forgotten when it is accepted."""
+        session, generation = SessionKey(erase.tenant, erase.session_id), erase.generation
         self._erasures.add(session, generation, now_unix_ms())
         contain_each(
             "record",
@@ -110,6 +114,7 @@ class Worker:
             lambda: self._history.forget(session, generation),
             lambda: self.engine_loop.forget(session),
             lambda: None if self._kv is None else self._kv.erase(session, generation),
+            lambda: self._prompts.forget(session),
         )
 
     @property

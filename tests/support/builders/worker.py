@@ -17,7 +17,7 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, ChatRequest, Reply, ReplyDelta, ReplyDone
+from shared.wire.messages import Bucket, ChatRequest, Erase, Reply, ReplyDelta, ReplyDone
 from shared.wire.outcome import Grounding
 from shared.wire.requests import Defaults, Order, Target, settle
 from shared.wire.session_key import SessionKey
@@ -27,7 +27,7 @@ from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
 from workers.intake.reader import Intake
-from workers.prompt.conversation import Prompt
+from workers.prompt.conversation import BuildPrompt, Prompt
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
@@ -185,11 +185,25 @@ class FakeHistory:
 
 
 @dataclass
+class FakePrompts:
+    """They build none: jobs come with theirs."""
+
+    forgotten: list[SessionKey] = field(default_factory=list)
+
+    def of(self, session: SessionKey) -> BuildPrompt:
+        raise AssertionError(f"asked for {session}'s")
+
+    def forget(self, session: SessionKey) -> None:
+        self.forgotten.append(session)
+
+
+@dataclass
 class Bench:
     """A worker whose model says "a" without end, stepped by hand."""
 
     publisher: FakePublisher = field(default_factory=FakePublisher)
     history: FakeHistory = field(default_factory=FakeHistory)
+    prompts: FakePrompts = field(default_factory=FakePrompts)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
     interval_s: float = 0.0
     saboteur: Saboteur = field(default_factory=Saboteur)
@@ -229,6 +243,7 @@ class Bench:
             model=info.model,
             answers=self.answers,
             history=history,
+            prompts=self.prompts,
             topics=TOPICS,
             max_waiting=4,
             tracer=before(Tracer()),
@@ -261,7 +276,7 @@ class Bench:
     def erase(self, session_id: str = "s") -> int:
         """Its conversation is erased; the generation that has begun."""
         generation = int(now_unix_ms()) + 1
-        self.worker.erase(SessionKey("demo", session_id), generation)
+        self.worker.erase(Erase(tenant="demo", session_id=session_id, generation=generation))
         return generation
 
     def deltas(self) -> list[str]:
@@ -286,13 +301,11 @@ class IntakeBench:
         self.revoked, self.lost = list[Partition](), list[Partition]()
         self.at_rest: Collection[str] = ()
         self.answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = []
-        self.erased: list[tuple[SessionKey, int]] = []
-        self.begun, self.forgotten = list[str](), list[SessionKey]()
+        self.begun = list[str]()
         self.letters = list[Outgoing]()
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
-        self.prompts = myself
         self.intake = Intake(
             letters=DeadLetters(myself, TOPICS),
             topics=TOPICS,
@@ -340,9 +353,6 @@ class IntakeBench:
 
     # --- the preparer
 
-    def forget(self, session: SessionKey) -> None:
-        self.forgotten.append(session)
-
     async def prepare(self, order: Order, now_unix_ms: float) -> None:
         self.begun.append(order.request.id)
         if order.request.input == "long":
@@ -350,9 +360,6 @@ class IntakeBench:
         await asyncio.Event().wait()
 
     # --- the worker
-
-    def erase(self, session: SessionKey, generation: int) -> None:
-        self.erased.append((session, generation))
 
     def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
         self.looks -= 1

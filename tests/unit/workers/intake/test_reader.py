@@ -9,11 +9,10 @@ from structlog.testing import capture_logs
 
 from shared.kafka import Record
 from shared.process.clock import now_unix_ms
-from shared.wire.messages import Erase
-from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LONG, SHORT, TOPIC, IntakeBench, order
 from tests.support.fakes.gateways import quiet
 from tests.support.hostile.poison_records import packed
+from workers.intake.skew import ClockSkew
 
 
 def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:
@@ -80,11 +79,11 @@ async def test_an_answer_that_has_nothing_for_who_asks_again_is_let_out_first(lo
 
 def test_a_clock_that_is_ahead_is_counted_each_time_and_told_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     """By more than a second; a record that has waited says nothing of clocks. A clock set back tells anew."""
-    bench, now, before = IntakeBench(), 1_800_000_000_000, counted("replyline_worker_odd_requests_total", what="clock")
+    skew, now, before = ClockSkew(), 1_800_000_000_000, counted("replyline_worker_odd_requests_total", what="clock")
     ahead = [(0, 1_000), (0, -60_000), (0, 2_000), (1_000, 300_000), (59_999, 2_000), (60_000, 2_000), (-1_000, 2_000)]
     told = []
     for later_ms, by_ms in ahead:
-        bench.intake._check_clock(record(0), now + later_ms + by_ms, now + later_ms)
+        skew.check(record(0), now + later_ms + by_ms, now + later_ms)
         told.append("clock_skew" in capsys.readouterr().out)
     assert told == [False, False, True, False, False, True, True]
     assert counted("replyline_worker_odd_requests_total", what="clock") == before + 5
@@ -98,13 +97,6 @@ async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     async with asyncio.timeout(5):
         await bench.intake.finish(0.01)
     assert (len(bench.intake._processor.busy), bench.offsets.num_open) == (0, 1)
-
-
-def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
-    bench = IntakeBench()
-    bench.intake.erase(Erase(tenant="demo", session_id="s", generation=7))
-    assert bench.erased == [(SessionKey("demo", "s"), 7)]
-    assert bench.forgotten == [SessionKey("demo", "s")]
 
 
 # --- what is set aside

@@ -206,6 +206,7 @@ def test_an_erased_conversations_answer_is_neither_told_again_nor_remembered(whe
         assert bench.history.turns == []
     bench.acknowledge()
     assert bench.history.forgotten[-1][0].session_id == "s"
+    assert bench.prompts.forgotten[-1].session_id == "s", "nor what was encoded"
     assert not repeat(bench)
 
 
