@@ -7,9 +7,11 @@ on: whoever resumes the chat is told it from its beginning.
 from dataclasses import dataclass
 
 from gateway.ai_sdk.bodies import ChatQuestion
+from gateway.ai_sdk.parts import UiTeller
 from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
+from gateway.exchange.telling import Telling
 from gateway.request.cursor import RESUMABLE_MS, Told
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError, StoreUnavailable
@@ -78,6 +80,9 @@ class Chats:
             raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True) from None
         told = exchange.seal.read(cursor.decode(errors="replace")) if cursor and exchange.seal is not None else None
         return (told[0].response_id, cursor) if cursor and told else None
+
+    def telling(self, running: Running, teller: UiTeller) -> Telling:
+        return Telling(exchanges=self.exchanges, exchange=running.exchange, teller=teller, first=running.first)
 
     async def told(self, running: Running) -> None:
         """Note that a client has been told the end: there is nothing to resume."""

@@ -55,9 +55,7 @@ class AiSdkDoor:
     def _stream(self, running: Running) -> EventStream:
         return EventStream(
             http=self.http,
-            exchange=running.exchange,
-            teller=UiTeller(message_id=running.response_id),
-            first=running.first,
+            telling=self.chats.telling(running, UiTeller(message_id=running.response_id)),
             keep=True,
             headers=_HEADERS,
             delivered=partial(self.chats.told, running),

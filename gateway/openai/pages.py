@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from gateway.exchange.exchange import Exchange
+from gateway.exchange.telling import Teller, Telling
 from gateway.http.handlers import Answer
 from gateway.http.refusals import retry_headers, status_of
 from gateway.http.requests import HttpRequests
-from gateway.http.streams import EventStream, Teller
+from gateway.http.streams import EventStream
 from gateway.openai.bodies import OpenAiQuestion
 from gateway.openai.refusals import error_body
 from shared.errors import ProtocolError
@@ -62,7 +63,8 @@ async def answer(
             return HttpResponse(status_code=_GONE)
         teller, streams = teller_of(exchange), question.stream
         if streams:
-            return EventStream(http=http, exchange=exchange, teller=teller, first=items, keep=keep)
+            telling = Telling(exchanges=exchanges, exchange=exchange, teller=teller, first=items)
+            return EventStream(http=http, telling=telling, keep=keep)
         response = None if at_once else await http.end(request, exchange, items)
         if response is None:
             return page(teller.whole(None)) if at_once else HttpResponse(status_code=_GONE)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.names import session_name
 from gateway.exchange.refusals import RefusalError
+from gateway.exchange.telling import Telling
 from gateway.http.handlers import Answer
 from gateway.http.requests import HttpRequests
 from gateway.http.streams import EventStream
@@ -130,7 +131,8 @@ class StoredResponses:
             if streams:
                 teller = ResponsesTeller(asked=asked, after=after, now_unix_s=now_unix_s)
                 first: list[News] = [found.response] if found.response is not None else []
-                return EventStream(http=self.http, exchange=found.exchange, teller=teller, first=first, keep=True)
+                telling = Telling(exchanges=self.http.exchanges, exchange=found.exchange, teller=teller, first=first)
+                return EventStream(http=self.http, telling=telling, keep=True)
             if found.response is None and found.entry is None:
                 found.response = await self._within(found.exchange)
             text = found.entry.answer.text if found.entry is not None and found.entry.answer.created else ""

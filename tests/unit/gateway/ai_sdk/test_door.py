@@ -44,7 +44,7 @@ async def begun(client: httpx2.AsyncClient, edge: Edge, body: dict[str, Any]) ->
     """Ask, and return the answer to come once a gateway has passed the question on."""
     asking, asked = asyncio.ensure_future(client.post("/chat", json=body)), len(edge.asked)
     await until(lambda: len(edge.asked) > asked)
-    await until(lambda: edge.gateway.inflight.get(edge.asked[-1].id).created)  # type: ignore[union-attr]
+    await until(lambda: edge.gateway.inflight.get(edge.asked[-1].id).answer.created)  # type: ignore[union-attr]
     return asking
 
 
@@ -89,7 +89,7 @@ async def test_an_answer_is_resumed_at_another_gateway_from_its_beginning(
     asked = edge.asked[0]
     other.follower.stands = [delta(asked.id, "Ada Love", session_id=asked.session_id)]
     resuming = asyncio.ensure_future(resumer.get("/chat/chat-1/stream"))
-    await until(lambda: (entry := other.gateway.inflight.get(asked.id)) is not None and entry.chars)
+    await until(lambda: (entry := other.gateway.inflight.get(asked.id)) is not None and entry.answer.chars)
     await answer(other, "Ada Lovelace.", asked=asked, after="Ada Love")
     told = parts_of((await resuming).text)
     assert list(dict.fromkeys(part["type"] for part in told)) == STREAM

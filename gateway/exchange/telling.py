@@ -1,0 +1,74 @@
+"""Tell one answer as it comes, in the events of some interface."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
+from gateway.request.outbox import Opened, Shown
+from shared.wire.failed_ends import OWN_FAULT
+from shared.wire.outcome import ErrorDetail, Response
+
+
+class Teller(Protocol):
+    """Says what is told of an answer in one interface's events."""
+
+    def opened(self, response_id: str) -> bytes: ...
+
+    def text(self, text: str) -> bytes: ...
+
+    def ended(self, response: Response) -> bytes: ...
+
+    def failed(self, error: ErrorDetail) -> bytes: ...
+
+    def anew(self) -> bytes | None:
+        """Return what takes back the text so far; None where the interface cannot."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Telling:
+    """An answer's events, from what was told `first`. `ended`: the last of them ends the answer itself."""
+
+    exchanges: Exchanges
+    exchange: Exchange
+    teller: Teller
+    first: list[News]
+    ended: bool = False
+    chars: int = 0
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Return what is told, each time all that waits; nothing where that is nothing for a while."""
+        items = self.first
+        while True:
+            for item in items:
+                data, is_last = self._tell(item)
+                if data:
+                    yield data
+                if is_last:
+                    return
+            items = await self.exchange.news(KEEP_ALIVE_S)
+            if self.exchange.client_gone:
+                return
+            if not items:
+                yield b""
+
+    def _tell(self, item: News) -> tuple[bytes, bool]:
+        """Return the events of what was told, and whether they are the last."""
+        match item:
+            case Opened():
+                if not self.chars:
+                    return self.teller.opened(item.created.response_id), False
+                self.chars = 0
+                taken_back = self.teller.anew()
+                return (self.teller.failed(OWN_FAULT), True) if taken_back is None else (taken_back, False)
+            case Shown():
+                self.chars += len(item.text)
+                return self.teller.text(item.text), False
+            case ErrorDetail():
+                return self.teller.failed(item), True
+            case Response():
+                self.ended = True
+                error = self.exchanges.failure_in([item]) if item.source != "busy" else None
+                return (self.teller.ended(item) if error is None else self.teller.failed(error)), True
+        return b"", False
