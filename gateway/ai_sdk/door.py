@@ -1,21 +1,25 @@
 """The door for `useChat` of Vercel's AI SDK: UI message streams over HTTP, resumed and stopped at any gateway."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
+from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
 from gateway.ai_sdk.bodies import chat_question, session_of
 from gateway.ai_sdk.chats import Chats, Running
 from gateway.ai_sdk.parts import UiTeller
+from gateway.ai_sdk.sockets import ChatSocket
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.refusals import retry_headers, status_of
 from gateway.http.requests import HttpRequests
 from gateway.http.streams import STREAM_HEADERS, EventStream
+from shared.settings.origins import origin_may_connect
 from shared.wire.outcome import ErrorDetail
 
 PREFIX: Final = "/ai-sdk"
@@ -27,6 +31,7 @@ _NOTHING: Final = 204
 class AiSdkDoor:
     http: HttpRequests
     chats: Chats
+    _sockets: set[ChatSocket] = field(default_factory=set)
 
     def app(self) -> ASGIApp:
         """Return the application below `PREFIX`. Pages of the allowed origins may ask."""
@@ -37,12 +42,27 @@ class AiSdkDoor:
             ("DELETE", "/chat/{id:path}", self._erase),
         )
         return CORSMiddleware(
-            app_of(paths, "ai_sdk", _refusal),
+            app_of(paths, "ai_sdk", _refusal, [WebSocketRoute("/chat", self._talk)]),
             allow_origins=self.http.settings.allowed_origins or ["*"],
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=["retry-after"],
         )
+
+    async def _talk(self, socket: WebSocket) -> None:
+        """Serve a socket of `WebSocketChatTransport`, if there is room for it and its page may connect."""
+        exchanges, most = self.http.exchanges, self.http.settings.max_connections
+        origins = socket.headers.getlist("origin")
+        full = exchanges.memory.refuses or len(self._sockets) >= most
+        if full or not origin_may_connect(origins, exchanges.allowed_origins):
+            await socket.close()
+            return
+        talk = ChatSocket(socket=socket, chats=self.chats, http=self.http)
+        self._sockets.add(talk)
+        try:
+            await talk.serve()
+        finally:
+            self._sockets.discard(talk)
 
     async def _ask(self, request: Request) -> Answer:
         question = chat_question(await self.http.body(request))

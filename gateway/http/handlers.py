@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from gateway.exchange.refusals import RefusalError
 from gateway.http.streams import EventStream
@@ -22,7 +22,9 @@ HandledPath = tuple[str, str, Handler]  # a method, a path, and who answers ther
 Refusal = Callable[[ErrorDetail], HttpResponse]
 
 
-def app_of(paths: Iterable[HandledPath], door: str, refusal: Refusal) -> Starlette:
+def app_of(
+    paths: Iterable[HandledPath], door: str, refusal: Refusal, sockets: Iterable[WebSocketRoute] = ()
+) -> Starlette:
     """Return the application of a door, which refuses in its own form."""
 
     async def http_error(request: Request, error: Exception) -> HttpResponse:
@@ -33,8 +35,9 @@ def app_of(paths: Iterable[HandledPath], door: str, refusal: Refusal) -> Starlet
         told = ErrorDetail(type="invalid_request_error", code=code, message=error.detail, retryable=False)
         return refusal(told)
 
+    handled = [Route(path, _answering(handler, door, refusal), methods=[method]) for method, path, handler in paths]
     return Starlette(
-        routes=[Route(path, _answering(handler, door, refusal), methods=[method]) for method, path, handler in paths],
+        routes=[*handled, *sockets],
         exception_handlers={HTTPException: http_error},
     )
 

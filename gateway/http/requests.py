@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
 
 from gateway.exchange.asker import Asker
@@ -13,7 +13,7 @@ from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.question import Question
 from gateway.frontends.client_address import charged_address
-from gateway.http.headers import bearer, deadline_ms, idempotency_key, is_retry, traceparent
+from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError
 from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import Response
@@ -24,13 +24,15 @@ class HttpRequests:
     exchanges: Exchanges
     settings: GatewaySettings
 
-    def asker(self, request: Request) -> Asker:
-        """Return who sends this request, by its headers and its address."""
-        headers = request.headers
-        peer = request.client.host if request.client is not None else ""
+    def asker(self, connection: HTTPConnection, headers: Headers | None = None) -> Asker:
+        """Return who sends a request, by its connection's address and page, and by these headers, or else the
+        connection's."""
+        sent = connection.headers
+        headers = sent if headers is None else headers
+        peer = connection.client.host if connection.client is not None else ""
         return Asker(
-            address=charged_address(peer, headers.getlist("x-forwarded-for"), self.settings.trusted_proxies),
-            origins=tuple(headers.getlist("origin")),
+            address=charged_address(peer, sent.getlist("x-forwarded-for"), self.settings.trusted_proxies),
+            origins=tuple(sent.getlist("origin")),
             token=bearer(headers),
             deadline_ms=deadline_ms(headers, self.exchanges.session_limits.announced.deadline_ms),
             key=idempotency_key(headers),

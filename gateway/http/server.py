@@ -1,4 +1,4 @@
-"""The HTTP server of a gateway's process: the doors' routes, on one port."""
+"""The HTTP server of a gateway's process: the doors' routes and WebSockets, on one port."""
 
 import asyncio
 import math
@@ -29,7 +29,11 @@ class HttpServer:
         config = uvicorn.Config(
             self.app,
             http=_Protocol,
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=settings.max_message_bytes,
+            ws_ping_interval=settings.heartbeat_s,
+            ws_ping_timeout=settings.heartbeat_s,
+            ws_per_message_deflate=settings.deflate,
             lifespan="off",
             log_config=None,
             log_level="critical",
@@ -55,7 +59,11 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(self.timeout_keep_alive, self._close_unused)
+        self._unused = self.loop.call_later(self.timeout_keep_alive, self._close_unused)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._unused.cancel()
+        super().handle_websocket_upgrade()
 
     def _close_unused(self) -> None:
         cycle: object = self.cycle

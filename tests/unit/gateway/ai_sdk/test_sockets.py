@@ -1,0 +1,171 @@
+"""The frames of `WebSocketChatTransport`, over a socket that is none."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.ai_sdk import sockets
+from gateway.ai_sdk.door import AiSdkDoor
+from tests.support.fakes.ai_sdk_doors import FakeCursors, chat, door_of
+from tests.support.fakes.gateways import Edge, delta, until
+from tests.support.fakes.openai_doors import answer
+
+
+class Page:
+    """A page's socket: what it sends, and what it has been told."""
+
+    def __init__(self, door: AiSdkDoor, **headers: str) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.closed: int | None = None
+        self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._sent.put_nowait({"type": "websocket.connect"})
+        named = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "websocket", "path": "/chat", "query_string": b"", "headers": named, "subprotocols": []}
+        self.served = asyncio.ensure_future(door.app()(scope, self._sent.get, self._hear))
+
+    async def _hear(self, message: Any) -> None:
+        if message["type"] == "websocket.send":
+            self.told.append(json.loads(message["text"]))
+        elif message["type"] == "websocket.close":
+            self.closed = message["code"]
+
+    def send(self, kind: str, request: str, **fields: Any) -> None:
+        self.send_text(json.dumps({"type": kind, "requestId": request, "headers": {}, "body": {}} | fields))
+
+    def send_text(self, text: str) -> None:
+        self._sent.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def leave(self) -> None:
+        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await self.served
+
+    def of(self, request: str) -> list[str]:
+        """Return the kinds of what was told of that request."""
+        frames = [frame for frame in self.told if frame["requestId"] == request]
+        chunks = [frame for frame in frames if frame["type"] == "chunk"]
+        assert [frame["sequence"] for frame in chunks] == list(range(len(chunks)))
+        return [frame.get("chunk", frame)["type"] for frame in frames]
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+@pytest_asyncio.fixture
+async def page(edge: Edge) -> AsyncIterator[Page]:
+    page = Page(door_of(edge, FakeCursors()))
+    yield page
+    await page.leave()
+
+
+async def test_two_questions_are_told_over_one_socket(page: Page, edge: Edge) -> None:
+    for name in ("r1", "r2"):
+        page.send("send", name, **chat(f"{name}?", id=name))
+    await until(lambda: len(edge.asked) == 2)
+    for asked in edge.asked:
+        await answer(edge, "Ada.", asked=asked)
+    await until(lambda: [frame["type"] for frame in page.told].count("end") == 2)
+    assert page.of("r1") == page.of("r2")
+    assert page.of("r1")[:3] == ["start", "start", "start-step"]
+    assert page.of("r1")[-2:] == ["finish", "end"]
+
+
+async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> None:
+    door = door_of(edge, FakeCursors())
+    lost, page = Page(door), Page(door)
+    lost.send("send", "r1", **chat("Who?"))
+    await until(lambda: "start-step" in lost.of("r1"))
+    await lost.leave()
+    page.send("resume", "r2", id="chat-1")
+    await until(lambda: "start" in page.of("r2"))
+    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    await until(lambda: "text-delta" in page.of("r2"))
+    page.send("abort", "r2")
+    await until(lambda: edge.cancelled)
+    await until(lambda: page.of("r2")[-3:] == ["abort", "finish", "end"])
+    page.send("resume", "r3", id="chat-1")
+    await until(lambda: page.of("r3") == ["no-active"])
+    await page.leave()
+
+
+async def test_a_resumption_that_another_replaces_stops_nothing(
+    page: Page, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `useChat` does in React's strict mode."""
+    monkeypatch.setattr(sockets, "_REPLACED_S", 0.05)
+    page.send("send", "r1", **chat("Who?"))
+    await until(lambda: "start-step" in page.of("r1"))
+    page.send("resume", "r2", id="chat-1")
+    await until(lambda: "start" in page.of("r2"))
+    page.send("abort", "r2")
+    page.send("resume", "r3", id="chat-1")
+    await until(lambda: "start" in page.of("r3"))
+    await asyncio.sleep(0.1)
+    await answer(edge, "Ada.")
+    await until(lambda: "end" in page.of("r3"))
+    assert edge.cancelled == []
+
+
+async def test_an_aborted_question_is_cancelled(page: Page, edge: Edge) -> None:
+    page.send("send", "r1", **chat("Who?"))
+    await until(lambda: "start-step" in page.of("r1"))
+    page.send("abort", "r1")
+    page.send("abort", "unknown")
+    await until(lambda: edge.cancelled == [edge.asked[0].id])
+
+
+async def test_what_cannot_be_answered_ends_its_request_only(page: Page) -> None:
+    page.send("send", "r1", **chat("Hi", "Hello."))
+    await until(lambda: page.told)
+    assert page.told == [{"type": "error", "requestId": "r1", "errorText": page.told[0]["errorText"]}]
+    for number in range(9):
+        page.send("send", f"q{number}", **chat(f"{number}?", id=f"c{number}"))
+    await until(lambda: page.told[1:])
+    assert page.told[1]["errorText"] == "4 requests at once is the most"
+
+
+@pytest.mark.parametrize(("origin", "closed"), [("https://shop.example", None), ("https://evil.example", 1000)])
+async def test_a_page_of_another_origin_is_not_let_in(edge: Edge, origin: str, closed: int | None) -> None:
+    page = Page(door_of(edge, FakeCursors(), allowed_origins=("https://shop.example",)), origin=origin)
+    page.send("resume", "r1", id="c")
+    await until(lambda: page.told or page.closed is not None)
+    assert page.closed == closed
+    await page.leave()
+
+
+async def test_a_page_that_asks_nothing_is_closed(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_IDLE_S", 0.05)
+    page = Page(door_of(edge, FakeCursors()))
+    await page.served
+    assert page.closed == 1000
+
+
+FRAMES = st.dictionaries(
+    st.sampled_from(["type", "requestId", "id", "messages", "headers", "trigger"]),
+    st.sampled_from(["send", "resume", "abort"])
+    | st.none()
+    | st.integers()
+    | st.text(max_size=9)
+    | st.lists(st.none()),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(text=FRAMES.map(json.dumps) | st.text(max_size=30) | st.just("[" * 5_000))
+async def test_whatever_a_frame_holds_the_next_page_is_served(text: str) -> None:
+    edge = Edge(kafka_is_away=True)
+    door = door_of(edge, FakeCursors())
+    page, other = Page(door), Page(door)
+    page.send_text(text)
+    other.send("send", "r1", **chat("How do I return an item?"))
+    await until(lambda: "end" in other.of("r1"))
+    assert page.closed in {None, 1008}
+    assert all(frame["type"] in {"error", "no-active"} for frame in page.told)
+    await asyncio.gather(page.leave(), other.leave())
