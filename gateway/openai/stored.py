@@ -29,7 +29,7 @@ from shared.errors import ProtocolError
 from shared.process.clock import wire_unix_ms
 from shared.wire.fields import MAX_TURNS
 from shared.wire.messages import ResponseCancel
-from shared.wire.outcome import ErrorDetail, Response, Timings, Usage
+from shared.wire.outcome import ErrorDetail, Response
 
 _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
 _LOOKS: Final = 5  # a turn is written while its answer is told
@@ -169,7 +169,13 @@ class StoredResponses:
         except ProtocolError:
             self.http.exchanges.leave(exchange, keep=True)
             raise
-        response = entry.answer.response if entry is not None else _of_turn(turn) if turn is not None else None
+        response = (
+            entry.answer.response
+            if entry is not None
+            else turn.within(Response, id=turn.request_id)
+            if turn is not None
+            else None
+        )
         asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
         return _Found(name, asked, exchange, entry, response)
 
@@ -256,20 +262,6 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
         options=question.options,
         store=question.store,
         background=question.background,
-    )
-
-
-def _of_turn(turn: Turn) -> Response:
-    """Return an answer as the conversation remembers it."""
-    return Response(
-        id=turn.request_id,
-        status=turn.status,
-        reason=turn.reason,
-        source=turn.source,
-        output_text=turn.assistant,
-        usage=Usage(),
-        timings=Timings(),
-        grounding=turn.grounding,
     )
 
 

@@ -7,7 +7,6 @@ from gateway.request.cursor import Place, Told, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.request import Request
 from shared.conversation.turn import Turn
-from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ResponseCreated
 from shared.wire.outcome import Response
@@ -90,15 +89,13 @@ class Entry:
             self.request.received_unix_ms,
         )
 
-    def turn(self, fallback: Fallback) -> Turn:
-        """Return the turn that the conversation's history keeps of a fallback."""
-        return Turn(
+    def turn(self, response: Response) -> Turn:
+        """Return the turn that the conversation's history keeps of an answer that this gateway gave."""
+        return response.within(
+            Turn,
             request_id=self.response_id,
             user=self.input,
-            assistant=fallback.text,
-            source=fallback.source,
             asked_unix_ms=self.request.asked_unix_ms,
-            grounding=fallback.grounding,
             generation=self.request.generation,
         )
 

@@ -121,8 +121,9 @@ class Answering:
         """Give an answer; the conversation remembers it, if it says something."""
         self.end(entry, endings.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
-            if answer.source != "busy":
-                self.history.remember(entry.request.session, entry.turn(answer))
+            response = entry.answer.response
+            if response is not None and response.source != "busy":
+                self.history.remember(entry.request.session, entry.turn(response))
 
     # --- the end
 

@@ -60,7 +60,7 @@ class Encoder:
     def prompt(self, example: Example, *, max_tokens: int) -> list[int]:
         """Return the prompt's tokens. Raises `ProtocolError` where the question alone is longer."""
         turns = [
-            Turn(request_id=str(at), user=one.user, assistant=one.assistant, source="model", grounding=one.grounding)
+            Turn(request_id=str(at), user=one.user, output_text=one.assistant, source="model", grounding=one.grounding)
             for at, one in enumerate(example.turns)
         ]
         prompt = self._prompts.build(

@@ -4,29 +4,26 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shared.wire.outcome import Grounding, Message, Reason, Replaced, Source, Status
+from shared.wire.outcome import Outcome, Reason, Status, Timings, Usage
 
 
-class Turn(Message, frozen=True):
-    """One question and its answer, whoever gave it; and how they stood in a prompt, so that they stand so again.
+class Turn(Outcome, frozen=True, kw_only=True):
+    """One question and the outcome of its answer, whoever gave it; and how they stood in a prompt, so that they stand
+    so again.
 
     `grounding` are the FAQ entries that the question was answered from, by their texts: an entry that the shop rewrites
     later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after
-    `assistant` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
-    prompt, its own where there was none. The last two are empty where no model answered. `replaced` are the stretches
-    of `assistant` that are not the model's. `status` and `reason` say how the answer ended; what was written without
-    them had come to its end. `generation` is that of the conversation in which it was asked
-    (`shared.conversation.erasures`)."""
+    `output_text` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
+    prompt, its own where there was none. The last two are empty where no model answered. `generation` is that of the
+    conversation in which it was asked (`shared.conversation.erasures`)."""
 
     request_id: str
     user: str
-    assistant: str
-    source: Source
-    asked_unix_ms: int = 0
-    grounding: tuple[Grounding, ...] = ()
-    output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
-    window_start: str | None = None
-    replaced: tuple[Replaced, ...] = ()
     status: Status = "completed"
     reason: Reason = "stop"
+    usage: Usage = Usage()
+    timings: Timings = Timings()
+    asked_unix_ms: int = 0
+    output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    window_start: str | None = None
     generation: int = 0

@@ -214,7 +214,7 @@ class Customer:
             Turn(
                 request_id=f"r{number}",
                 user=self.questions[number],
-                assistant=text,
+                output_text=text,
                 source="model",
                 output_ids=tuple(output_ids),
                 window_start="r0",

@@ -164,7 +164,7 @@ def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Tur
     question's, that does where it was asked before."""
     if (told := order.request.turns) is not None:
         return [
-            Turn(request_id=f"told-{place}", user=said.user, assistant=said.assistant, source="model")
+            Turn(request_id=f"told-{place}", user=said.user, output_text=said.assistant, source="model")
             for place, said in enumerate(told)
         ][max(0, len(told) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
@@ -173,12 +173,12 @@ def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Tur
 
 def _shops_words(turn: Turn) -> tuple[str, ...]:
     """Return the words of a turn that are the shop's, not the model's."""
-    return () if turn.source in BY_MODEL else (turn.assistant,)
+    return () if turn.source in BY_MODEL else (turn.output_text,)
 
 
 def _chars_to_encode(turn: Turn) -> int:
     """Return how many characters are to be encoded: an answer whose tokens are known is only looked up."""
-    return len(turn.user) + (0 if turn.output_ids else len(turn.assistant))
+    return len(turn.user) + (0 if turn.output_ids else len(turn.output_text))
 
 
 # No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.

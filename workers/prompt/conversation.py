@@ -141,7 +141,7 @@ class PromptBuilder:
         for turn in turns:
             needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
             parts.append(self._shops_words(opening, new_entries(needed, standing)))
-            parts.append(encode_turn(turn.user, turn.assistant, turn.output_ids))
+            parts.append(encode_turn(turn.user, turn.output_text, turn.output_ids))
             opening = ()
         parts.append(self._shops_words(opening, new_entries(entries, standing)))
         parts[0] = (*self._template.start, *parts[0])

@@ -79,7 +79,7 @@ class MessageBuilder:
         for turn in turns:
             needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
             earlier.append(self._user(new_entries(needed, standing), turn.user))
-            earlier.append(ChatMessage("assistant", _plain(turn.assistant)))
+            earlier.append(ChatMessage("assistant", _plain(turn.output_text)))
         return earlier, self._user(new_entries(tuple(entries), standing), question)
 
     def _user(self, entries: Sequence[Grounding], words: str) -> ChatMessage:

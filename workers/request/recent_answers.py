@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from shared.conversation.turn import Turn
 from shared.wire.messages import ReplyDone
-from shared.wire.outcome import Status, Timings, Usage
+from shared.wire.outcome import Status
 from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 
@@ -72,20 +72,10 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
     """Return the terminal event that a turn of the history tells of, where it is the answer to this very request."""
     if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
         return None
-    if not worth_telling(turn.status, turn.assistant):
+    if not worth_telling(turn.status, turn.output_text):
         return None
-    return ReplyDone(
-        request_id=turn.request_id,
-        session_id=order.request.session_id,
-        attempt=int(now_unix_ms),
-        status=turn.status,
-        reason=turn.reason,
-        source=turn.source,
-        output_text=turn.assistant,
-        usage=Usage(output_tokens=len(turn.output_ids)),
-        timings=Timings(),
-        grounding=turn.grounding,
-        replaced=turn.replaced,
+    return turn.within(
+        ReplyDone, request_id=turn.request_id, session_id=order.request.session_id, attempt=int(now_unix_ms)
     )
 
 

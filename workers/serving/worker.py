@@ -175,18 +175,14 @@ class Worker:
             return
         order = job.order
         by_model = done.source in BY_MODEL
-        turn = Turn(
+        turn = done.within(
+            Turn,
             request_id=job.id,
             user=order.request.input,
-            assistant=done.output_text,
-            source=done.source,
             asked_unix_ms=order.created_unix_ms,
             grounding=job.prompt.grounding if by_model else done.grounding,
             output_ids=job.known_output_ids() if by_model else (),
             window_start=(job.prompt.window_start or job.id) if by_model else None,
-            replaced=done.replaced,
-            status=done.status,
-            reason=done.reason,
             generation=order.generation,
         )
         self._history.remember(order.session, turn)

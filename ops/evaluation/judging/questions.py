@@ -62,7 +62,7 @@ def turns_of(question: Question, entries: Sequence[FaqEntry], *, name: str, aske
         Turn(
             request_id=f"{name}-{number}",
             user=turn.user,
-            assistant=turn.assistant,
+            output_text=turn.assistant,
             source="faq" if turn.assistant in quoted else "model",
             asked_unix_ms=int(asked_unix_ms) - _APART_MS * (len(question.history) - number),
             grounding=(quoted[turn.assistant],) if turn.assistant in quoted else (),

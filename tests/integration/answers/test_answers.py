@@ -40,7 +40,7 @@ async def test_the_second_question_is_asked_with_the_first_turn_before_it(system
     async with Client.connect(gateway.ws) as client:
         first = await client.ask(QUESTION, max_output_tokens=20)
         (turn,) = await system.turns(client.session_id, at_least=1)
-        assert (turn.user, turn.assistant, turn.source) == (QUESTION, first.text, "model")
+        assert (turn.user, turn.output_text, turn.source) == (QUESTION, first.text, "model")
         assert turn.request_id == first.response["id"]
         second = await client.ask(QUESTION, max_output_tokens=20)
         assert len(await system.turns(client.session_id, at_least=2)) == 2

@@ -60,7 +60,7 @@ async def test_the_faqs_answer_is_part_of_the_conversation(system: System, gatew
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask(RETURNS, first_token_ms=200)
         turns = await eventually(lambda: system.turns(client.session_id))
-    assert [(turn.user, turn.assistant, turn.source) for turn in turns] == [(RETURNS, answer.text, "faq")]
+    assert [(turn.user, turn.output_text, turn.source) for turn in turns] == [(RETURNS, answer.text, "faq")]
 
 
 async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service, in_time: InTime) -> None:

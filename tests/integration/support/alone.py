@@ -39,12 +39,12 @@ class Alone:
             turn = Turn(
                 request_id=str(number),
                 user=question,
-                assistant=answers[-1],
+                output_text=answers[-1],
                 source="model",
                 output_ids=tuple(output_ids),
                 window_start=prompt.window_start or str(number),
             )
-            if turn.assistant:  # what says nothing is not remembered
+            if turn.output_text:  # what says nothing is not remembered
                 turns.append(turn)
         return tuple(answers)
 

@@ -34,7 +34,7 @@ TURNS = st.lists(
         Turn,
         request_id=st.uuids().map(str),
         user=HOSTILE,
-        assistant=HOSTILE,
+        output_text=HOSTILE,
         source=st.just("model"),
         grounding=ENTRIES.map(tuple),
         output_ids=OUTPUT_IDS | PLANTED_IDS,
@@ -69,7 +69,7 @@ def build(
 def said(user: str, assistant: str, grounding: Sequence[Grounding] = (), *, name: str = "", **more: Any) -> Turn:
     """A turn, under the name of its question where it has no other."""
     given = {"source": "model"} | more
-    return Turn(request_id=name or user, user=user, assistant=assistant, grounding=tuple(grounding), **given)
+    return Turn(request_id=name or user, user=user, output_text=assistant, grounding=tuple(grounding), **given)
 
 
 WHEN = Grounding(id="1", question="When?", answer="Soon.")

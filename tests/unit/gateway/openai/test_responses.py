@@ -53,7 +53,7 @@ async def made(client: httpx2.AsyncClient, edge: Edge, said: str = "Who?", text:
 def remember(edge: Edge, text: str) -> None:
     """The worker writes the newest question's turn."""
     asked = edge.asked[-1]
-    edge.history.remembered.append(Turn(request_id=asked.id, user=asked.input, assistant=text, source="model"))
+    edge.history.remembered.append(Turn(request_id=asked.id, user=asked.input, output_text=text, source="model"))
 
 
 async def test_a_response_has_what_every_response_has(client: httpx2.AsyncClient, edge: Edge) -> None:

@@ -81,14 +81,18 @@ def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
     assert (len(table), entry.answer.done) == (0, True)
 
 
-def test_what_a_fallback_answers_is_remembered_as_it_was_asked() -> None:
+def test_what_a_fallback_answers_is_remembered_as_it_was_asked(table: Requests) -> None:
     """By the time on the wire, and in the generation of the conversation that it was asked in."""
     entry = make_entry(received=7_000.5, clock_ms=60_000, generation=3)
-    assert entry.turn(FAQ) == Turn(
+    table.accept(entry)
+    response = table.fall_back(entry, FAQ, 7_002.5)[-1]
+    assert isinstance(response, Response)
+    assert entry.turn(response) == Turn(
         request_id=R1,
         user="hi",
-        assistant=FAQ.text,
+        output_text=FAQ.text,
         source="faq",
+        timings=Timings(ttft_ms=2.0, total_ms=2.0),
         asked_unix_ms=67_000,
         grounding=FAQ.grounding,
         generation=3,

@@ -16,7 +16,7 @@ from shared.wire.session_key import SessionKey
 
 SESSION = SessionKey("t", "s")
 
-TURN = Turn(request_id="r", user="Where is it?", assistant="On its way.", source="model", asked_unix_ms=1)
+TURN = Turn(request_id="r", user="Where is it?", output_text="On its way.", source="model", asked_unix_ms=1)
 
 
 async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read(

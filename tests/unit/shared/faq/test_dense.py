@@ -213,7 +213,7 @@ def test_an_entry_that_words_and_meaning_find_precedes_one_that_meaning_alone_fi
 def test_a_question_that_leans_is_searched_by_terms_alone(tmp_path: Path) -> None:
     """Its embedding knows nothing of the turn before."""
     embed = Encoder(make_model(tmp_path))
-    before = (Turn(request_id="r", user="my refund", assistant="", source="faq"),)
+    before = (Turn(request_id="r", user="my refund", output_text="", source="faq"),)
     index = FaqIndex(ENTRIES, tabled)
     assert index.search("why?", previous=before, vector=embed(["pakje"])[0])[0].entry.id == "money"
 

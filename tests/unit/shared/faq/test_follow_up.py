@@ -22,7 +22,7 @@ def after(*users: str) -> tuple[Turn, ...]:
     for user in users:
         hits = INDEX.search(user, k=1, previous=turns)
         grounding = tuple(hit.entry.as_grounding() for hit in hits)
-        turns.append(Turn(request_id=user[:8], user=user, assistant="…", source="model", grounding=grounding))
+        turns.append(Turn(request_id=user[:8], user=user, output_text="…", source="model", grounding=grounding))
     return tuple(turns)
 
 
@@ -144,7 +144,7 @@ def test_joined_terms_are_all_there_and_the_own_ones_count_no_less(
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_a_search_after_any_turn_keeps_its_promises(question: str, before: str) -> None:
-    turn = Turn(request_id="r", user=before, assistant="", source="model")
+    turn = Turn(request_id="r", user=before, output_text="", source="model")
     hits = INDEX.search(question, previous=(turn,))
     assert all(0 < hit.score <= 1 for hit in hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)

@@ -177,7 +177,7 @@ def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turn
     ]
     asked = job(RETURNS.question, history=KeptHistory(turns), history_turns=history_turns)
     prompt = readable(asked.sequence.prompt_ids)
-    found = [turn.request_id for turn in turns if turn.assistant in prompt]
+    found = [turn.request_id for turn in turns if turn.output_text in prompt]
     assert found == ["r1", "r2", "r3"][3 - history_turns :]
 
 
@@ -215,8 +215,8 @@ def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt
 
 def test_what_was_cancelled_and_asked_again_is_remembered_as_it_was_answered() -> None:
     cancelled = cut_off()
-    answered = msgspec.structs.replace(cancelled, assistant="All of it.", status="completed", reason="stop")
-    late = msgspec.structs.replace(answered, assistant="Another end.")
+    answered = msgspec.structs.replace(cancelled, output_text="All of it.", status="completed", reason="stop")
+    late = msgspec.structs.replace(answered, output_text="Another end.")
     history = KeptHistory([cancelled, answered, late])
     done = prepared(cancelled.user, history=history)
     assert isinstance(done, ReplyDone)

@@ -49,7 +49,7 @@ class Session:
         turn = Turn(
             request_id=name,
             user=exchange.question,
-            assistant=answer.text,
+            output_text=answer.text,
             source="model",
             grounding=prompt.grounding,
             output_ids=exchange.output_ids,
@@ -86,7 +86,7 @@ def test_a_turn_that_the_faq_answered_stands_between_and_takes_nothing_back(
     for number, exchange in enumerate(exchanges[:6]):
         if number == place and number:
             answer = "Quoted!"
-            faq = Turn(request_id="faq", user="?", assistant=answer, source="faq", grounding=tuple(quoted))
+            faq = Turn(request_id="faq", user="?", output_text=answer, source="faq", grounding=tuple(quoted))
             session.turns.append(faq)
         prompt, then = session.ask(exchange)
         assert prompt.ids[: len(standing)] == standing

@@ -23,7 +23,7 @@ def said(at: int, user: str, assistant: str, *grounding: Grounding) -> Turn:
     return Turn(
         request_id=f"q{at}",
         user=user,
-        assistant=assistant,
+        output_text=assistant,
         source="model",
         asked_unix_ms=at,
         grounding=grounding,

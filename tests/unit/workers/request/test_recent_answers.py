@@ -75,8 +75,9 @@ def test_an_erased_conversations_answers_are_forgotten() -> None:
 TURN = Turn(
     request_id="r",
     user="hi",
-    assistant="Hello",
+    output_text="Hello",
     source="faq",
+    usage=Usage(output_tokens=2),
     asked_unix_ms=int(NOW),
     output_ids=(1, 2),
     grounding=(Grounding(id="returns", question="Returns?", answer="In 30 days."),),
@@ -107,7 +108,7 @@ def test_the_history_answers_where_another_worker_did() -> None:
     [
         {"status": "cancelled"},
         {"status": "failed"},
-        {"assistant": ""},
+        {"output_text": ""},
         {"request_id": "q"},
         {"user": "ho"},
         {"asked_unix_ms": int(NOW) - 240_001},

@@ -34,7 +34,7 @@ def test_an_answer_is_told_in_deltas_and_remembered_as_it_stood_in_its_prompt() 
     assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
     assert bench.deltas() == ["a", "a", "a"]
     [turn] = bench.history.turns
-    assert (turn.assistant, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
+    assert (turn.output_text, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
     assert (turn.window_start, turn.grounding, turn.output_ids) == ("r-earlier", (entry,), (LETTER_A,) * 3)
 
 
@@ -45,7 +45,7 @@ def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> Non
     assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
     assert (end.grounding, end.model, end.usage) == (QUOTED.grounding, None, Usage())
     [turn] = bench.history.turns
-    assert (turn.assistant, turn.source, turn.grounding) == ("Soon.", "faq", QUOTED.grounding)
+    assert (turn.output_text, turn.source, turn.grounding) == ("Soon.", "faq", QUOTED.grounding)
     assert (turn.output_ids, turn.window_start) == ((), None)
     assert not bench.step(), "the engine has nothing to do"
     assert bench.offsets.committable() == {}
@@ -77,7 +77,7 @@ def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
     bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
-    assert [turn.assistant for turn in bench.history.turns] == ["Soon."]
+    assert [turn.output_text for turn in bench.history.turns] == ["Soon."]
 
 
 @pytest.mark.parametrize(
