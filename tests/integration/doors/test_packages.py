@@ -51,17 +51,21 @@ def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """An example's program, beside its package and nothing of this project."""
+    """A package and nothing of this project; `program` is the example's, or what a test puts into its place."""
 
+    language: str
     command: tuple[str, ...]
     folder: Path
 
+    @property
+    def program(self) -> Path:
+        return self.folder / self.command[-1]
+
     @asynccontextmanager
-    async def asking(self, question: str, *gateways: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def asking(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
         process = await asyncio.create_subprocess_exec(
             *self.command,
-            question,
-            *gateways,
+            *arguments,
             cwd=self.folder,
             env={"PATH": os.environ["PATH"]},
             stdout=asyncio.subprocess.PIPE,
@@ -96,7 +100,7 @@ def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     done = run(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
     shutil.copy(ROOT / "examples" / "ask.py", folder)
-    return Installed((str(interpreter), "-I", "ask.py"), folder)
+    return Installed("python", (str(interpreter), "-I", "ask.py"), folder)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +110,7 @@ def node(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     done = run("npm", "install", "--offline", "--no-audit", "--no-fund", "--prefix", folder, package)
     assert done.returncode == 0, done.stderr
     shutil.copy(ROOT / "examples" / "client.mjs", folder)
-    return Installed((str(NODE), "client.mjs"), folder)
+    return Installed("js", (str(NODE), "client.mjs"), folder)
 
 
 @pytest.fixture(params=["python", "node"])
@@ -141,6 +145,17 @@ async def test_where_nobody_answers_it_is_said_in_a_line(installed: Installed) -
     assert process.returncode == 1
     assert len(said.splitlines()) == 1
     assert "ws://127.0.0.1:1/ws" in said
+
+
+async def test_the_page_says_what_works(gateway: Service, installed: Installed) -> None:
+    """docs/protocol.md, line by line as it is printed, but for the address."""
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    (program,) = re.findall(rf"```{installed.language}\n(.*?)```", page, re.DOTALL)
+    installed.program.write_text(program.replace("ws://127.0.0.1:8080/ws", gateway.ws))
+    async with installed.asking() as process:
+        assert process.stdout is not None
+        assert "model " in (await process.stdout.read()).decode()
+    assert process.returncode == 0
 
 
 def test_both_are_typed(python: Installed, node: Installed) -> None:
