@@ -1,10 +1,11 @@
 """The door as an OpenAPI document, made from the very Structs that read its bodies: pure."""
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from gateway.openai.bodies import ChatBody, ResponsesBody
+from shared.wire.outcome import Source, Status
 
 _REF: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"type": "string"}
@@ -24,6 +25,10 @@ _ERROR: Final = {
             },
         }
     },
+}
+_OWN: Final[dict[str, Any]] = {
+    "chat.completion": {"source": {"enum": list(get_args(Source))}},
+    "response": {"status": {"enum": [*get_args(Status), "in_progress"]}},
 }
 _ID: Final = {"name": "id", "in": "path", "required": True, "schema": _TEXT}
 _REATTACH: Final = (
@@ -74,7 +79,8 @@ def _operation(
     answer: str, summary: str, body: dict[str, Any] | None = None, *, streams: bool = False
 ) -> dict[str, Any]:
     """Return an operation that answers with an object of that kind, or an error."""
-    told: dict[str, Any] = {"type": "object", "required": ["object"], "properties": {"object": {"const": answer}}}
+    fields = {"object": {"const": answer}, **_OWN.get(answer, {})}
+    told: dict[str, Any] = {"type": "object", "required": ["object"], "properties": fields}
     content: dict[str, Any] = {"application/json": {"schema": told}}
     if streams:
         content["text/event-stream"] = {"schema": _EVENT}

@@ -133,6 +133,17 @@ def test_what_both_name_has_the_same_bounds_in_the_openapi_document(body: str) -
         assert [form for form in allowed if form not in _forms(asked[name])] == [], name
 
 
+def test_whose_words_they_are_and_how_they_ended_has_the_same_words_in_the_openapi_document() -> None:
+    ours, paths = of_structs()["Response"], openapi()["paths"]
+
+    def words(path: str, field: str) -> set[str]:
+        answer = paths[path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+        return set(answer["properties"][field]["enum"])
+
+    assert words("/v1/chat/completions", "source") == ours["source"].words
+    assert words("/v1/responses", "status") == ours["status"].words | {"in_progress"}
+
+
 def _forms(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """The forms that a field may have, without its default."""
     plain = {key: value for key, value in schema.items() if key != "default"}
