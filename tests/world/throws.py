@@ -18,7 +18,12 @@ _OURS: Final = tuple(f"{_ROOT / name}/" for name in ("gateway", "shared", "worke
 _LEFT_OUT: Final = (
     *("Answering.end", "Answering.show", "Answering.work_on", "Answering.replied", "InflightTable.refused_on_error"),
     *("DeadLetters.put", "Worker.publish", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),
-    *("OpenAnswers.add", "OpenAnswers.fail", "OpenAnswers.idle", "InflightTable.retire"),
+    *(
+        "OpenAnswers.add",
+        "OpenAnswers.idle",
+        *(f"AnswerReaders.{name}" for name in ("add", "remove", "fail")),
+        "InflightTable.retire",
+    ),
     *("Connections.send_away", "EngineLoop.stuck", "Commits.commit", "Commits.part", "Commits.run"),
 )
 

@@ -93,7 +93,7 @@ class Worker:
             if cancelled:
                 self.engine_loop.cancel(job.id)
         if adding.error is not None:
-            self._answers.fail(job)
+            self._answers.readers.fail(job)
 
     def cancel(self, cancel: Cancel) -> bool:
         """Have an answer end before the next step, unless others still wait for it; False where none is being
@@ -149,9 +149,9 @@ class Worker:
                 if isinstance(item, Ended):
                     self._end(item.job, item.finished)
                 else:
-                    self._answers.publish_delta(item.job, item.delta)
+                    self._answers.readers.publish_delta(item.job, item.delta)
             if publishing.error is not None and isinstance(item, Ended):
-                self._answers.fail(item.job)
+                self._answers.readers.fail(item.job)
 
     # --- the end of an answer
 
@@ -161,7 +161,7 @@ class Worker:
         traced = done
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
-        self._answers.publish_end(job, traced, job.answer.take_delta())
+        self._answers.readers.publish_end(job, traced, job.answer.take_delta())
         contain_each(
             "answer",
             lambda: count_end(job, finished, done, now),
@@ -235,7 +235,7 @@ class Worker:
                     await asyncio.sleep(_IDLE_POLL_S)
         except TimeoutError:
             pass
-        return len(self._answers)
+        return len(self._answers.jobs)
 
 
 def _ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:

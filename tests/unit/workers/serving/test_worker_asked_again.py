@@ -92,7 +92,7 @@ def test_another_services_reader_is_not_told_twice_of_a_request_that_is_delivere
     job = bench.accept(0, output=3)
     job.targets = {("chat.replies.crm", None): None}
     assert bench.step()
-    bench.answers._add_reader(job, ("chat.replies.crm", None), None)
+    bench.answers.readers.add(job, ("chat.replies.crm", None), None)
     bench.run()
     assert bench.deltas() == ["a", "a", "a"]
     assert len(bench.ends()) == 1
@@ -227,7 +227,7 @@ def test_a_cancel_is_of_the_request_that_it_names() -> None:
     """The same gateway has asked again since; what it took back before is not what it waits for now."""
     bench = Bench()
     job = bench.accept(0, output=9)
-    bench.answers._add_reader(job, HOME, 7)
+    bench.answers.readers.add(job, HOME, 7)
     assert bench.worker.cancel(Cancel(request_id="r0", created_unix_ms=job.order.created_unix_ms))
     assert not job.withdrawn
     assert bench.worker.cancel(Cancel(request_id="r0", created_unix_ms=7))
