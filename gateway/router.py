@@ -22,6 +22,7 @@ from shared.records.processor import RecordProcessor
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
+from shared.wire.cloud_events import reply_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, Target, request_headers, settle
@@ -74,7 +75,9 @@ class Router:
     async def _refuse(self, asker: Target, end: ReplyDone) -> None:
         """Publish the end of a request that is refused. Raises `BrokerUnavailable`."""
         end = msgspec.structs.replace(end, origin="gateway")
-        reply = Outgoing(asker[0], msgpack_encode(end), key=end.session_id.encode(), partition=asker[1])
+        topic, partition = asker
+        headers = {} if topic == self.topics.replies else reply_headers(end, source=self.source)
+        reply = Outgoing(topic, msgpack_encode(end), key=end.session_id.encode(), partition=partition, headers=headers)
         try:
             await self.producer.publish(reply)
         except BrokerUnavailable:

@@ -208,7 +208,7 @@ class RouterWing:
         self._router = Router(
             reader=self.reader,
             producer=producer,
-            letters=DeadLetters(producer, kafka.topics),
+            letters=DeadLetters(producer, kafka.topics, source),
             offsets=offsets,
             commits=self._commits,
             topics=kafka.topics,

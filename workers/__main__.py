@@ -50,17 +50,17 @@ class WorkerProcess:
         info = model.info
         self._settings, self._model, self._costs = settings, model, costs
         self._worker_id = worker_name(settings.worker.instance_id)
-        self._kafka = KafkaWing(settings, f"replyline-worker-{os.getpid()}")
+        source = f"replyline-worker-{os.getpid()}"
+        self._kafka = KafkaWing(settings, source)
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
         self._kv = None
         if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
             self._kv = open_cache(settings, model.info, costs)
-        self._publisher = ReplyPublisher(self._kafka.producer)
-        self._answers = OpenAnswers(
-            publisher=self._publisher, offsets=self._kafka.offsets, replies=settings.kafka.topics.replies
-        )
+        replies = settings.kafka.topics.replies
+        self._publisher = ReplyPublisher(self._kafka.producer, gateways=replies, source=source)
+        self._answers = OpenAnswers(publisher=self._publisher, offsets=self._kafka.offsets, replies=replies)
         self._prompts = make_prompts(settings, model)
         self._worker = self._make_worker()
         self._intake = self._make_intake()

@@ -29,7 +29,7 @@ class KafkaWing:
         self.commits = Commits(self.requests, self.offsets)
         self.cancels = reader(topic=topics.cancels, partitions=())
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION])
-        self.letters = DeadLetters(self.producer, topics)
+        self.letters = DeadLetters(self.producer, topics, client_id)
         self.copies = Copies(self.producer, kafka)
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
 

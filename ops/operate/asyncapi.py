@@ -9,6 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from shared.conversation.handoffs import Handoff
+from shared.wire.cloud_events import LETTER_TYPE
+from shared.wire.codec import JSON, MSGPACK
 from shared.wire.messages import (
     Adopt,
     Cancel,
@@ -21,7 +23,18 @@ from shared.wire.messages import (
     WorkerReport,
 )
 from shared.wire.outcome import Message
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.wire.topics import (
+    BUCKETS,
+    CE_ID,
+    CE_SOURCE,
+    CE_SPECVERSION,
+    CE_TYPE,
+    CONTENT_TYPE,
+    DEAD_DETAIL,
+    DEAD_ORIGIN,
+    DEAD_REASON,
+    TopicNames,
+)
 
 Document = dict[str, Any]
 
@@ -35,6 +48,9 @@ _KAFKA_MESSAGES: tuple[type[Message], ...] = (
     Handoff,
     WorkerReport,
 )
+# What other services write and read. Replies to gateways, and what processes tell each other, have no headers.
+_CLOUD_EVENTS: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Handoff)
+_TEXT: Document = {"type": "string", "minLength": 1}
 
 
 def asyncapi() -> Document:
@@ -53,7 +69,7 @@ def asyncapi() -> Document:
         "channels": {"websocket": _websocket(client, server), **_topics()},
         "operations": _operations(client, server),
         "components": {
-            "messages": {kind.__name__: _message(kind) for kind in kinds},
+            "messages": {**{kind.__name__: _message(kind) for kind in kinds}, "DeadLetter": _dead_letter()},
             "schemas": dict(sorted(schemas.items())),
         },
     }
@@ -65,7 +81,23 @@ def render() -> str:
 
 def _message(kind: type[Message]) -> Document:
     tag = kind.__struct_config__.tag
-    return {"name": tag, "payload": {"$ref": f"#/components/schemas/{kind.__name__}"}}
+    headers = {"headers": _event_headers({"const": tag})} if kind in _CLOUD_EVENTS else {}
+    return {"name": tag, **headers, "payload": {"$ref": f"#/components/schemas/{kind.__name__}"}}
+
+
+def _event_headers(kind: Document) -> Document:
+    """Return the headers of a CloudEvent in binary mode."""
+    event = {CE_ID: _TEXT, CE_SOURCE: _TEXT, CE_SPECVERSION: {"const": "1.0"}, CE_TYPE: kind}
+    return {"type": "object", "properties": {CONTENT_TYPE: {"enum": [MSGPACK, JSON]}, **event}}
+
+
+def _dead_letter() -> Document:
+    """Return the message of a record that was set aside: its value as it came, and what it says of itself."""
+    headers = _event_headers(_TEXT)
+    headers["properties"][CONTENT_TYPE] = _TEXT
+    told = (DEAD_REASON, DEAD_DETAIL, DEAD_ORIGIN)
+    headers |= {"properties": headers["properties"] | dict.fromkeys(told, _TEXT), "required": list(told)}
+    return {"name": LETTER_TYPE, "headers": headers, "payload": {}}
 
 
 def _websocket(client: Iterable[type[Message]], server: Iterable[type[Message]]) -> Document:
@@ -79,7 +111,7 @@ def _websocket(client: Iterable[type[Message]], server: Iterable[type[Message]])
 
 def _topics() -> Document:
     names = TopicNames()
-    requests = [names.inbox, *(names.requests(bucket) for bucket in BUCKETS), names.dead_letters]
+    requests = [names.inbox, *(names.requests(bucket) for bucket in BUCKETS)]
     replies = [names.replies, names.external_replies]
     return {
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
@@ -88,6 +120,7 @@ def _topics() -> Document:
         names.erasures: _topic(names.erasures, (Erase,)),
         names.handoffs: _topic(names.handoffs, (Handoff,)),
         names.workers: _topic(names.workers, (WorkerReport,)),
+        names.dead_letters: _topic(names.dead_letters, ()) | {"messages": _named("DeadLetter")},
     }
 
 
@@ -96,7 +129,11 @@ def _topic(name: str, kinds: Iterable[type[Message]]) -> Document:
 
 
 def _references(kinds: Iterable[type[Message]]) -> Document:
-    return {kind.__name__: {"$ref": f"#/components/messages/{kind.__name__}"} for kind in kinds}
+    return _named(*(kind.__name__ for kind in kinds))
+
+
+def _named(*names: str) -> Document:
+    return {name: {"$ref": f"#/components/messages/{name}"} for name in names}
 
 
 def _operations(client: Iterable[type[Message]], server: Iterable[type[Message]]) -> Document:

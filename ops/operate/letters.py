@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.kafka import Kept, Outgoing
+from shared.wire.cloud_events import record_headers
 from shared.wire.codec import JSON, MSGPACK
 from shared.wire.deadline import parse_unix_ms
 from shared.wire.messages import ChatRequest
@@ -107,7 +108,7 @@ def letter_of(kept: Kept) -> Letter:
         tries=1 + (parse_unix_ms(headers.get(DEAD_REPLAYS, b"0")) or 0),
         key=record.key,
         value=record.value,
-        headers={name: value for name, value in headers.items() if name not in _OF_OURS},
+        headers={name: value for name, value in record_headers(headers).items() if name not in _OF_OURS},
     )
 
 

@@ -5,12 +5,11 @@ from typing import Final
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.wire.codec import MSGPACK
+from shared.wire.cloud_events import event_headers
 from shared.wire.fields import Count, Identifier, Tenant
 from shared.wire.messages import HandoffReason, Language
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
 
 _TYPE: Final = "chat.handoff"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -52,10 +51,4 @@ def decode_handoff(value: bytes | None) -> Handoff:
 
 def handoff_headers(handoff: Handoff, *, source: str) -> dict[str, bytes]:
     """CloudEvents binary mode."""
-    return {
-        CONTENT_TYPE: MSGPACK.encode(),
-        CE_ID: handoff.id.encode(),
-        CE_TYPE: _TYPE.encode(),
-        CE_SOURCE: source.encode(),
-        CE_SPECVERSION: b"1.0",
-    }
+    return event_headers(handoff, event_id=handoff.id, source=source)

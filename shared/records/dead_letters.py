@@ -1,13 +1,14 @@
 """Dead letters: records that could not be decoded or served, kept with the reason and where they came from.
 
 A dead letter is the record as it came: its key, its bytes, its headers, and beside them `dead-letter-reason` (a code),
-`dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). One that is too large to be kept
-with those, or that aiokafka could not read, stands without its value and its own headers, and `dead-letter-left-out`
-says so: it is to be found at its origin for as long as that topic keeps it.
+`dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). One whose record is no CloudEvent
+is one itself. One that is too large to be kept with those, or that aiokafka could not read, stands without its value
+and its own headers, and `dead-letter-left-out` says so: it is at its origin, for as long as that topic keeps it.
 """
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -18,6 +19,7 @@ from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
+from shared.wire.cloud_events import letter_headers
 from shared.wire.topics import DEAD_DETAIL, DEAD_LEFT_OUT, DEAD_ORIGIN, DEAD_REASON, TopicNames
 
 _DETAIL_CHARS: Final = 500
@@ -32,6 +34,7 @@ class DeadLetters:
 
     producer: Producer
     topics: TopicNames
+    source: str
     _outage: Availability = field(default_factory=lambda: Availability("kafka dead letters"))
 
     async def put(self, record: Record, error: ProtocolError) -> None:
@@ -48,9 +51,9 @@ class DeadLetters:
     async def _written(self, record: Record, error: ProtocolError) -> bool:
         try:
             try:
-                await self.producer.publish(letter_of(self.topics, record, error))
+                await self.producer.publish(letter_of(self.topics, record, error, source=self.source))
             except (ProtocolError, TypeError, ValueError):  # too large, or headers that the client does not take
-                await self.producer.publish(letter_of(self.topics, record, error, whole=False))
+                await self.producer.publish(letter_of(self.topics, record, error, source=self.source, whole=False))
         except (BrokerUnavailable, ProtocolError) as failure:
             self._outage.still(str(failure), monotonic_s())
             return False
@@ -83,19 +86,20 @@ def origin_of(record: Record) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}"
 
 
-def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, whole: bool = True) -> Outgoing:
-    """Return the record as a dead letter; not `whole`: without what may be too large."""
+def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, source: str, whole: bool = True) -> Outgoing:
+    """Return the record as a dead letter of that `source`; not `whole`: without what may be too large."""
+    headers = partial(letter_headers, origin=origin_of(record), source=source)
     told = {
         DEAD_REASON: error.code.encode(),
         DEAD_DETAIL: str(error)[:_DETAIL_CHARS].encode(errors="backslashreplace"),
         DEAD_ORIGIN: origin_of(record).encode(),
     }
     if record.unreadable:
-        return Outgoing(topics.dead_letters, b"", headers={**told, DEAD_LEFT_OUT: b"unreadable"})
+        return Outgoing(topics.dead_letters, b"", headers=headers({**told, DEAD_LEFT_OUT: b"unreadable"}))
     value = record.value if record.key is not None else record.value or b""  # aiokafka writes no record without both
     if whole:
         own = {name: header for name, header in record.headers.items() if name != DEAD_LEFT_OUT}
-        return Outgoing(topics.dead_letters, value, key=record.key, headers=own | told)
+        return Outgoing(topics.dead_letters, value, key=record.key, headers=headers(own | told))
     key = record.key if record.key is None or len(record.key) <= _KEY_BYTES else None
     size = f"{len(record.value or b'')} bytes".encode()
-    return Outgoing(topics.dead_letters, b"", key=key, headers={**told, DEAD_LEFT_OUT: size})
+    return Outgoing(topics.dead_letters, b"", key=key, headers=headers({**told, DEAD_LEFT_OUT: size}))

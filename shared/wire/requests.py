@@ -7,14 +7,13 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from shared.errors import ProtocolError
+from shared.wire.cloud_events import event_headers
 from shared.wire.codec import MSGPACK, decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
     CE_ID,
-    CE_SOURCE,
-    CE_SPECVERSION,
     CE_TYPE,
     CONTENT_TYPE,
     REPLY_PARTITION,
@@ -126,12 +125,7 @@ def asker_of(request: ChatRequest, defaults: Defaults) -> Target | None:
 
 def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     """CloudEvents binary mode, and what a reader needs without opening the value."""
-    headers = {
-        CONTENT_TYPE: b"application/msgpack",
-        CE_ID: order.request.id.encode(),
-        CE_TYPE: _CE_TYPE,
-        CE_SOURCE: source.encode(),
-        CE_SPECVERSION: b"1.0",
+    headers = event_headers(order.request, event_id=order.request.id, source=source) | {
         DEADLINE_HEADER: str(order.deadline.deadline_unix_ms).encode(),
         REPLY_TOPIC: order.reply_topic.encode(),
     }

@@ -19,6 +19,7 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contain_each, task_failed
 from shared.telemetry.logs import get_logger
+from shared.wire.cloud_events import reply_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import ReplyDelta, ReplyDone
@@ -46,8 +47,12 @@ class _Entry:
 class _Lane:
     """The replies to one partition, in order."""
 
-    def __init__(self, producer: Producer, target: Target, *, retire: Callable[[Target], None]) -> None:
+    def __init__(
+        self, producer: Producer, target: Target, *, source: str | None, retire: Callable[[Target], None]
+    ) -> None:
+        """`source` names the worker to other services; None where the target is a gateway's."""
         self._retire = retire
+        self._source = source
         self._next_seq: dict[str, int] = {}
         self._producer = producer
         self._target = target
@@ -164,7 +169,9 @@ class _Lane:
 
     def _record(self, message: ReplyDelta | ReplyDone) -> Outgoing:
         topic, partition = self._target
-        return Outgoing(topic, msgpack_encode(message), key=message.session_id.encode(), partition=partition)
+        headers = {} if self._source is None else reply_headers(message, source=self._source)
+        key = message.session_id.encode()
+        return Outgoing(topic, msgpack_encode(message), key=key, partition=partition, headers=headers)
 
 
 def _refused(error: ReplylineError) -> "asyncio.Future[object]":
@@ -185,10 +192,13 @@ def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
 
 class ReplyPublisher:
     """An end's `settled` is called once Kafka has acknowledged all that was said of its request at its target (or it
-    has nowhere to go)."""
+    has nowhere to go). Replies on any topic but the gateways' own, `gateways`, are CloudEvents of `source`: there a
+    delta's headers would be most of its bytes."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, *, gateways: str, source: str) -> None:
         self._producer = producer
+        self._gateways = gateways
+        self._source = source
         self._lanes: dict[Target, _Lane] = {}
         self._tasks = Tasks(self._lane_failed)
         self.failed = asyncio.Event()
@@ -222,7 +232,8 @@ class ReplyPublisher:
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = _Lane(self._producer, target, retire=self._retire)
+            source = None if target[0] == self._gateways else self._source
+            lane = self._lanes[target] = _Lane(self._producer, target, source=source, retire=self._retire)
             self._tasks.start(lane.run(), f"replies to {target}")
         return lane
 

@@ -307,7 +307,7 @@ class IntakeBench:
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
         self.intake = Intake(
-            letters=DeadLetters(myself, TOPICS),
+            letters=DeadLetters(myself, TOPICS, "worker-1"),
             topics=TOPICS,
             defaults=Settings().request_defaults,
             offsets=self.offsets,

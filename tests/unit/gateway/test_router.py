@@ -70,7 +70,7 @@ class Bench:
             offsets=self.offsets,
             commits=Commits(reader, self.offsets),
             producer=self.producer,  # type: ignore[arg-type]
-            letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS, "gateway-0"),  # type: ignore[arg-type]
             topics=TOPICS,
             tokenizer=Tokenizer.byte_level(),
             defaults=Settings().request_defaults,

@@ -37,7 +37,7 @@ def letter(
     """As it is read back after it was put aside."""
     given = {name.replace("_", "-").replace("ce-id", "ce_id"): header for name, header in headers.items()}
     record = Record(topic, 2, 41, key, value, given)
-    out = write_letter(TOPICS, record, ProtocolError(code, "a line"), whole=whole)
+    out = write_letter(TOPICS, record, ProtocolError(code, "a line"), source="w", whole=whole)
     return letter_of(Kept(Record(out.topic, 0, 7, out.key, out.value, out.headers), int(NOW)))
 
 
@@ -63,7 +63,7 @@ def test_one_that_is_too_large_is_kept_without_its_value_and_says_so() -> None:
 
 def test_one_that_could_not_be_read_points_to_its_origin() -> None:
     record = Record("t.chat.requests.short", 0, 5, None, None, unreadable="why")
-    out = write_letter(TOPICS, record, ProtocolError("invalid_record", "why"))
+    out = write_letter(TOPICS, record, ProtocolError("invalid_record", "why"), source="w")
     kept = letter_of(Kept(Record("d", 0, 0, out.key, out.value, out.headers), 0))
     assert (kept.value, kept.left_out, str(kept.origin)) == (b"", "unreadable", "t.chat.requests.short/0/5")
     assert refusal(kept, REQUESTS, NOW, force=True) is not None
@@ -71,7 +71,7 @@ def test_one_that_could_not_be_read_points_to_its_origin() -> None:
 
 def test_a_reason_that_cannot_be_encoded_is_kept_all_the_same() -> None:
     record = Record("t", 0, 0, None, b"")
-    out = write_letter(TOPICS, record, ProtocolError("internal", "\ud800" + "é" * 2_000))
+    out = write_letter(TOPICS, record, ProtocolError("internal", "\ud800" + "é" * 2_000), source="w")
     assert out.headers["dead-letter-detail"].decode().startswith("\\ud800é")
 
 
@@ -96,7 +96,10 @@ def test_a_second_dead_letter_shows_the_number_of_tries() -> None:
     assert once.origin is not None
     out = put_back(once, once.origin)
     again = letter_of(
-        Kept(Record("d", 0, 8, *_written(write_letter(TOPICS, _read(out), ProtocolError("internal", "x")))), 0)
+        Kept(
+            Record("d", 0, 8, *_written(write_letter(TOPICS, _read(out), ProtocolError("internal", "x"), source="w"))),
+            0,
+        )
     )
     assert (again.tries, again.headers) == (2, {"foreign": b"x"})
     assert again.origin is not None
@@ -199,7 +202,7 @@ def test_no_word_of_the_customer_is_shown_unasked(value: bytes, content_type: by
     """Whatever form the record has, and wherever the words stand in it."""
     headers = {"content-type": content_type, "input": CANARY.encode(), CANARY: b"x", "ce_id": CANARY.encode() + b"!"}
     record = Record("t.chat.requests.short", 0, 1, CANARY.encode(), value, headers)
-    out = write_letter(TOPICS, record, ProtocolError("invalid_record", "a line"))
+    out = write_letter(TOPICS, record, ProtocolError("invalid_record", "a line"), source="w")
     kept = letter_of(Kept(Record("d", 0, 1, out.key, out.value, out.headers), 0))
     shown = letters.as_json([row(kept), page(kept, text=False)])
     assert "4111" not in shown

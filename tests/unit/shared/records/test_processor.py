@@ -40,7 +40,7 @@ class Bench:
         self.processor = RecordProcessor(
             self.offsets,
             myself,
-            DeadLetters(myself, TopicNames()),
+            DeadLetters(myself, TopicNames(), "worker-1"),
             Settings().request_defaults,
             handle=self.handle,
             refuse=self.refuse,

@@ -42,7 +42,7 @@ def test_poison_becomes_one_dead_letter_with_its_reason(what: str) -> None:
         order_of(poison.value, poison.headers)
     assert caught.value.code == poison.reason
     record = Record("chat.requests", 0, 7, b"k", poison.value, poison.headers)
-    letter = letter_of(TopicNames(), record, caught.value)
+    letter = letter_of(TopicNames(), record, caught.value, source="w")
     detail = letter.headers["dead-letter-detail"].decode()
     assert detail
     assert "\n" not in detail

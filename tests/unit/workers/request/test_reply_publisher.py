@@ -80,7 +80,7 @@ async def quiet() -> None:
 
 def make_desk() -> Desk:
     producer = FakeProducer()
-    return Desk(producer, ReplyPublisher(producer))  # type: ignore[arg-type]
+    return Desk(producer, ReplyPublisher(producer, gateways="chat.replies", source="worker-1"))  # type: ignore[arg-type]
 
 
 @pytest_asyncio.fixture
@@ -100,6 +100,8 @@ async def test_records_go_to_the_target_with_the_sessions_key(desk: Desk) -> Non
         ("chat.replies", 3, b"s"),
         ("chat.replies.crm", None, b"s"),
     }
+    events = {record.topic: record.headers.get("ce_id") for record in desk.producer.taken}
+    assert events == {"chat.replies": None, "chat.replies.crm": b"q/1/done"}
 
 
 async def test_what_is_written_while_a_round_is_in_flight_leaves_as_one_delta(desk: Desk) -> None:
