@@ -306,7 +306,7 @@ class Kafka:
                 if isinstance(log, int):
                     error, high, data = log, -1, b""
                 elif not log.start <= offset <= log.end:
-                    error, high, data = OUT_OF_RANGE, log.high, b""
+                    error, high, data = OUT_OF_RANGE, -1, b""
                 else:
                     error, high, data = 0, log.high, log.read(offset, max_bytes)
                 anything, wrong = anything or bool(data), wrong or bool(error)

@@ -52,11 +52,12 @@ class Connection:
         return self._open
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        del expect_response
         if not self._open:
             raise KafkaConnectionError(f"No connection to broker at {self.host}:{self.port}")
         made, future = request.prepare(VERSIONS), self._loop.create_future()
         self._waiting.append((made, future, self._loop.now))
+        if not expect_response:
+            future.set_result(None)
         if self._expiry is None:
             self._expire()
         self.kafka.asked(self, made)

@@ -56,7 +56,7 @@ class Group:
     @property
     def rebalance_s(self) -> float:
         """Return how long a rebalance waits for a member."""
-        return max((member.rebalance_s for member in self.members.values()), default=1.0)
+        return max((member.rebalance_s for member in self.members.values()), default=0.0)
 
     def refuses(self, member_id: str, instance: str | None = None, generation: int | None = None) -> int:
         """Return why it takes nothing from this member: an error's code, or 0."""
@@ -103,11 +103,14 @@ class Groups:
             self._replace(group, old, name)
         member = group.members.setdefault(name, Member(name, instance))
         same = member.protocols == list(request.group_protocols)
-        member.session_s, member.rebalance_s = request.session_timeout / 1_000, request.rebalance_timeout / 1_000
-        member.protocols, member.join = list(request.group_protocols), answer
-        _stop(member.expiry)
         stays = group.state == "Stable" if replaces else same and (group.state != "Stable" or name != leader)
-        if stays and group.state in ("Syncing", "Stable"):
+        stays = stays and group.state in ("Syncing", "Stable")
+        if replaces or not stays:
+            member.session_s, member.rebalance_s = request.session_timeout / 1_000, request.rebalance_timeout / 1_000
+            member.protocols = list(request.group_protocols)
+        member.join = answer
+        _stop(member.expiry)
+        if stays:
             self._joined(group, member, leader)
         else:
             self._prepare(group)
@@ -141,9 +144,12 @@ class Groups:
     def leave(self, request: Any, answer: Answer) -> None:
         """Let a member go."""
         group, name = self.of(request.group), request.member_id
-        error = 0 if name in group.pending else group.refuses(name)
+        begins = name in group.pending
+        error = 0 if begins else group.refuses(name)
         self._forget(group, name)
         self._remove(group, name)
+        if begins and group.state in ("Syncing", "Stable"):
+            self._prepare(group)
         answer(0, error)
 
     def commit(self, request: Any, answer: Answer) -> None:
@@ -152,7 +158,6 @@ class Groups:
         error, generation = 0, request.consumer_group_generation_id
         if generation >= 0 or group.members:
             error = group.refuses(name, None, generation) if group.known else ILLEGAL_GENERATION
-        group.known = group.known or not error
         if not error and group.members:
             self._alive(group, group.members[name])
             error = REBALANCING if group.state == "Syncing" else 0
@@ -163,6 +168,7 @@ class Groups:
     def _commit(self, group: Group, error: int, topic: str, number: int, offset: int, metadata: str) -> tuple[int, int]:
         if (topic, number) not in self._partitions:
             error = UNKNOWN_TOPIC
+        group.known = group.known or not error
         if not error and len(metadata or "") > _MOST_METADATA:
             error = LONG_METADATA
         if not error:
@@ -266,7 +272,6 @@ class Groups:
             group.unsynced.discard(name)
             if member.join is not None:
                 member.join(0, UNKNOWN_MEMBER, -1, "", "", "", [])
-            _tell_sync(member, UNKNOWN_MEMBER)
             self._prepare(group)
 
 
