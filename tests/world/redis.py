@@ -62,6 +62,7 @@ class Redis:
         self._mode, self._until_s = "", 0.0
         self.server.ails, self.server.wrote = lambda: self._ails, False  # type: ignore[attr-defined]
         BaseFakeSocket._run_command = _run_command  # type: ignore[method-assign]
+        BaseFakeSocket._name_to_func = _name_to_func  # type: ignore[assignment]
         redis = self
 
         class Client(fakeredis.FakeAsyncRedis):
@@ -168,16 +169,31 @@ class Redis:
 
 
 _RUN: Final = BaseFakeSocket._run_command
+_FIND: Final = BaseFakeSocket._name_to_func
+
+
+def _refused(server: Any, name: str) -> str:
+    """Return why a command is refused: a replica takes none that writes, a full Redis none that takes memory, unless
+    its script has written before."""
+    ails = getattr(server, "ails", str)()
+    refused = name in (_WRITES if ails == "readonly" else _GROWS if ails == "full" and not server.wrote else ())
+    return _REFUSALS[ails] if refused else ""
 
 
 def _run_command(self: Any, func: Any, sig: Any, args: list[Any], from_script: bool) -> Any:
-    """Run a command, or one of a script's: a replica refuses each that writes, a full Redis what takes memory, unless
-    the script has written before."""
+    """Run a command, or one of a script's."""
     server = self._server
     if not from_script:
         server.wrote = False
-    ails = getattr(server, "ails", str)()
-    if sig.name in (_WRITES if ails == "readonly" else _GROWS if ails == "full" and not server.wrote else ()):
-        return SimpleError(_REFUSALS[ails])
+    if refusal := _refused(server, sig.name):
+        return SimpleError(refusal)
     server.wrote = from_script and (server.wrote or sig.name in _WRITES)
     return _RUN(self, func, sig, args, from_script)
+
+
+def _name_to_func(self: Any, name: str) -> Any:
+    """Find a command; of a transaction what is refused ends the whole, before any of it is run."""
+    func, sig = _FIND(self, name)
+    if self._queueing and (refusal := _refused(self._server, sig.name)):
+        raise SimpleError(refusal)
+    return func, sig
