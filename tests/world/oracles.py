@@ -207,7 +207,8 @@ class Oracles:
         others = Counter(notice.request_id for notice, _ in notices if isinstance(notice, Adopt))
         others.update(request.id for request, _ in self._requests())
         cancels = {notice.request_id: at_ms for notice, at_ms in notices if isinstance(notice, Cancel)}
-        calm = sum(fault.kind.endswith("worker") for fault in plan.faults) < 2 and not kafka_ails(plan)
+        num_ends = sum(fault.kind.endswith("worker") for fault in plan.faults) + self._deaths
+        calm = num_ends < 2 and not kafka_ails(plan)  # else a record may wait to be worked on alone
         for at_ms, said in () if _any(plan, _HOLDS_UP) else self._answers:
             name, whole = said["request_id"], said["reason"] in _WHOLE
             if said["slack_ms"] < -(_LATE_MS if whole else _OPENED_MS) and (whole or calm):
