@@ -9,25 +9,27 @@ import json
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
-from aiokafka.protocol.commit import OffsetCommitRequest
-from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.group import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+
+from tests.integration.support.group_program import Group
 
 PARTITIONS: Final = 3
 STEPS: Final = 25
 _WAIT_MS: Final = 2_000
 Seen = list[Any]
+Delete = Callable[[TopicPartition, int], Awaitable[None]]
 
 
-def topic_of(seed: int) -> str:
-    return f"program-{seed}"
+def topic_of(seed: int, attempt: int = 1) -> str:
+    return f"program-{seed}-{attempt}"
 
 
 def _batch(producer: int, sequence: int, values: list[bytes], timestamp_ms: int) -> bytes:
@@ -39,34 +41,39 @@ def _batch(producer: int, sequence: int, values: list[bytes], timestamp_ms: int)
 
 
 class Program:
-    """One client of each kind, and what has been done by them."""
+    """A producer, a reader and a group, and what has been done by them. `delete` has a partition begin at an offset;
+    for the others see `Group`."""
 
-    def __init__(self, seed: int, bootstrap: str) -> None:
+    def __init__(
+        self, seed: int, topic: str, bootstrap: str, delete: Delete, *, settle_s: float, awaited: Iterable[int] = ()
+    ) -> None:
         self.chance = random.Random(f"{seed}/program")
-        self.topic, self.group = topic_of(seed), f"group-of-{seed}"
-        self._options: dict[str, Any] = {"bootstrap_servers": bootstrap, "request_timeout_ms": 10_000}
+        self.topic = topic
+        options = {"bootstrap_servers": bootstrap, "request_timeout_ms": 120_000}
+        self._options, self._delete, self._settle_s = options, delete, settle_s
         self._ends = [0] * PARTITIONS
         self._first_ms = int(time.time() * 1_000)  # retention leaves it alone
         self._sequences: dict[tuple[int, int], int] = {}
-        self._members: list[AIOKafkaConsumer] = []
+        self.group = Group(self.chance, topic, options, settle_s, awaited)
 
     async def run(self) -> Seen:
         self._producer = AIOKafkaProducer(**self._options, acks="all", enable_idempotence=True)
         self._reader = AIOKafkaConsumer(**self._options, auto_offset_reset="none", group_id=None)
-        steps: tuple[Callable[[], Awaitable[Any]], ...] = (
-            *(self.produce, self.produce, self.ends, self.since, self.read, self.repeat, self.strangers),
-            *(self.join, self.leave, self.commit, self.committed),
-        )
+        logs = (self.produce, self.produce, self.ends, self.since, self.read, self.repeat, self.fetch, self.write)
+        groups = self.group.steps
         seen: Seen = []
         await self._producer.start()
         await self._reader.start()
+        await self._reader._client.add_topic(self.topic)
+        await self.group.start()
         try:
             for _ in range(STEPS):
-                step = self.chance.choice(steps)
+                step = self.chance.choice(self.chance.choice(((*logs, self.trim), groups, groups)))
                 seen.append([step.__name__, await step()])
         finally:
-            for client in (self._producer, self._reader, *self._members):
-                await client.stop()
+            await self._producer.stop()
+            await self._reader.stop()
+            seen.append(["at last", await self.group.stop()])
         return seen
 
     def _some(self) -> TopicPartition:
@@ -120,12 +127,11 @@ class Program:
         ours = self._sequences.get(key, 0)
         skipped = self.chance.choice((0, 0, 0, 2))
         values = [b"r"] * self.chance.randint(1, 3)
-        leader = self._reader._client.cluster.leader_for_partition(place)
         seen = []
         for _ in range(2):
             batch = _batch(producer, ours + skipped if ours else 0, values, self._first_ms)
             request = ProduceRequest(None, -1, 5_000, [(self.topic, [(place.partition, batch)])])
-            response = await self._reader._client.send(leader, request)
+            response = await self._reader._client.send(self._leader(place), request)
             ((_, ((_, code, offset, *_),)),) = response.topics
             seen.append((code, offset))
         if not seen[0][0]:
@@ -133,62 +139,42 @@ class Program:
             self._ends[place.partition] += len(values)
         return seen
 
-    async def strangers(self) -> Any:
-        """Speak to the group as one that is no member."""
-        client = self._reader._client
-        node = (await client.send(client.get_random_node(), FindCoordinatorRequest(self.group, 0))).coordinator_id
-        commit = OffsetCommitRequest(self.group, 3, "nobody", -1, [(self.topic, [(0, 1, "")])])
-        codes = [(await client.send(node, commit)).topics[0][1][0][1]]
-        requests = (
-            HeartbeatRequest(self.group, 3, "nobody"),
-            SyncGroupRequest(self.group, 3, "nobody", None, []),
-            LeaveGroupRequest(self.group, "nobody"),
-        )
-        return codes + [(await client.send(node, request)).error_code for request in requests]
+    def _leader(self, place: TopicPartition) -> Any:
+        return self._reader._client.cluster.leader_for_partition(place)
 
-    async def join(self) -> Any:
-        """Have another member, and wait until each has its share."""
-        if len(self._members) < PARTITIONS:
-            member = AIOKafkaConsumer(
-                **self._options,
-                group_id=self.group,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                heartbeat_interval_ms=200,
-                session_timeout_ms=10_000,
-            )
-            member.subscribe([self.topic])
-            self._members.append(member)
-            await member.start()
-        return await self._shares()
+    async def fetch(self) -> Any:
+        """Ask for so many bytes from anywhere."""
+        place, size = self._some(), self.chance.choice((1, 100, 300, 1_000_000))
+        start = self.chance.randint(0, self._ends[place.partition] + 1)
+        request = FetchRequest(0, 0, 1_000_000, 0, [(self.topic, [(place.partition, start, size)])])
+        response = await self._reader._client.send(self._leader(place), request)
+        ((_, ((_, error, high, *_, data),)),) = response.topics
+        return error, high, _offsets(data)
 
-    async def leave(self) -> Any:
-        if self._members:
-            await self._members.pop(self.chance.randrange(len(self._members))).stop()
-        return await self._shares()
+    async def write(self) -> Any:
+        """Write with few acknowledgements or with none."""
+        place, acks = self._some(), self.chance.choice((0, 1))
+        values = [b"w"] * self.chance.randint(1, 3)
+        batch = _batch(-1, -1, values, self._first_ms)
+        request = ProduceRequest(None, acks, 5_000, [(self.topic, [(place.partition, batch)])])
+        response = await self._reader._client.send(self._leader(place), request)
+        self._ends[place.partition] += len(values)
+        await asyncio.sleep(self._settle_s)
+        return response and list(response.topics[0][1][0][1:3]), await self.ends()
 
-    async def _shares(self) -> list[int]:
-        while True:
-            shares = sorted(len(member.assignment()) for member in self._members)
-            if not self._members or (sum(shares) == PARTITIONS and shares[0]):
-                return shares
-            await asyncio.sleep(0.1)
-
-    async def commit(self) -> Any:
-        """By whoever has the partition."""
-        place, offset = self._some(), self.chance.randint(0, 50)
-        for member in self._members:
-            if place in member.assignment():
-                await member.commit({place: (offset, f"note {offset}")})
-                return place.partition, offset
-        return None
-
-    async def committed(self) -> Any:
+    async def trim(self) -> Any:
+        """Have what is old be deleted."""
         place = self._some()
-        for member in self._members:
-            if place in member.assignment():
-                return await member.committed(place)
-        return None
+        offset = self.chance.randint(0, self._ends[place.partition])
+        await self._delete(place, offset)
+        return await self.ends()
+
+
+def _offsets(data: bytes) -> list[int]:
+    records, offsets = MemoryRecords(data), []
+    while records.has_next():
+        offsets += [record.offset for record in records.next_batch()]
+    return offsets
 
 
 def main() -> None:
@@ -203,10 +189,14 @@ def main() -> None:
     loop = VirtualLoop(random.Random(0))
     kafka = Kafka(loop, {topic_of(seed): PARTITIONS for seed in seeds}, {})
     install(loop, kafka, Redis(loop), Issuer(loop), lambda *_: None)
+
+    async def delete(place: TopicPartition, offset: int) -> None:
+        kafka.logs[place].trim(offset)
+
     for seed in seeds:
-        node = loop.node(f"program-{seed}")
-        seen = loop.run_until_complete(loop.start(node, Program(seed, "kafka:9092").run()))
-        sys.stdout.write(json.dumps(seen) + "\n")
+        program = Program(seed, topic_of(seed), "kafka:9092", delete, settle_s=0.05)
+        seen = loop.run_until_complete(loop.start(loop.node(f"program-{seed}"), program.run()))
+        sys.stdout.write(json.dumps([seen, program.group.told]) + "\n")
 
 
 if __name__ == "__main__":
