@@ -27,6 +27,7 @@ from workers.prompt.conversation import PromptBuilder, Prompts
 from workers.prompt.messages import MessageBuilder
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
+from workers.schedule.paces import Paces
 from workers.schedule.policies import build_scheduler, make_window
 from workers.schedule.policies.goodput import Goodput
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
@@ -96,7 +97,7 @@ def _make_upstream_loop(
         ),
         choice=Choice(upstream.url, places=settings.worker.slots),
         streams=Streams(policy, lengths=lengths, num_slots=info.num_slots),
-        costs=costs,
+        paces=Paces(costs),
         tell=publish,
         changed=changed,
         interval_s=settings.worker.reply_interval_ms / 1_000,

@@ -26,8 +26,8 @@ from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.events import Finish, Piece, believed
 from workers.engine.upstream.failures import UpstreamFailure
 from workers.request.job import Job
-from workers.schedule.costs import CostModel
 from workers.schedule.outlook import Outlook
+from workers.schedule.paces import Pace, Paces
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import Streams
 from workers.serving.drafts import Ended, Grown, Progress
@@ -44,7 +44,6 @@ _LEAST_PATIENCE_S: Final = 0.05
 # A request that upstreams break off is sent so often, as a record is delivered (docs/decisions/0025).
 _MOST_TRIES: Final = 4
 _MOST_TOKEN_BYTES: Final = 32
-_LEARN_EVERY: Final = 16
 _MOST_FRAME_TOKENS: Final = 64
 _PRIORITY_MS: Final = 10
 _PRIORITIES: Final = 2**31
@@ -53,27 +52,24 @@ _prompt_tokens, _output_tokens = metrics.tokens.labels("prompt"), metrics.tokens
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """A request: `address` is where it has a place, `sent_unix_ms` since when. `since_s` is when it was sent, or when
-    the piece came from which its pace is measured. `text` is what upstreams wrote of it, `place` where the one that
-    writes now is in it. `late`: nothing came by its deadline."""
+    """A request: `address` is where it has a place, `sent_unix_ms` since when. `text` is what upstreams wrote of it,
+    `place` where the one that writes now is in it. `late`: nothing came by its deadline."""
 
     job: Job
     task: asyncio.Task[None] | None = None
     address: str | None = None
     sent_unix_ms: float = 0.0
-    since_s: float = 0.0
+    pace: Pace = field(default_factory=lambda: Pace(monotonic_s()))
     text: str = ""
     place: int = 0
-    pieces: int = 0
     num_bytes: int = 0
     usage: Any = None
     late: bool = False
 
     def sent(self, now_unix_ms: float) -> None:
         """Note that it goes out, from its first word on."""
-        self.sent_unix_ms, self.since_s = now_unix_ms, monotonic_s()
-        self.place = self.pieces = self.num_bytes = 0
-        self.usage = None
+        self.sent_unix_ms, self.pace = now_unix_ms, Pace(monotonic_s())
+        self.place, self.num_bytes, self.usage = 0, 0, None
 
     def new_text(self, text: str) -> str:
         """Return what is new in a piece of a text that may have been written before. Raises `UpstreamFailure`."""
@@ -94,7 +90,7 @@ class UpstreamLoop:
     client: UpstreamClient
     choice: Choice
     streams: Streams
-    costs: CostModel
+    paces: Paces
     interval_s: float
     model: str
     priority: bool
@@ -264,14 +260,8 @@ class UpstreamLoop:
 
     def _grow(self, stream: _Stream, text: str) -> None:
         job, sequence, now_s = stream.job, stream.job.sequence, monotonic_s()
-        took_ms = (now_s - stream.since_s) * 1_000
-        if not stream.pieces:
-            self.costs.observe_prefill(took_ms, tokens=len(sequence.prompt_ids), past=0, rows=1)
-            stream.since_s = now_s
-        elif stream.pieces % _LEARN_EVERY == 0:
-            self.costs.observe_decode(took_ms / _LEARN_EVERY, rows=self.streams.num_running, context=0)
-            stream.since_s = now_s
-        stream.pieces += 1
+        rows, tokens = self.streams.num_running, len(sequence.prompt_ids)
+        self.paces.heard(stream.pace, str(stream.address), now_s, prompt_tokens=tokens, rows=rows)
         stream.num_bytes += len(text.encode())
         text = stream.new_text(text)
         if not text:
@@ -292,7 +282,7 @@ class UpstreamLoop:
         if stream.job.answer.stopped:
             self.streams.finish(sequence)
             return Finished(sequence, "completed", "stop")
-        if stream.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
+        if stream.pace.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
             self.streams.cut(sequence)
             return Finished(sequence, "incomplete", "max_output_tokens")
         return None
@@ -303,7 +293,7 @@ class UpstreamLoop:
         sequence, messages = stream.job.sequence, stream.job.prompt.messages
         counted = believed(
             stream.usage,
-            pieces=stream.pieces,
+            pieces=stream.pace.pieces,
             most_prompt=sum([len(each.content.encode()) + _MOST_FRAME_TOKENS for each in messages]),
             most_output=sequence.max_output_tokens,
         )

@@ -32,6 +32,7 @@ from workers.prompt.conversation import Prompt
 from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
+from workers.schedule.paces import Paces
 from workers.schedule.policies.goodput import Goodput
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
@@ -87,7 +88,7 @@ async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIt
         client=UpstreamClient(key=None, silence_s=5),
         choice=Choice(urls, places=places),
         streams=Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots),
-        costs=costs,
+        paces=Paces(costs),
         interval_s=0.0,
         model="",
         priority=priority,
