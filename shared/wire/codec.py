@@ -82,12 +82,16 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
     if kind is None or (isinstance(kind, str) and kind not in CLIENT_TYPES):
         known = ", ".join(sorted(CLIENT_TYPES))
         return ProtocolError("unknown_type", f"unknown message type {_short(kind)}; known: {known}", param="type")
+    return field_error(error, kind if isinstance(kind, str) else "type")
+
+
+def field_error(error: msgspec.ValidationError, what: str) -> ProtocolError:
+    """Return the protocol's error for a field of `what` that is missing or wrong: which one, what was expected."""
     message = str(error)
     found = _PATH.search(message)
     missing = re.search(r"required field `(\w+)`", message)
     param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
-    name = kind if isinstance(kind, str) else "type"
-    return ProtocolError("invalid_field", f"{name}: {_cut(_PATH.sub('', message), 200)}", param=param)
+    return ProtocolError("invalid_field", f"{what}: {_cut(_PATH.sub('', message), 200)}", param=param)
 
 
 def _short(value: object) -> str:
