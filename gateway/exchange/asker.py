@@ -1,6 +1,11 @@
 """Who sends one request, and how long that client waits: pure."""
 
+import math
 from dataclasses import dataclass
+from typing import Final
+
+# So long before its client gives up an answer is to be there.
+_MARGIN_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,3 +20,9 @@ class Asker:
     key: str | None = None
     is_retry: bool = False
     traceparent: str | None = None
+
+
+def patience_ms(wait_ms: float, promised_ms: int) -> int | None:
+    """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
+    left_ms = wait_ms - _MARGIN_MS
+    return max(1, int(left_ms)) if math.isfinite(left_ms) and left_ms < promised_ms else None

@@ -23,36 +23,39 @@ _RETRIED: Final = ProtocolError("retried", "the request was asked again, and is 
 
 
 class Exchange:
-    """`seal` signs its session's cursors, once it has begun; `event_id` is what was asked by."""
+    """`created` is what its client is told of the session, once it has begun; `seal` signs its cursors, and `told` is
+    what was open of the one that it came with. `event_id` is what was asked by."""
 
     __slots__ = (
         "_items",
         "_news",
         "client_gone",
+        "created",
         "done",
         "event_id",
         "num_inflight",
         "opened",
-        "recovered",
         "seal",
         "session",
+        "told",
     )
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.num_inflight = 0
+        self.created: SessionCreated | None = None
         self.seal: Seal | None = None
+        self.told: tuple[Told, ...] = ()
         self.event_id: str | None = None
         self.opened: Opened | None = None
         self.client_gone = False
         self.done = False
-        self.recovered = False
         self._items: list[News] = []
         self._news = asyncio.Event()
 
     def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
-        del told, now_unix_ms
-        self.seal = seal
+        del now_unix_ms
+        self.seal, self.told = seal, tuple(told)
 
     def put(self, item: ServerMessage | Item) -> None:
         """Keep what is of the answer; a text that waits grows."""
@@ -72,7 +75,7 @@ class Exchange:
         elif isinstance(item, Response | SessionDeleted):
             self._end(item)
         elif isinstance(item, SessionCreated):
-            self.recovered = item.recovered
+            self.created = item
 
     def let_go(self, response_id: str) -> None:
         del response_id

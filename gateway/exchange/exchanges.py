@@ -16,7 +16,7 @@ from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import Session, SessionLimits
 from shared.conversation.history import History
 from shared.errors import ProtocolError
-from shared.process.clock import now_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.origins import origin_may_connect
 from shared.telemetry.faults import task_failed
@@ -47,8 +47,7 @@ class Exchanges:
 
     async def begin(self, asker: Asker, session_name: str, resume: Resume | None = None) -> Exchange:
         """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
-        if self.memory.refuses:
-            raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
+        self.check_memory()
         if not origin_may_connect(asker.origins, self.allowed_origins):
             raise ProtocolError("origin_not_allowed", "this page may not ask here")
         token = asker.token if self.gate is not None else None
@@ -56,7 +55,7 @@ class Exchanges:
             raise ProtocolError(
                 "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
             )
-        exchange = Exchange(self._session(asker, session_name))
+        exchange = Exchange(self.new_session(asker, session_name))
         if self.gateway.opened(exchange):
             await self.gateway.received(exchange, SessionStart(token=token, resume=resume))
         if exchange.failure is not None:
@@ -64,17 +63,26 @@ class Exchanges:
             raise RefusalError(exchange.failure)
         return exchange
 
-    async def resume(self, asker: Asker, session_name: str, cursor: str) -> Exchange:
-        """Begin a session that is told the answer of that cursor from its beginning. Raises `ProtocolError`."""
-        exchange = await self.begin(asker, session_name, Resume(cursor=cursor))
-        if not exchange.recovered:
-            self.gateway.closed(exchange)
+    async def resume(self, asker: Asker, session_name: str, cursor: str, age_ms: int | None = None) -> Exchange:
+        """Begin a session that is told the answer of that cursor behind what its client has. Raises `ProtocolError`."""
+        exchange = await self.begin(asker, session_name, Resume(cursor=cursor, age_ms=age_ms))
+        if len(exchange.told) == 1:
+            exchange.event_id = exchange.told[0].event_id
+            return exchange
+        self.gateway.closed(exchange)
+        known = exchange.seal.read(cursor) if exchange.seal is not None else None
+        if known and not exchange.told and all(each.log and each.resumable(wire_unix_ms()) for each in known):
             raise ProtocolError(
                 "queue_full", "too many answers are in flight here", kind="overloaded_error", retriable=True
             )
-        return exchange
+        raise ProtocolError("response_not_found", "this cursor is of no answer here that is open", param="cursor")
 
-    def _session(self, asker: Asker, name: str) -> Session:
+    def check_memory(self) -> None:
+        """Raise `ProtocolError` where no memory is left for another client."""
+        if self.memory.refuses:
+            raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
+
+    def new_session(self, asker: Asker, name: str) -> Session:
         return Session(
             connection_id=f"conn_{secrets.token_hex(8)}",
             fresh_session_id=name,

@@ -1,12 +1,11 @@
 """What an HTTP request says beside its body: pure."""
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
-# So long before its client gives up an answer is to be there.
-_MARGIN_MS: Final = 200
+from gateway.exchange.asker import patience_ms
+
 _TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
 _MAX_KEY_CHARS: Final = 255
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -24,11 +23,11 @@ def deadline_ms(headers: Headers, promised_ms: int) -> int | None:
     """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
     for name in _TIMEOUTS:
         try:
-            wait_ms = float(headers[name]) * 1_000 - _MARGIN_MS
+            deadline = patience_ms(float(headers[name]) * 1_000, promised_ms)
         except (KeyError, ValueError):
             continue
-        if math.isfinite(wait_ms) and wait_ms < promised_ms:
-            return max(1, int(wait_ms))
+        if deadline is not None:
+            return deadline
     return None
 
 

@@ -4,6 +4,7 @@ NEW --session.start--> OPEN --close, token expired--> CLOSED
  └--no hello, wrong first message, bad token--> CLOSED
 """
 
+import math
 import zlib
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
@@ -123,6 +124,8 @@ Effect = Send | CheckToken | Begin | Refuse | Ask | CancelAsked | ForCare | Forg
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
+    """`heartbeat_ms` 0: the client is not pinged."""
+
     hello_timeout_ms: float
     heartbeat_ms: float
     messages_per_minute: int
@@ -330,7 +333,8 @@ class Session:
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
         if self.state is State.OPEN and self._expired(now_unix_ms):
             return self._end_expired()
-        if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < self._limits.heartbeat_ms:
+        heartbeat_ms = self._limits.heartbeat_ms or math.inf
+        if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < heartbeat_ms:
             return []
         if self._unanswered_pings >= 2:  # noqa: PLR2004 - the protocol's
             self.state = State.CLOSED

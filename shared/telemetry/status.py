@@ -31,6 +31,10 @@ class Readiness:
     def missing(self) -> dict[str, str]:
         return {name: problem for name, check in self.checks.items() if (problem := check()) is not None}
 
+    @property
+    def takes_traffic(self) -> bool:
+        return not self.missing().keys() - self.optional
+
     def page(self, *, strict: bool) -> Response:
         missing = self.missing()
         if missing.keys() - (frozenset() if strict else self.optional):
