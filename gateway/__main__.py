@@ -4,6 +4,8 @@ import asyncio
 import secrets
 import sys
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -56,6 +58,9 @@ from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
 from shared.wire.messages import Limits
 
+if TYPE_CHECKING:
+    from gateway.grpc.door import GrpcDoor
+
 # Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
 _SPARE_FILES = 256
 
@@ -92,6 +97,8 @@ class GatewayProcess:
         ai_sdk = AiSdkDoor(http=http, chats=Chats(exchanges=self._exchanges, cursors=self._redis.running))
         doors = Starlette(routes=[Mount(AI_SDK, ai_sdk.app()), Mount("/", openai.app())])
         self._http = HttpServer(app=doors, settings=settings.gateway)
+        self._ready = self._readiness()
+        self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()
@@ -139,7 +146,7 @@ class GatewayProcess:
         return Exchanges(
             gateway=self._serving.gateway,
             allowed_origins=self._settings.gateway.allowed_origins,
-            session_limits=_session_limits(self._settings),
+            session_limits=replace(_session_limits(self._settings), heartbeat_ms=0),
             tenant=self._settings.tenant,
             gate=gate,
             memory=self._memory,
@@ -175,7 +182,7 @@ class GatewayProcess:
 
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
-        async with await serve_status(settings.metrics_host, settings.metrics_port, self._readiness()):
+        async with await serve_status(settings.metrics_host, settings.metrics_port, self._ready):
             if self._jwks is not None:
                 await self._jwks.start()
             server = await self._frontend.listen()
@@ -188,6 +195,10 @@ class GatewayProcess:
                 closing.push_async_callback(self._tasks.cancel)
                 closing.push_async_callback(self._exchanges.stop)
                 closing.push_async_callback(self._frontend.close_all)
+                if self._grpc is not None:
+                    await self._grpc.listen()
+                    closing.push_async_callback(self._grpc.close)
+                    self._tasks.start(self._grpc.watch(), "grpc")
                 await self._serve(server, stop)
 
     async def _serve(self, server: Server, stop: asyncio.Event) -> None:
@@ -238,12 +249,21 @@ class GatewayProcess:
         server.close(close_connections=False)
         self._http.stop()
         self._frontend.announce_shutdown()
+        if self._grpc is not None:
+            await self._grpc.drain()
         await self._tasks.cancel("startup")
         await self._router.leave(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._serving.idle()
         self._unfinished = len(self._serving.inflight)
+
+
+def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readiness) -> "GrpcDoor":
+    """Return the door over gRPC, whose library a gateway without it does not load."""
+    from gateway.grpc.door import GrpcDoor
+
+    return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)
 
 
 def _token_gate(auth: AuthSettings) -> TokenGate | None:

@@ -50,6 +50,7 @@ class Addresses:
     ws: str
     openai: str
     ai_sdk: str
+    grpc: str
     kafka: str
     redis: str
 
@@ -75,6 +76,7 @@ class Addresses:
             f"{PREFIX}URL": self.ws,
             "OPENAI_BASE_URL": self.openai,
             "AI_SDK_URL": self.ai_sdk,
+            "GRPC_ADDRESS": self.grpc,
         }
 
 
@@ -102,7 +104,7 @@ class EmbeddedSystem:
         redis = self._redis = self._services.enter_context(EmbeddedRedis())
         gateway_metrics = (gateway.metrics_host, free_port())
         worker_metrics = (self._settings.worker.metrics_host, free_port())
-        http_port = gateway.http_port or free_port()
+        http_port, grpc_port = gateway.http_port or free_port(), gateway.grpc_port or free_port()
         env = {
             **self._env,
             **{
@@ -115,6 +117,7 @@ class EmbeddedSystem:
             f"{PREFIX}REDIS__URL": redis.url,
             f"{PREFIX}GATEWAY__PORT": str(port),
             f"{PREFIX}GATEWAY__HTTP_PORT": str(http_port),
+            f"{PREFIX}GATEWAY__GRPC_PORT": str(grpc_port),
             f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
             f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
         }
@@ -132,6 +135,7 @@ class EmbeddedSystem:
             ws=f"ws://{at}/ws",
             openai=f"http://{host_port(gateway.host, http_port)}/v1",
             ai_sdk=f"http://{host_port(gateway.host, http_port)}/ai-sdk/chat",
+            grpc=host_port(gateway.host, grpc_port),
             kafka=kafka.bootstrap,
             redis=redis.url,
         )
@@ -203,6 +207,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
                 ws=addresses.ws,
                 openai=addresses.openai,
                 ai_sdk=addresses.ai_sdk,
+                grpc=addresses.grpc,
                 kafka=addresses.kafka,
                 redis=without_password(addresses.redis),
                 metrics=list(addresses.metrics),

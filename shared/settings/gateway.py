@@ -26,6 +26,7 @@ class GatewaySettings(Group):
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8082, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
     http_port: int = Field(0, ge=0, le=65_535, description="port of the doors over HTTP, as OpenAI's (0: none)")
+    grpc_port: int = Field(0, ge=0, le=65_535, description="port of the door over gRPC (0: none)")
     openai_models: tuple[str, ...] = Field(
         ("replyline",), min_length=1, description="names by which those clients may ask for the model, comma-separated"
     )
@@ -123,13 +124,17 @@ class GatewaySettings(Group):
 
     @model_validator(mode="after")
     def _operators_have_a_port_of_their_own(self) -> Self:
-        ports = [port for port in (self.port, self.http_port) if port]
-        if self.metrics_port in ports:
+        names: dict[int, str] = {}
+        for name in ("port", "http_port", "grpc_port"):
+            port = getattr(self, name)
+            if port and port in names:
+                raise ValueError(f"gateway.{names[port]} and gateway.{name} are both {port}; each door has its own")
+            names[port] = name
+        if self.metrics_port and self.metrics_port in names:
             raise ValueError(
-                f"gateway.port and gateway.metrics_port are both {self.metrics_port}; customers reach the one only"
+                f"gateway.{names[self.metrics_port]} and gateway.metrics_port are both {self.metrics_port}; customers "
+                "reach the one only"
             )
-        if len(set(ports)) < len(ports):
-            raise ValueError(f"gateway.port and gateway.http_port are both {self.port}; each door has its own")
         return self
 
     def cursor_secret_bytes(self) -> bytes | None:

@@ -23,7 +23,7 @@ BASE = "http://gateway/v1"
 def http_of(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> HttpRequests:
     limits = SessionLimits(
         hello_timeout_ms=5_000,
-        heartbeat_ms=25_000,
+        heartbeat_ms=0,
         messages_per_minute=100,
         announced=replace(ANNOUNCED, deadline_ms=MINUTE_MS),
         handoff=False,

@@ -16,6 +16,7 @@ ADDRESSES = Addresses(
     page="http://127.0.0.1:9000/",
     openai="http://127.0.0.1:8083/v1",
     ai_sdk="http://127.0.0.1:8083/ai-sdk/chat",
+    grpc="127.0.0.1:8084",
     ws="ws://127.0.0.1:9000/ws",
     kafka="127.0.0.1:41235",
     redis="redis://:a'b@127.0.0.1:6380/0",
@@ -56,5 +57,6 @@ def test_it_says_where_everything_is_and_unsets_what_is_of_other_services() -> N
     assert ports == ["9000", "41237", "41236"]
     assert ADDRESSES.metrics == ("http://127.0.0.1:41237/metrics", "http://127.0.0.1:41236/metrics")
     assert {f"REPLYLINE_{name}" for name in OWN_SERVICES} <= told.keys()
-    assert told["AI_SDK_URL"] == ADDRESSES.ai_sdk
-    assert told.keys() - {"REPLYLINE_URL", "OPENAI_BASE_URL", "AI_SDK_URL"} <= {variable for variable, *_ in describe()}
+    assert (told["AI_SDK_URL"], told["GRPC_ADDRESS"]) == (ADDRESSES.ai_sdk, ADDRESSES.grpc)
+    doors = {"REPLYLINE_URL", "OPENAI_BASE_URL", "AI_SDK_URL", "GRPC_ADDRESS"}
+    assert told.keys() - doors <= {variable for variable, *_ in describe()}

@@ -1,0 +1,103 @@
+"""A whole session over one call in both directions."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from gateway.grpc.replyline.v1 import replyline_pb2 as v1
+from tests.support.fakes.gateways import Edge, until
+from tests.support.fakes.grpc_doors import all_of, kinds, refused, said, serving, text_of
+from tests.support.fakes.openai_doors import answer
+
+HELLO = said(session_start=v1.SessionStart(session_id="s-1"))
+QUESTION = said(response_create=v1.ResponseCreate(event_id="e-1", input="Where is it?"))
+
+
+async def heard(chat: Any, kind: str) -> Any:
+    """Return the next message, which is of that kind."""
+    message = await chat.read()
+    assert message is not grpc.aio.EOF
+    assert message.WhichOneof("message") == kind
+    return getattr(message, kind)
+
+
+async def test_a_session_asks_cancels_and_deletes() -> None:
+    edge = Edge()
+    async with serving(edge) as client:
+        chat = client.chat()
+        await chat.write(HELLO)
+        assert (await heard(chat, "session_created")).session_id == "s-1"
+        await chat.write(QUESTION)
+        opened = await heard(chat, "response_created")
+        assert (opened.event_id, opened.response_id) == ("e-1", edge.asked[0].id)
+        await chat.write(said(response_cancel=v1.ResponseCancel(response_id=opened.response_id)))
+        assert (await heard(chat, "response_done")).response.status == v1.STATUS_CANCELLED
+        await chat.write(said(session_delete=v1.SessionDelete()))
+        assert (await heard(chat, "session_deleted")).session_id == "s-1"
+        await chat.done_writing()
+        assert await all_of(chat) == []
+        assert await chat.code() is grpc.StatusCode.OK
+        await until(lambda: not edge.gateway.connections._open)
+
+
+async def test_a_client_that_has_asked_and_says_no_more_is_answered() -> None:
+    edge = Edge()
+    async with serving(edge) as client:
+        chat = client.chat()
+        for message in (HELLO, QUESTION):
+            await chat.write(message)
+        await chat.done_writing()
+        await until(lambda: edge.asked)
+        await answer(edge, "Here.")
+        assert text_of(await all_of(chat)) == "Here."
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "param"),
+    [
+        (b"\xff\xff", "bad_protobuf", ""),
+        (b"", "unknown_type", "message"),
+        (said(response_create=v1.ResponseCreate(input="Where?")), "invalid_field", "event_id"),
+        (said(feedback=v1.Feedback(response_id="r", rating=99)), "invalid_field", "rating"),
+        (said(handoff_request=v1.HandoffRequest(language=v1.LANGUAGE_ZH)), "handoff_not_offered", ""),
+        (HELLO, "already_started", ""),
+    ],
+)
+async def test_what_is_refused_is_an_error_and_the_session_goes_on(message: Any, code: str, param: str) -> None:
+    async with serving(Edge()) as client:
+        chat = client.chat()
+        await chat.write(HELLO)
+        await heard(chat, "session_created")
+        await chat.write(message)
+        error = (await heard(chat, "error")).error
+        assert (error.code, error.param) == (code, param)
+        await chat.write(said(session_delete=v1.SessionDelete()))
+        await heard(chat, "session_deleted")
+        chat.cancel()
+
+
+async def test_a_session_without_its_hello_is_ended() -> None:
+    async with serving(Edge()) as client:
+        chat = client.chat()
+        await chat.write(QUESTION)
+        assert (await refused(chat))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_client_that_is_gone_leaves_nothing_and_comes_back_to_the_rest() -> None:
+    edge = Edge()
+    async with serving(edge) as client:
+        first = client.chat()
+        for message in (HELLO, QUESTION):
+            await first.write(message)
+        await heard(first, "session_created")
+        cursor = (await heard(first, "response_created")).cursor
+        first.cancel()
+        await until(lambda: not edge.gateway.connections._open)
+        again = client.chat()
+        await again.write(said(session_start=v1.SessionStart(session_id="s-1", resume=v1.Resume(cursor=cursor))))
+        assert (await heard(again, "session_created")).recovered
+        await answer(edge, "Here.")
+        await again.done_writing()
+        messages = await all_of(again)
+        assert (kinds(messages)[-1], text_of(messages)) == ("response_done", "Here.")
