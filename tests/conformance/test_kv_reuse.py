@@ -102,7 +102,7 @@ class Server:
             settings = Settings(redis=self.redis, kv=kv)
             self._cache = open_cache(settings, info, SLOW)
             self._cache.start()
-            await eventually(lambda: self._cache._loading.available and self._cache._saving.available)
+            await eventually(lambda: self._cache._loader.store.available and self._cache._saver.store.available)
         return self._cache
 
     def _forget(self) -> None:

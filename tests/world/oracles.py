@@ -186,7 +186,7 @@ class Oracles:
             kv = self._rights.kv(page.question)
             if any(kv in value for _, _, value in self._redis.kv()):
                 self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in Redis after the erasure")
-            if any(kv in entry.value for cache in heard for entry in cache._host._entries.values()):
+            if any(kv in entry.value for cache in heard for entry in cache._memory._host._entries.values()):
                 self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in memory after the erasure")
 
     def _names(self) -> None:

@@ -20,10 +20,10 @@ class _Entry(NamedTuple):
 class HostCache:
     """At most `max_bytes`; what is not used for `ttl_s` is gone. One thread owns it.
 
-    `num_bytes` counts values and `ENTRY_BYTES` each; `num_evicted` and `num_expired` count blocks since the start.
+    `num_bytes` counts values and `ENTRY_BYTES` each.
     """
 
-    __slots__ = ("_entries", "_max_bytes", "_owners", "_ttl_ms", "num_bytes", "num_evicted", "num_expired")
+    __slots__ = ("_entries", "_max_bytes", "_owners", "_ttl_ms", "num_bytes")
 
     def __init__(self, *, max_bytes: int, ttl_s: float) -> None:
         self._max_bytes = max_bytes
@@ -31,8 +31,6 @@ class HostCache:
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()  # the least recently used first
         self._owners: dict[str, set[bytes]] = {}
         self.num_bytes = 0
-        self.num_evicted = 0
-        self.num_expired = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -52,7 +50,6 @@ class HostCache:
             return None
         if self._expired(entry, now_unix_ms):
             self._drop(name)
-            self.num_expired += 1
             return None
         self._entries[name] = entry._replace(used_unix_ms=now_unix_ms)
         self._entries.move_to_end(name)
@@ -68,17 +65,14 @@ class HostCache:
             return
         while self.num_bytes + size > self._max_bytes:
             self._drop(next(iter(self._entries)))
-            self.num_evicted += 1
         self._entries[name] = _Entry(value, owner, now_unix_ms)
         self._owners.setdefault(owner, set()).add(name)
         self.num_bytes += size
 
-    def erase(self, owner: str) -> int:
-        """Forget all of an owner's blocks. Returns how many there were."""
-        names = tuple(self._owners.get(owner, ()))
-        for name in names:
+    def erase(self, owner: str) -> None:
+        """Forget all of an owner's blocks."""
+        for name in tuple(self._owners.get(owner, ())):
             self._drop(name)
-        return len(names)
 
     def _purge(self, now_unix_ms: float) -> None:
         """Drop what has expired, from the least recently used on. Each block is dropped once: over many calls that is
@@ -88,7 +82,6 @@ class HostCache:
             if not self._expired(entry, now_unix_ms):
                 return
             self._drop(name)
-            self.num_expired += 1
 
     def _expired(self, entry: _Entry, now_unix_ms: float) -> bool:
         return now_unix_ms - entry.used_unix_ms >= self._ttl_ms

@@ -9,6 +9,9 @@ from workers.kv.blocks import BLOCK_TOKENS, BlockNamer
 from workers.kv.cache import KvCache
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
+from workers.kv.loader import KvLoader
+from workers.kv.memory import KvMemory
+from workers.kv.saver import KvSaver
 from workers.kv.store import KvStore
 from workers.kv.values import value_bytes
 from workers.schedule.policy import Costs
@@ -33,14 +36,17 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
             tells=tells,
         )
 
-    return KvCache(
+    memory = KvMemory(HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s))
+    namer = BlockNamer(salt=b"", layout_id=layout_id, block_tokens=BLOCK_TOKENS)
+    loader = KvLoader(
         layout=layout,
         codec=kv.precision,
         block_tokens=BLOCK_TOKENS,
-        namer=BlockNamer(salt=b"", layout_id=layout_id, block_tokens=BLOCK_TOKENS),
-        host=HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s),
+        namer=namer,
+        memory=memory,
         gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
-        loading=store(tells=True),
-        saving=store(tells=False),
+        store=store(tells=True),
         costs=costs,
     )
+    saver = KvSaver(codec=kv.precision, namer=namer, memory=memory, store=store(tells=False))
+    return KvCache(memory=memory, loader=loader, saver=saver, costs=costs)

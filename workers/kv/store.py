@@ -202,12 +202,6 @@ class KvStore:
             batch.add(key, "DEL", key)
         self._execute(batch)
 
-    def erase(self, session: SessionKey) -> None:
-        """Drop all of the session's blocks. A customer's wish goes to `History.delete`, which also stops late saves."""
-        batch = self._batch()
-        batch.add(session.of("kv"), "DEL", session.of("kv"))
-        self._execute(batch)
-
     def close(self) -> None:
         """Hang up. No call may follow."""
         self._available = False

@@ -90,13 +90,13 @@ def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
     assert 50 < bench.admin.ttl(bench.kv) <= 60
 
 
-def test_erasing_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None:
+def test_a_drop_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None:
     store = bench.store()
     other = SessionKey(TENANT, bench.session.session_id + "-other")
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
     for session in (bench.session, other):
         store.save(session, {A: b"a"}, shared=shared, generation=0)
-    store.erase(bench.session)
+    store.drop(bench.session, [A])
     assert store.ask(bench.session, [*shared]) == Held(frozenset(), frozenset(shared))
     assert store.ask(other, []).session_names == {A}
 

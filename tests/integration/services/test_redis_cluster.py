@@ -140,7 +140,7 @@ async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
             assert store.load(session, [*blocks], [*shared]) == blocks | shared
         store.drop(session, [A])
         assert store.ask(session, []).session_names == {C}
-        store.erase(session)
+        store.drop(session, [C])
         assert store.ask(session, [*shared]) == Held(frozenset(), frozenset(shared))
     assert store.available
     assert not bench.dropped

@@ -19,6 +19,9 @@ from workers.kv.blocks import BlockNamer
 from workers.kv.cache import KvCache
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
+from workers.kv.loader import KvLoader
+from workers.kv.memory import KvMemory
+from workers.kv.saver import KvSaver
 from workers.kv.store import Held
 from workers.schedule.sequence import Sequence
 
@@ -188,17 +191,21 @@ class Workers:
     def start(self, *, ms_per_token: float = 10.0, host_bytes: int = 1 << 20, ttl_s: float = 3_600.0) -> Worker:
         host, gate = HostCache(max_bytes=host_bytes, ttl_s=ttl_s), LoadGate(probe_interval_ms=3_600_000.0)
         loading, saving = Store(self.redis), Store(self.redis)
-        cache = KvCache(
+        memory = KvMemory(host)
+        namer = BlockNamer(salt=b"", layout_id="layout", block_tokens=BLOCK)
+        costs = LinearCosts(ms_per_token, ms_per_token)
+        loader = KvLoader(
             layout=LAYOUT,
             codec="exact",
-            namer=BlockNamer(salt=b"", layout_id="layout", block_tokens=BLOCK),
+            namer=namer,
             block_tokens=BLOCK,
-            host=host,
+            memory=memory,
             gate=gate,
-            loading=loading,  # type: ignore[arg-type]
-            saving=saving,  # type: ignore[arg-type]
-            costs=LinearCosts(ms_per_token, ms_per_token),
+            store=loading,  # type: ignore[arg-type]
+            costs=costs,
         )
+        saver = KvSaver(codec="exact", namer=namer, memory=memory, store=saving)  # type: ignore[arg-type]
+        cache = KvCache(memory=memory, loader=loader, saver=saver, costs=costs)
         cache.start()
         self._started.append(Worker(cache, loading, saving, host, gate))
         return self._started[-1]

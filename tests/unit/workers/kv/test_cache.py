@@ -16,6 +16,7 @@ from shared.wire.session_key import SessionKey
 from tests.support.fakes.kv_workers import BLOCK, LIMIT_S, SHARED, TALK, Worker, Workers, brought, dropped, talk, truth
 from tests.unit.examples import examples
 from workers.kv import cache as cache_module
+from workers.kv import loader, memory
 from workers.schedule.prefixes import common_length
 
 # --- what comes back
@@ -158,7 +159,7 @@ async def test_where_loading_is_slower_than_computing_nothing_is_loaded(
 
 async def test_what_has_expired_here_is_loaded_or_computed(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, before, now = workers.start(ttl_s=10.0), dropped("internal"), now_unix_ms()
-    monkeypatch.setattr(cache_module, "now_unix_ms", lambda: now)
+    monkeypatch.setattr(memory, "now_unix_ms", lambda: now)
     await worker.turn(TALK)
     now += 20_000
     assert (await worker.restored([*TALK, 30])).prefix.loaded == 18
@@ -225,7 +226,7 @@ async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch
 
 async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that the prompts are computed, until somebody has its slot or leaves."""
-    monkeypatch.setattr(cache_module, "_LEAST_WAITING_BYTES", 2 * truth(TALK).nbytes)
+    monkeypatch.setattr(loader, "_LEAST_WAITING_BYTES", 2 * truth(TALK).nbytes)
     for session in "abc":
         await workers.start().turn(TALK, session=session)
     worker, before = workers.start(host_bytes=0), dropped("waiting")

@@ -1,0 +1,165 @@
+"""Find a prompt's KV: in host memory, then in Redis where loading is sooner than computing. On one thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from shared.errors import StoreUnavailable
+from shared.process.clock import monotonic_s, now_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.session_key import SessionKey
+from workers.engine.kv_layout import KvLayout
+from workers.engine.kv_pieces import KvPieces
+from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
+from workers.kv.gate import LoadGate
+from workers.kv.handed_out import HandedOut
+from workers.kv.memory import ConversationTokens, KvMemory
+from workers.kv.store import KvStore
+from workers.kv.values import BadBlock, Codec, decode, value_bytes
+from workers.schedule.policy import Costs
+from workers.schedule.sequence import Prefix
+
+_LEAST_WAITING_BYTES: Final = 1 << 30  # as much may wait for slots however little the host memory may hold
+
+log = get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class KvLoader:
+    """`store` is this thread's own."""
+
+    layout: KvLayout
+    codec: Codec
+    namer: BlockNamer
+    block_tokens: int
+    memory: KvMemory
+    gate: LoadGate
+    store: KvStore
+    costs: Costs
+    _handed_out: HandedOut = field(default_factory=HandedOut, init=False)
+    _logged: set[str] = field(default_factory=set, init=False)
+
+    def find(self, tokens: ConversationTokens, *, first: bool, standing: int) -> Prefix:
+        """Return what there is of a prompt's KV; see `KvCache.find`."""
+        ids = tokens.ids
+        chain = self.namer.chain(tokens.session, ids, tokens.shared)
+        run, values = self.memory.longest_run(chain)
+        blocks = unbroken(block for block in run if block.name in values)
+        here = frozenset(values)
+        if standing and standing >= (blocks[-1].stop if blocks else 0):
+            return Prefix(num_tokens=min(standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
+        if self._handed_out.num_bytes() >= max(self.memory.max_bytes, _LEAST_WAITING_BYTES):
+            metrics.kv_dropped.labels("waiting").inc()
+            return Prefix(kept=self._in_full_blocks(blocks))
+        blocks, loaded = self._load(tokens, chain, blocks, values, first=first)
+        pieces = self._decoded(tokens, blocks, values, here)
+        blocks = blocks[: len(pieces.arrays)]
+        num_tokens = min(pieces.num_tokens, len(ids) - 1)
+        if num_tokens <= 0:
+            return Prefix()
+        self._handed_out.add(pieces)
+        first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
+        return Prefix(
+            num_tokens=num_tokens,
+            loaded=max(num_tokens - first_loaded, 0),
+            kept=self._in_full_blocks(blocks),
+            values=pieces,
+        )
+
+    def _load(
+        self,
+        tokens: ConversationTokens,
+        chain: BlockChain,
+        blocks: tuple[Block, ...],
+        values: dict[bytes, bytes],
+        *,
+        first: bool,
+    ) -> tuple[tuple[Block, ...], frozenset[bytes]]:
+        """Return the blocks with more of the chain, from Redis, where loading is sooner than computing; and the names
+        of what was loaded."""
+        have, num_tokens = blocks[-1].stop if blocks else 0, len(tokens.ids)
+        shared = [block.name for block in chain.blocks if block.shared and block.name not in values]
+        nothing = frozenset[bytes]()
+        if not self.store.available or (first and not shared):
+            return blocks, nothing
+        if not self.gate.worth_asking(self._recompute_ms(have, num_tokens), now_unix_ms()):
+            return blocks, nothing
+        begun = monotonic_s()
+        num_bytes = 0
+        try:
+            held = self.store.ask(tokens.session, shared)
+            found = chain.longest_run(values.keys() | held.session_names | held.shared_names).blocks
+            wanted = [block for block in found if block.name not in values]
+            sizes = [self._value_bytes(block) for block in wanted]
+            gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
+            decision = self.gate.decide(sizes, gain_ms, now_unix_ms())
+            if wanted:
+                metrics.kv_time.labels("recompute").observe(decision.recompute_ms / 1_000)
+            wanted = wanted[: decision.num_blocks]
+            num_bytes = sum(sizes[: decision.num_blocks])
+            loaded = self.store.load(
+                tokens.session,
+                [block.name for block in wanted if not block.shared],
+                [block.name for block in wanted if block.shared],
+            )
+        except StoreUnavailable:
+            self.gate.observe(max(num_bytes, 1), (monotonic_s() - begun) * 1_000, now_unix_ms())
+            return blocks, nothing
+        seconds = monotonic_s() - begun
+        if loaded:
+            num_bytes = sum(map(len, loaded.values()))
+            self.gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
+            metrics.kv_time.labels("load").observe(seconds)
+        values |= loaded
+        return unbroken(block for block in found if block.name in values), frozenset(loaded)
+
+    def _decoded(
+        self,
+        tokens: ConversationTokens,
+        blocks: tuple[Block, ...],
+        values: dict[bytes, bytes],
+        here: frozenset[bytes],
+    ) -> KvPieces:
+        """Return the blocks' tensors, up to the first that is not what its name says."""
+        arrays: list[NDArray[Any]] = []
+        for block in blocks:
+            value = values[block.name]
+            try:
+                array = decode(
+                    value,
+                    self.layout,
+                    self.codec,
+                    block.stop - block.start,
+                    name=block.name,
+                    checked=block.name in here,
+                )
+            except BadBlock as error:
+                self._drop(tokens.session, block, error.reason)
+                break
+            arrays.append(array)
+            if block.name not in here:
+                self.memory.put(tokens, block, value)
+        return KvPieces(tuple(arrays))
+
+    def _drop(self, session: SessionKey, block: Block, reason: str) -> None:
+        metrics.kv_dropped.labels(reason).inc()
+        if reason not in self._logged:  # once: whoever plants one plants thousands; the metric counts them
+            self._logged.add(reason)
+            log.warning("kv_block_dropped", reason=reason, shared=block.shared, action="the tokens are computed")
+        try:
+            self.store.drop(session, () if block.shared else (block.name,), (block.name,) if block.shared else ())
+        except StoreUnavailable:
+            return
+
+    def _in_full_blocks(self, blocks: Sequence[Block]) -> int:
+        """Return how many tokens full blocks hold; a tail's are exported again, with those that fill its block."""
+        return sum(block.stop - block.start for block in blocks if block.stop - block.start == self.block_tokens)
+
+    def _recompute_ms(self, start: int, stop: int) -> float:
+        return self.costs.prefill_ms(stop - start, past=start) if stop > start else 0.0
+
+    def _value_bytes(self, block: Block) -> int:
+        return value_bytes(self.layout, self.codec, block.stop - block.start)
