@@ -63,9 +63,9 @@ class Router:
     def take(self, records: Iterable[Record]) -> None:
         """Forward each record by itself, and within a session in their order; but for what is under way here already,
         and is read again after a rebalance."""
-        self.offsets.lose(self.reader.take_lost())
+        self.offsets.lose(self.reader.pop_lost())
         for record in records:
-            if self.offsets.begin(*record.origin):
+            if self.offsets.open(*record.origin):
                 self.processor.start(record)
 
     async def finish(self, limit_s: float) -> None:

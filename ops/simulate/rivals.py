@@ -97,7 +97,7 @@ class Batches(_Rival):
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         return []
 
-    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
         if not self._batch and not load.running:
             self._open(now_unix_ms)
         return self._batch.pop(0) if self._batch else None
@@ -142,7 +142,7 @@ class ByRank(_Rival):
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         return [] if self._hopeless is None else self._hopeless.now(now_unix_ms)
 
-    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
+    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
         while self._heap:
             _, _, sequence = heapq.heappop(self._heap)
             if sequence.phase is Phase.WAITING:

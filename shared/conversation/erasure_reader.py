@@ -16,7 +16,7 @@ from shared.wire.messages import Erase
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]) -> None:
     """Read until cancelled. What is no erasure is counted and skipped."""
 
-    def take(records: list[Record]) -> None:
+    def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
                 try:
@@ -24,4 +24,4 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]
                 except ProtocolError:
                     metrics.records_ignored.labels("erasure").inc()
 
-    await read_on("kafka erasures", reader.read, take)
+    await read_on("kafka erasures", reader.read, handle)

@@ -36,7 +36,7 @@ class LiveFaq:
         self._embed = embed
         # Taken before the file is read: what changes meanwhile is read again.
         self._read = self._seen = fingerprint(self._path)
-        self._take(self._load())
+        self.index = self._load()
 
     async def watch(self) -> None:
         """Look at the file for ever."""
@@ -57,7 +57,7 @@ class LiveFaq:
             metrics.faq_reloads.labels("failed").inc()
             get_logger().warning("faq_not_reloaded", cause=str(error), action="the FAQ as it was goes on answering")
             return
-        self._take(index)
+        self.index = index
         metrics.faq_reloads.labels("reloaded").inc()
         get_logger().info("faq_reloaded", path=str(self._path), entries=len(index.entries))
 
@@ -70,9 +70,6 @@ class LiveFaq:
 
     def _load(self) -> FaqIndex:
         return FaqIndex.load(self._path, embed=self._embed)
-
-    def _take(self, index: FaqIndex) -> None:
-        self.index = index
 
 
 def fingerprint(path: Path) -> Fingerprint:

@@ -41,9 +41,9 @@ class Commits:
             self._turned.set()
             self._turned = asyncio.Event()
 
-    async def begin(self, partition: Partition, offset: int) -> int | None:
-        """Wait until a record may be worked on; returns which delivery of it this is. None where its partition has gone
-        to another reader meanwhile, or somebody here who had it earlier has ended it."""
+    async def await_delivery(self, partition: Partition, offset: int) -> int | None:
+        """Wait until a record may be worked on; return the number of this delivery, or None where its partition has
+        gone to another reader meanwhile, or the record was done here."""
         tenure = self._offsets.tenure(partition)
         while self._offsets.tenure(partition) is tenure and self._offsets.is_open(partition, offset):
             if not self._deliveries.knows(partition):

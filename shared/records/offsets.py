@@ -8,8 +8,8 @@ from shared.records.deliveries import Deliveries, Partition
 
 @dataclass(slots=True)
 class _Window:
-    """A partition from the first offset begun: those not done, in order, each with whether somebody here is at it; and
-    the next after the last one begun.
+    """A partition from the first offset opened: those not done, in order, each with whether it is claimed; and the next
+    after the last one opened.
 
     What is done leaves no trace, so a backlog skipped behind one slow answer costs nothing.
     """
@@ -24,7 +24,7 @@ class _Window:
 
 
 class OffsetTracker:
-    """At-least-once bookkeeping. An offset is begun in the order of the log, taken on and done in any order."""
+    """At-least-once bookkeeping. Offsets are opened in the order of the log, claimed and done in any order."""
 
     def __init__(self) -> None:
         self.deliveries = Deliveries()
@@ -32,23 +32,23 @@ class OffsetTracker:
         self._committed: dict[Partition, int] = {}
         self._again: dict[Partition, int] = {}
 
-    def begin(self, partition: Partition, offset: int) -> bool:
-        """Return whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it
-        is not where it was done, or somebody here is at it."""
+    def open(self, partition: Partition, offset: int) -> bool:
+        """Open an offset; return whether the record is to be worked on: not where it was done, or is claimed here. One
+        that is read again, after a rebalance, keeps its place."""
         window = self._window(partition, offset)
         if offset >= window.end:
             window.open[offset] = False
             window.end = offset + 1
         return window.open.get(offset) is False
 
-    def take(self, partition: Partition, offset: int) -> None:
-        """Somebody here is at the record, and will say when it is done."""
+    def claim(self, partition: Partition, offset: int) -> None:
+        """Note that the record is being worked on here, until `done`."""
         window = self._windows.get(partition)
         if window is not None and offset in window.open:
             window.open[offset] = True
 
     def skip(self, partition: Partition, offset: int) -> None:
-        """Begun and done in one: nobody is owed anything for this record. One that somebody is at stays open."""
+        """Open an offset and be done with it: nobody waits for an answer. A record that is claimed stays open."""
         window = self._window(partition, offset)
         window.end = max(window.end, offset + 1)
         if window.open.get(offset) is False:
@@ -62,7 +62,7 @@ class OffsetTracker:
             self.deliveries.done(partition, offset)
 
     def is_open(self, partition: Partition, offset: int) -> bool:
-        """Return whether the record was begun here and is not done."""
+        """Return whether the record was opened here and is not done."""
         window = self._windows.get(partition)
         return window is not None and offset in window.open
 
@@ -73,11 +73,11 @@ class OffsetTracker:
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """Partition → next offset to read, of all that were begun."""
+        """Partition → next offset to read, of all that were opened."""
         return {partition: window.position for partition, window in self._windows.items()}
 
     def committable(self) -> dict[Partition, int]:
-        """Partition → next offset to read, of those that moved since they were last said to be committed."""
+        """Partition → next offset to read, of those that moved since they were last committed."""
         return {
             partition: position
             for partition, position in self.positions.items()
@@ -102,7 +102,7 @@ class OffsetTracker:
 
     @property
     def num_open(self) -> int:
-        """Records begun and not done."""
+        """Return the number of records opened and not done."""
         return sum([len(window.open) for window in self._windows.values()])
 
     def _window(self, partition: Partition, offset: int) -> _Window:

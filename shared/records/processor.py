@@ -47,7 +47,7 @@ class RecordProcessor:
 
     def start(self, record: Record, fault: Exception | None = None) -> None:
         """Have a record processed; after a `fault` of our own with it, have it set aside."""
-        self.offsets.take(*record.origin)
+        self.offsets.claim(*record.origin)
         work = self._process(record) if fault is None else self._fail(record, fault)
         task = self.tasks.start(work, origin_of(record))
         self.busy[task] = record
@@ -57,7 +57,7 @@ class RecordProcessor:
         """Process a record until it is handled or set aside, or left to the process that has its partition by now."""
         request: ChatRequest | None = None
         try:
-            number = await self.commits.begin(*record.origin)
+            number = await self.commits.await_delivery(*record.origin)
             if number is None:
                 return
             if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again

@@ -75,7 +75,7 @@ class FactGuard:
             return ""
         before = len(self._shown)
         while not self.cut and (cut := next_cut(self._held)) is not None:
-            self._take(cut)
+            self._judge(cut)
         self._may_end = may_end(self._held)
         return self._shown[before:]
 
@@ -86,7 +86,7 @@ class FactGuard:
             if not whole:
                 self._held = self._decided(self._held)
             if self._held:
-                self._take(Cut(len(self._held), whole=True))
+                self._judge(Cut(len(self._held), whole=True))
         self._held = ""
         if self._reply:
             self._show("")
@@ -95,7 +95,7 @@ class FactGuard:
             self._quote(quoted, rest)
         return self._shown[before:]
 
-    def _take(self, cut: Cut) -> None:
+    def _judge(self, cut: Cut) -> None:
         """Show, replace or leave out the first characters of what is held."""
         part, self._held = self._held[: cut.length], self._held[cut.length :]
         opens, self._opens = self._opens, False

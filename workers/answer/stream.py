@@ -68,7 +68,7 @@ class Answer:
         text = self._detokenizer.finish()
         self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
 
-    def take_delta(self) -> ReplyDelta | None:
+    def pop_delta(self) -> ReplyDelta | None:
         """Take the text since the last delta; None where there is none."""
         if not self._pending:
             return None

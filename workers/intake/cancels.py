@@ -1,5 +1,4 @@
-"""Read what is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of
-no others."""
+"""Read cancels and adoptions from `chat.cancels`: of the requests that this worker may have, and of no others."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -28,10 +27,10 @@ async def read_cancels(
     cancelled: RecentCancels,
     adopt: Callable[[Adopt], None],
 ) -> None:
-    """Read those of the request `partitions` that this worker has, and of those whose requests are `answered` here,
-    whoever has them by now: who was given one begins its answers anew, and here they are written on. Of new ones also
-    those of the last two minutes, which another has read until now. None: a rebalance goes on, and what was read before
-    is read on."""
+    """Read until cancelled: the cancels of the request `partitions` that this worker has, and of those whose requests
+    are still `answered` here though another worker has them by now. Of a new partition also the cancels of the last two
+    minutes, which another worker has read until now. `partitions` is None while a rebalance goes on: then the same are
+    read on."""
 
     async def read() -> list[Record]:
         if (held := partitions()) is not None:
@@ -39,17 +38,17 @@ async def read_cancels(
             await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
         return await reader.read()
 
-    def take(records: list[Record]) -> None:
+    def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
-                told = _notice(record)
-                if isinstance(told, Adopt):
-                    adopt(told)
-                elif told is not None and not cancel(told):  # one that is not here, or not here yet
-                    cancelled.add(told, now_unix_ms())
+                notice = _notice(record)
+                if isinstance(notice, Adopt):
+                    adopt(notice)
+                elif notice is not None and not cancel(notice):  # its request is not here, or not here yet
+                    cancelled.add(notice, now_unix_ms())
         metrics.cancels_remembered.set(len(cancelled))
 
-    await read_on("kafka cancels", read, take)
+    await read_on("kafka cancels", read, handle)
 
 
 def _notice(record: Record) -> Notice | None:

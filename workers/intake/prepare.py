@@ -62,7 +62,7 @@ class Preparer:
         for turn in turns:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
-        turns = _said_before(turns, order, limit=self.settings.history_turns)
+        turns = _earlier_turns(turns, order, limit=self.settings.history_turns)
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
@@ -119,8 +119,8 @@ class Preparer:
         """Return the guard of what the answer may name: what stands in its entries, which are quoted, or in earlier
         ones and what was said until now, which are not."""
         earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
-        said = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
-        return FactGuard(prompt.grounding, (question, *earlier, *said))
+        words = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
+        return FactGuard(prompt.grounding, (question, *earlier, *words))
 
     def _compose(
         self, order: Order, decision: Decision, turns: Sequence[Turn], build: BuildPrompt
@@ -158,15 +158,15 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
     return Quote(decision.entries[:1], language) if decision.entries else Unsure(language)
 
 
-def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """Return the last turns before this question: those that its asker tells, or else the remembered. Under its id
-    there may be one that is no answer: its own, that was cancelled and does not stand in its own prompt; or another
-    question's, that does where it was asked before."""
-    if (told := order.request.turns) is not None:
+def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
+    """Return the last turns before this question: those that came with the request, or else the remembered. Under its
+    id there may be a turn that is no answer: its own, which was cancelled and does not stand in its own prompt; or
+    another question's, which does where it was asked before."""
+    if (given := order.request.turns) is not None:
         return [
-            Turn(request_id=f"told-{place}", user=said.user, output_text=said.assistant, source="model")
-            for place, said in enumerate(told)
-        ][max(0, len(told) - limit) :]
+            Turn(request_id=f"told-{place}", user=turn.user, output_text=turn.assistant, source="model")
+            for place, turn in enumerate(given)
+        ][max(0, len(given) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
 

@@ -72,7 +72,7 @@ class Intake:
         )
 
     async def run(self) -> None:
-        await read_on("kafka requests", self._read, self._take)
+        await read_on("kafka requests", self._read, self._handle)
 
     async def _read(self) -> list[Record]:
         await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
@@ -84,7 +84,7 @@ class Intake:
         timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
         return await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
 
-    def _take(self, records: list[Record]) -> None:
+    def _handle(self, records: list[Record]) -> None:
         self._forget_revoked()
         self._sort(records)
 
@@ -96,10 +96,10 @@ class Intake:
 
     def _forget_revoked(self) -> None:
         """Forget what a rebalance took: it is read again from what was committed, here or elsewhere."""
-        revoked = set(self.reader.take_revoked())
+        revoked = set(self.reader.pop_revoked())
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
-        self.offsets.lose(self.reader.take_lost())
+        self.offsets.lose(self.reader.pop_lost())
 
     # --- by the headers
 
@@ -110,7 +110,7 @@ class Intake:
             try:
                 skipped += self._sort_one(record, now)
             except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-                self.offsets.begin(*record.origin)
+                self.offsets.open(*record.origin)
                 self._processor.start(record, error)
         if skipped:
             log.info("expired_skipped", records=skipped)
@@ -120,7 +120,7 @@ class Intake:
         fate = self._triage.fate(record.headers, record.key, now)
         if fate is Fate.SKIP:
             self.offsets.skip(*record.origin)
-        elif not self.offsets.begin(*record.origin):
+        elif not self.offsets.open(*record.origin):
             return False
         elif isinstance(fate, Late):
             self._answer_unread(fate, record.origin)
@@ -129,7 +129,7 @@ class Intake:
         return fate is Fate.SKIP
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
-        self.offsets.take(*origin)
+        self.offsets.claim(*origin)
         if self.answers.answer_unread((late.topic, late.partition), late.done, origin):
             metrics.infer.labels(late.done.status, late.done.reason).inc()
             metrics.outcomes.labels("missed").inc()
@@ -191,7 +191,7 @@ class Intake:
         job.origins.append(origin)
         if not job.decided:
             self._begun[bucket].append(job)
-        self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
+        self.worker.accept(job, cancelled=self.cancelled.pop(request, now_unix_ms()))
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether it is answered together with the same request asked before. An answer that has nothing for it

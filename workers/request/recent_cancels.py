@@ -43,7 +43,7 @@ class RecentCancels:
         self._size += len(names) - before
         return forgotten
 
-    def take(self, request: ChatRequest, now_unix_ms: float) -> bool:
+    def pop(self, request: ChatRequest, now_unix_ms: float) -> bool:
         """Return whether the request was cancelled lately; whatever cancelled it is forgotten."""
         self._expire(now_unix_ms)
         if not self._size:

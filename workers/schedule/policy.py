@@ -1,7 +1,7 @@
-"""Whom a worker serves next, and whom it gives up: the choice that the scheduler leaves open.
+"""The choice that the scheduler leaves open: which sequence runs next, and which is given up.
 
-`goodput` is what a worker runs; the others are what it is compared with, over the same slots, steps and engine. A
-policy owns the queue of those who wait and decides by `now`, by what runs, and by predicted costs. Pure.
+`goodput` is what a worker runs; the simulator compares it with others, over the same slots, steps and engine. A policy
+owns the queue of the waiting and decides by `now`, by what runs, and by predicted costs. Pure.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ class Policy(Protocol):
     def add(self, sequence: Sequence, now_unix_ms: float) -> None: ...
 
     def discard(self, sequence: Sequence) -> None:
-        """One without a slot has left, taken or not: cancelled, too late, its worker failed."""
+        """Note that a sequence without a slot has left, admitted or not: cancelled, too late, its worker failed."""
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
         """Note that a running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
@@ -59,11 +59,11 @@ class Policy(Protocol):
         """Return the items, waiting or running, that cannot be met any more or are not worth it. The scheduler discards
         them."""
 
-    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """Take the next to get a slot, no longer waiting from now on. None: nobody, for now."""
+    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+        """Return the sequence that gets the next slot, which waits no longer; None: none, for now."""
 
     def wake_unix_ms(self) -> float | None:
-        """When `take` may give somebody though nothing has happened since it gave nobody."""
+        """Return when `admit` may return a sequence though nothing has happened since it returned None."""
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
         """Return what a request that came now could expect; None of a policy that does not look ahead."""

@@ -184,7 +184,7 @@ class Scheduler(Roster):
             return
         unread = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling if not row.begun])
         while self._slots.free and unread < self._limits.prefill_chunk_tokens:
-            sequence = self._next or self._policy.take(now_unix_ms, self._load)
+            sequence = self._next or self._policy.admit(now_unix_ms, self._load)
             self._next = sequence
             if sequence is None:
                 return
@@ -193,7 +193,7 @@ class Scheduler(Roster):
             self._next = None
             self._run(sequence, now_unix_ms)
             self._running_tokens += _tokens(sequence)
-            self._restore(sequence, self._slots.take(sequence))
+            self._restore(sequence, self._slots.assign(sequence))
             unread += len(sequence.prompt_ids) - sequence.computed
 
     def _restore(self, sequence: Sequence, slot: int) -> None:

@@ -74,7 +74,7 @@ class SlotTable:
     def slot_of(self, sequence: Sequence) -> int:
         return self._rows.index(sequence)
 
-    def take(self, sequence: Sequence) -> int:
+    def assign(self, sequence: Sequence) -> int:
         """Give a sequence the next slot, to prefill in."""
         if not self.free:
             raise AssertionError("no slot is free")

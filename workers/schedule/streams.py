@@ -24,7 +24,7 @@ class Streams(Roster):
         """Return the next to be sent to an upstream; None: nobody, for now."""
         if not self._waiting or not self._load.free:
             return None
-        sequence = self._policy.take(now_unix_ms, self._load)
+        sequence = self._policy.admit(now_unix_ms, self._load)
         if sequence is not None:
             self._run(sequence, now_unix_ms)
         return sequence

@@ -53,18 +53,18 @@ class CapacityPublisher:
     async def run(self) -> None:
         """Report until cancelled."""
         time = asyncio.get_running_loop().time
-        told: tuple[Outlook, Collection[Partition] | None] | None = None
-        told_s = float("-inf")
+        reported: tuple[Outlook, Collection[Partition] | None] | None = None
+        reported_s = float("-inf")
         while True:
             self.changed.clear()
             outlook, reads = self.outlook(), self.partitions()
             if outlook is None:
                 await self.changed.wait()
                 continue
-            is_news = told is None or reads != told[1] or outlook.differs_much(told[0])
-            wait_s = told_s + (_LEAST_S if is_news else self.interval_s) - time()
+            changed = reported is None or reads != reported[1] or outlook.differs_much(reported[0])
+            wait_s = reported_s + (_LEAST_S if changed else self.interval_s) - time()
             if wait_s <= 0:
-                told, told_s = (outlook, reads), time()
+                reported, reported_s = (outlook, reads), time()
                 report = outlook.report(self.worker_id, self._by_bucket(reads or ()), wire_unix_ms())
                 await self._publish(msgpack_encode(report))
             else:

@@ -102,7 +102,7 @@ class Drafts:
         progress: list[Progress] = []
         for job in list(self._grown.values()):
             try:
-                delta = job.answer.take_delta()
+                delta = job.answer.pop_delta()
             except Exception as error:  # noqa: BLE001 - counted and logged; the others' text is published
                 self.give_up(job.id, error)
                 continue

@@ -348,7 +348,7 @@ class UpstreamLoop:
 
     def _tell_all(self) -> None:
         touched, self._touched = self._touched, {}
-        news = [Grown(job, delta) for job in touched.values() if (delta := job.answer.take_delta()) is not None]
+        news = [Grown(job, delta) for job in touched.values() if (delta := job.answer.pop_delta()) is not None]
         if news:
             self._told_s = monotonic_s()
             self.tell(list[Progress](news))

@@ -161,7 +161,7 @@ class Worker:
         traced = done
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
-        self._answers.readers.publish_end(job, traced, job.answer.take_delta())
+        self._answers.readers.publish_end(job, traced, job.answer.pop_delta())
         contain_each(
             "answer",
             lambda: count_end(job, finished, done, now),

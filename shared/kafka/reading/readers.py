@@ -214,7 +214,7 @@ class GroupReader:
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
         """Return the records that have arrived, or nothing after the timeout. Whoever keeps something by partition
-        calls `take_lost` before anything else runs: from now on a commit of what was lost until now is taken to be of
+        calls `pop_lost` before anything else runs: from now on a commit of what was lost until now is taken to be of
         what is read anew."""
         assert self._consumer is not None, "read before start"
         try:
@@ -236,13 +236,13 @@ class GroupReader:
         coordinator = self._consumer._coordinator  # noqa: SLF001
         return Membership(coordinator.member_id, coordinator.generation)
 
-    def take_lost(self) -> list[tuple[str, int]]:
+    def pop_lost(self) -> list[tuple[str, int]]:
         """Partitions that another member has, or may have had meanwhile, since the last call. While a rebalance goes on
         nobody knows yet which are given back."""
         lost, self._losses.lost = self._losses.lost, []
         return lost
 
-    def take_revoked(self) -> list[tuple[str, int]]:
+    def pop_revoked(self) -> list[tuple[str, int]]:
         """Partitions that a rebalance took since the last call, those it gave back too: each is read again from what
         was committed."""
         revoked, self._losses.revoked = self._losses.revoked, []

@@ -1,4 +1,4 @@
-"""Reading without an end: what cannot be read now is tried again, and that is said."""
+"""Reading without an end: a read that fails is logged and tried again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,10 @@ from shared.telemetry.availability import Availability
 _RETRY_S: Final = 0.2
 
 
-async def read_on(what: str, read: Callable[[], Awaitable[list[Record]]], take: Callable[[list[Record]], None]) -> None:
-    """Have each batch taken, until cancelled. `what` is read, as an operator is told of it while it cannot be."""
+async def read_on(
+    what: str, read: Callable[[], Awaitable[list[Record]]], handle: Callable[[list[Record]], None]
+) -> None:
+    """Read and handle batch after batch, until cancelled. `what` names it in the log while it cannot be read."""
     outage = Availability(what)
     while True:
         try:
@@ -22,4 +24,4 @@ async def read_on(what: str, read: Callable[[], Awaitable[list[Record]]], take: 
             outage.still(str(error), monotonic_s())
             await asyncio.sleep(_RETRY_S)
             continue
-        take(records)
+        handle(records)

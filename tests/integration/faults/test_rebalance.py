@@ -38,7 +38,7 @@ class Member:
         while True:
             await self.reader.read(timeout_ms=20, max_records=100)
             self.looks_in_a_rebalance += self.in_a_rebalance
-            self.lost += self.reader.take_lost()
+            self.lost += self.reader.pop_lost()
 
 
 @dataclass

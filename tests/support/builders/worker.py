@@ -254,7 +254,7 @@ class Bench:
         """Have a `job` accepted."""
         made = job(offset, **how)
         made.answer = self.saboteur.before(made.answer)
-        self.offsets.begin(TOPIC, offset)
+        self.offsets.open(TOPIC, offset)
         self.worker.accept(made, cancelled=cancelled)
         return made
 
@@ -336,13 +336,13 @@ class IntakeBench:
     def rest(self, topics: Collection[str]) -> None:
         self.at_rest = topics
 
-    def take_revoked(self) -> list[Partition]:
+    def pop_revoked(self) -> list[Partition]:
         return self.revoked
 
-    def take_lost(self) -> list[Partition]:
+    def pop_lost(self) -> list[Partition]:
         return self.lost
 
-    async def begin(self, *_: object) -> int:
+    async def await_delivery(self, *_: object) -> int:
         return 1
 
     async def publish(self, record: Outgoing) -> None:

@@ -22,7 +22,7 @@ def add(written: Answer, text: str, taken: Iterable[bool] = ()) -> list[ReplyDel
     takes, deltas = iter(taken), list[ReplyDelta]()
     for token_id in TOKENIZER.encode_text(text):
         written.add(token_id)
-        if next(takes, False) and (delta := written.take_delta()) is not None:
+        if next(takes, False) and (delta := written.pop_delta()) is not None:
             deltas.append(delta)
         if written.stopped:
             break
@@ -33,7 +33,7 @@ def write(written: Answer, text: str, taken: Iterable[bool] = ()) -> str:
     """To its end; what its deltas make together, which follow one another without gap."""
     deltas = add(written, text, taken)
     written.finish()
-    if (delta := written.take_delta()) is not None:
+    if (delta := written.pop_delta()) is not None:
         deltas.append(delta)
     together = ""
     for seq, delta in enumerate(deltas):

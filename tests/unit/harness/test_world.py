@@ -84,7 +84,7 @@ def test_what_is_left_is_as_plain_as_it_may_be() -> None:
 
 
 async def _begin_without_end(self: Commits, partition: Partition, offset: int) -> int | None:
-    """`Commits.begin` as it was: whoever waits for a record that has ended meanwhile waits on, and asks for a turn."""
+    """`await_delivery` as it was: whoever waits for a record that has ended meanwhile waits on, and asks for a turn."""
     tenure = self._offsets.tenure(partition)
     while self._offsets.tenure(partition) is tenure:
         if not self._deliveries.knows(partition):
@@ -125,7 +125,7 @@ def _first_spin(*, spins: bool) -> int | None:
     from tests.world.runs import Runs
 
     if spins:
-        Commits.begin = _begin_without_end  # type: ignore[method-assign]
+        Commits.await_delivery = _begin_without_end  # type: ignore[method-assign]
         Commits.commit = _commit_without_rest  # type: ignore[method-assign]
     runs = Runs()
     for plan in _frozen_worlds():

@@ -121,7 +121,7 @@ class Forecast:
             heappop(free)
         return free, prompts
 
-    def taken(self, item: Item) -> None:
+    def admitted(self, item: Item) -> None:
         """Note that a sequence got a slot."""
         if not self._num_output:
             self._prefill_ms, self._num_output = item.prefill_ms, float(item.likely_output)

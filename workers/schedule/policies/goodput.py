@@ -76,9 +76,9 @@ class Goodput:
         margin = self._margin * (_MARGIN_MISSED if missed else _MARGIN_MET)
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
 
-    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """Take the item with the earliest latest start; one that has missed its own is given up with the next sweep.
-        None while held, and while enough run."""
+    def admit(self, now_unix_ms: float, load: Load) -> Sequence | None:
+        """Return the sequence with the earliest latest start; one that has missed its own is given up with the next
+        sweep. None while held, and while enough run."""
         load = self._batch(load)
         if not load.free:
             return None
@@ -95,12 +95,12 @@ class Goodput:
             if spare and item.late(now_unix_ms, step_ms, self._margin, spare=False):
                 self._tried.add(item.sequence.request_id)
             self._books.served(item)
-            self._forecast.taken(item)
+            self._forecast.admitted(item)
             return item.sequence
         return None
 
     def wake_unix_ms(self) -> float | None:
-        """At once, where `take` has given somebody up: the next sweep says so. Else when the window closes."""
+        """At once, where `admit` has given a sequence up: the next sweep says so. Else when the window closes."""
         if self._given_up:
             return 0.0
         return self._window.closes_unix_ms if self._window is not None and self._queue else None

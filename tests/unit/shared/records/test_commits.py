@@ -46,7 +46,7 @@ class FakeReader:
         self.written.update(notes)
         return True
 
-    def take_lost(self) -> list[Partition]:
+    def pop_lost(self) -> list[Partition]:
         return []
 
     def note(self, partition: Partition = P) -> Note:
@@ -65,9 +65,9 @@ class Desk:
 
     def begin(self, *offsets: int, partition: Partition = P) -> "list[asyncio.Task[int | None]]":
         for offset in offsets:
-            self.offsets.begin(partition, offset)
-            self.offsets.take(partition, offset)
-        return [asyncio.create_task(self.commits.begin(partition, offset)) for offset in offsets]
+            self.offsets.open(partition, offset)
+            self.offsets.claim(partition, offset)
+        return [asyncio.create_task(self.commits.await_delivery(partition, offset)) for offset in offsets]
 
 
 @pytest_asyncio.fixture

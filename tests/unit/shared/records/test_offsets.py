@@ -14,7 +14,7 @@ Q: Partition = ("chat.requests.short", 1)
 def tracker(*offsets: int) -> OffsetTracker:
     offsets_of = OffsetTracker()
     for offset in offsets:
-        offsets_of.begin(P, offset)
+        offsets_of.open(P, offset)
     return offsets_of
 
 
@@ -41,8 +41,8 @@ def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
     for offset in range(3):
         offsets.skip(P, offset)
     assert offsets.committable() == {P: 3}
-    offsets.begin(P, 3)
-    offsets.take(P, 3)
+    offsets.open(P, 3)
+    offsets.claim(P, 3)
     offsets.skip(P, 4)
     offsets.skip(P, 3)
     assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that somebody is at stays open"
@@ -56,8 +56,8 @@ def test_a_topic_that_was_created_anew_begins_anew(first: int) -> None:
     offsets = tracker(first, first + 1)
     offsets.done(P, first)
     offsets.committed(offsets.committable())
-    assert offsets.begin(P, first + 1), "the last one that is not committed, read again"
-    assert offsets.begin(P, 0)
+    assert offsets.open(P, first + 1), "the last one that is not committed, read again"
+    assert offsets.open(P, 0)
     assert offsets.num_open == 1
     offsets.done(P, 0)
     assert offsets.committable() == {P: 1}
@@ -70,26 +70,26 @@ def test_what_a_rebalance_gave_back_is_no_new_log_where_more_was_committed_meanw
     offsets.done(P, 0)
     offsets.done(P, 1)
     offsets.committed(offsets.committable())
-    assert not offsets.begin(P, 0)
-    assert not offsets.begin(P, 1)
-    assert offsets.begin(P, 2)
+    assert not offsets.open(P, 0)
+    assert not offsets.open(P, 1)
+    assert offsets.open(P, 2)
     assert offsets.positions == {P: 2}
-    assert offsets.begin(P, 0), "it was read again: what goes back now is another log"
+    assert offsets.open(P, 0), "it was read again: what goes back now is another log"
 
 
 def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
     offsets = tracker(3, 4)
-    offsets.begin(Q, 0)
+    offsets.open(Q, 0)
     offsets.done(P, 3)
     offsets.lose([P])
     offsets.done(P, 4)
     assert (offsets.committable(), offsets.num_open) == ({}, 1)
-    offsets.begin(P, 3)
+    offsets.open(P, 3)
     offsets.done(P, 3)
     assert offsets.committable() == {P: 4}
     offsets.committed({P: 4})
     offsets.lose([P])
-    offsets.begin(P, 9)
+    offsets.open(P, 9)
     assert offsets.committable() == {}, "others have committed that far"
 
 
@@ -109,7 +109,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(partition=st.sampled_from([P, Q]), gap=st.integers(0, 2))
     def begin(self, partition: Partition, gap: int) -> None:
         offset = self.next_read[partition] + gap
-        self.tracker.begin(partition, offset)
+        self.tracker.open(partition, offset)
         self.read_to(partition, offset)
         self.log[partition].append(offset)
         self.undone[partition].add(offset)
@@ -163,7 +163,7 @@ class Partitions(RuleBasedStateMachine):
         undone, start = self.undone[partition], self.again.get(partition, self.broker[partition])
         for offset in [offset for offset in self.log[partition] if offset >= start][-back:]:
             self.read_to(partition, offset)
-            owed = self.tracker.begin(partition, offset)
+            owed = self.tracker.open(partition, offset)
             assert owed == (offset in undone and offset not in self.taken[partition])
 
     def read_to(self, partition: Partition, offset: int) -> None:
@@ -173,7 +173,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(data=st.data(), partition=st.sampled_from([P, Q]))
     def take(self, data: st.DataObject, partition: Partition) -> None:
         offset = data.draw(st.integers(0, self.next_read[partition] + 1))
-        self.tracker.take(partition, offset)
+        self.tracker.claim(partition, offset)
         if offset in self.undone[partition]:
             self.taken[partition].add(offset)
 

@@ -49,7 +49,7 @@ class Bench:
     async def take(self, *values: bytes, fault: Exception | None = None, **headers: bytes) -> None:
         for at, value in enumerate(values):
             record = Record("chat.requests", 0, at, b"k", value, headers)
-            self.offsets.begin(*record.origin)
+            self.offsets.open(*record.origin)
             self.processor.start(record, fault)
         await quiet()
 
@@ -67,7 +67,7 @@ class Bench:
         if self.away >= 0:
             raise BrokerUnavailable("no leader")
 
-    async def begin(self, *_: object) -> int | None:
+    async def await_delivery(self, *_: object) -> int | None:
         return self.number
 
     async def publish(self, record: Outgoing) -> None:

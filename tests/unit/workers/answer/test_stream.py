@@ -25,12 +25,12 @@ def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: 
 
 def test_nothing_new_is_no_delta() -> None:
     written = answer()
-    assert written.take_delta() is None
+    assert written.pop_delta() is None
     add(written, "a")
-    assert written.take_delta() is not None
-    assert written.take_delta() is None
+    assert written.pop_delta() is not None
+    assert written.pop_delta() is None
     written.add(TOKENIZER.encode_text("你")[0])
-    assert written.take_delta() is None, "half a character is not shown"
+    assert written.pop_delta() is None, "half a character is not shown"
 
 
 # --- guarded: one that is cut frees its slot at once
@@ -91,5 +91,5 @@ def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
         assert not written.begins
     written.add(TOKENIZER.encode_text(" ")[0])
     assert written.begins
-    written.take_delta()
+    written.pop_delta()
     assert not written.begins

@@ -25,7 +25,7 @@ def test_a_thousand_a_second_count_for_two_minutes_each() -> None:
     for number in range(121_000):
         forgotten += cancelled.add(cancel(request_id=str(number)), float(number))
     assert forgotten == 0
-    assert all(cancelled.take(requested(request_id=str(number)), 121_000.0) for number in range(1_000, 121_000, 500))
+    assert all(cancelled.pop(requested(request_id=str(number)), 121_000.0) for number in range(1_000, 121_000, 500))
 
 
 def test_where_there_is_no_room_the_oldest_are_forgotten_and_counted() -> None:
@@ -33,7 +33,7 @@ def test_where_there_is_no_room_the_oldest_are_forgotten_and_counted() -> None:
     times = {"a": 0.0, "b": 1.0, "c": SLICE_MS, "d": SLICE_MS + 1}
     forgotten = [cancelled.add(cancel(request_id=request_id), now) for request_id, now in times.items()]
     assert (forgotten, len(cancelled)) == ([0, 0, 0, 2], 2)
-    assert [cancelled.take(requested(request_id=request_id), SLICE_MS + 1) for request_id in "abcd"] == [
+    assert [cancelled.pop(requested(request_id=request_id), SLICE_MS + 1) for request_id in "abcd"] == [
         False,
         False,
         True,
@@ -63,7 +63,7 @@ class AnyCancels(RuleBasedStateMachine):
     def ask(self, name: str, partition: int | None, created: int | None) -> None:
         meant = {cancel(p, c, name) for p in {None, partition} for c in {None, created}}
         ages = [self.now - at for told in meant if (at := self.told.pop(told, None)) is not None]
-        taken = self.cancels.take(requested(partition, created, name), self.now)
+        taken = self.cancels.pop(requested(partition, created, name), self.now)
         assert taken >= any(age <= MINUTES_MS for age in ages)
         assert taken <= any(age <= MINUTES_MS + SLICE_MS for age in ages)
 

@@ -13,7 +13,7 @@ def table(num_slots: int, *, decoding: int, prefilling: int) -> tuple[SlotTable,
     slots = SlotTable(num_slots)
     rows = [sequence(f"s{number}", computed=3) for number in range(decoding + prefilling)]
     for row in rows:
-        slots.take(row)
+        slots.assign(row)
     for row in rows[:decoding]:
         assert slots.promote(row) == []
     return slots, rows
@@ -30,14 +30,14 @@ def test_without_a_free_slot_none_may_overtake() -> None:
     slots, (_, newer) = table(2, decoding=0, prefilling=2)
     assert not slots.may_overtake
     with pytest.raises(AssertionError, match=r"^no slot is free$"):
-        slots.take(sequence("more"))
+        slots.assign(sequence("more"))
     with pytest.raises(AssertionError, match=r"^a row overtook another with no slot free to change places$"):
         slots.promote(newer)
 
 
 def test_a_row_of_which_nothing_is_computed_is_overtaken_by_one_move_without_a_free_slot() -> None:
     slots, rows = SlotTable(2), [sequence("a", computed=0), sequence("b", computed=3)]
-    assert [slots.take(row) for row in rows] == [0, 1]
+    assert [slots.assign(row) for row in rows] == [0, 1]
     assert slots.may_overtake
     assert slots.may_overtake_all(1)
     assert not slots.may_overtake_all(2)
@@ -69,7 +69,7 @@ class Slots(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         self.number += 1
-        self.slots.take(sequence(f"s{self.number}"))
+        self.slots.assign(sequence(f"s{self.number}"))
 
     @precondition(lambda self: self.slots.used)
     @rule(data=st.data(), tokens=st.integers(1, 4))

@@ -139,7 +139,7 @@ def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id()
     bench = Bench()
     bench.accept(0, output=5)
     assert bench.step()
-    bench.offsets.begin(TOPIC, 1)
+    bench.offsets.open(TOPIC, 1)
     bench.answers.answer_unread(HOME, TOO_LATE, (TOPIC, 1))
     bench.acknowledge(target=HOME)
     assert bench.offsets.committable() == {}, "the first record's answer is still being written"

@@ -17,7 +17,7 @@ CANCEL = Cancel(request_id="r0")
 
 
 def repeat(bench: Bench, offset: int = 0, *, text: str = "hi", partition: int | None = 1) -> bool:
-    bench.offsets.begin(*AGAIN)
+    bench.offsets.open(*AGAIN)
     again = order(f"r{offset}", now=now_unix_ms(), defaults=DEFAULTS, input=text, reply_partition=partition)
     return bench.answers.repeated(again, AGAIN)
 

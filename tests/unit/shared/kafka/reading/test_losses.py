@@ -35,7 +35,7 @@ class Group:
         self.member = Membership(member_id, generation)
         self.losses.on_partitions_assigned(set(assigned))
 
-    def take_lost(self) -> list[tuple[str, int]]:
+    def pop_lost(self) -> list[tuple[str, int]]:
         lost, self.losses.lost = self.losses.lost, []
         return sorted(lost)
 
@@ -55,7 +55,7 @@ def test_only_what_is_not_given_back_is_lost() -> None:
     group = holding(P, Q)
     group.losses.on_partitions_revoked({P, Q})
     group.rebalance(2, Q, R)
-    assert group.take_lost() == names([P])
+    assert group.pop_lost() == names([P])
     assert sorted(group.losses.revoked) == names([P, Q])
 
 
@@ -63,9 +63,9 @@ def test_while_a_rebalance_goes_on_nothing_is_lost_yet() -> None:
     """A read that was waiting when it began returns in the middle of it."""
     group = holding(P, Q)
     group.losses.on_partitions_revoked({P, Q})
-    assert group.take_lost() == []
+    assert group.pop_lost() == []
     group.rebalance(2, P)
-    assert group.take_lost() == names([Q])
+    assert group.pop_lost() == names([Q])
 
 
 def test_what_was_lost_stays_lost_when_the_next_rebalance_brings_it_back() -> None:
@@ -75,7 +75,7 @@ def test_what_was_lost_stays_lost_when_the_next_rebalance_brings_it_back() -> No
     group.rebalance(2)
     group.losses.on_partitions_revoked(set())
     group.rebalance(3, P)
-    assert group.take_lost() == names([P])
+    assert group.pop_lost() == names([P])
 
 
 def test_after_its_session_has_expired_a_member_has_lost_all_that_it_gets_back() -> None:
@@ -85,17 +85,17 @@ def test_after_its_session_has_expired_a_member_has_lost_all_that_it_gets_back()
     assert group.member.dropped
     group.losses.on_partitions_revoked({P, Q})
     group.rebalance(3, P, Q, member_id="n")
-    assert group.take_lost() == names([P, Q])
+    assert group.pop_lost() == names([P, Q])
     group.losses.on_partitions_revoked({P, Q})
     group.rebalance(4, P, Q, member_id="n")
-    assert group.take_lost() == []
+    assert group.pop_lost() == []
 
 
 def test_so_it_has_where_the_group_had_an_assignment_that_it_never_heard_of() -> None:
     group = holding(P)
     group.losses.on_partitions_revoked({P})
     group.rebalance(3, P)
-    assert group.take_lost() == names([P])
+    assert group.pop_lost() == names([P])
 
 
 @dataclass
@@ -180,7 +180,7 @@ async def test_what_it_lost_and_got_back_is_not_committed_before_its_owner_has_r
     assert not await reading.commit(P, Q)
     assert reading.consumer.committed == {}
     await reading.reader.read(timeout_ms=0, max_records=1)
-    assert sorted(reading.reader.take_lost()) == names([P, Q])
+    assert sorted(reading.reader.pop_lost()) == names([P, Q])
     assert await reading.commit(P, Q)
 
 

@@ -71,8 +71,8 @@ def test_the_first_to_come_is_served_until_slots_are_scarce_then_the_earliest_la
     policy = goodput(num_slots)
     add(policy, [asked("s1", deadline=urgent + 400), asked("s2", deadline=urgent)])
     assert policy.give_up(0, Load(num_slots)) == []
-    assert policy.take(0, Load(0)) is None
-    assert names([policy.take(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
+    assert policy.admit(0, Load(0)) is None
+    assert names([policy.admit(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
 
 
 def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
@@ -85,7 +85,7 @@ def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
         long = asked(f"s{number * 10 + 5}", deadline=int(now) + 2_000, output=32, prompt=32, bucket="long")
         add(policy, [*short, long], now)
         policy.give_up(now, Load(1))
-        taken = policy.take(now, Load(1))
+        taken = policy.admit(now, Load(1))
         if taken is None:
             now += 50
             continue
@@ -100,7 +100,7 @@ def test_one_of_a_class_below_its_floor_takes_the_place_of_several() -> None:
     policy, now = goodput(), 0.0
     for number in range(1, 20):
         add(policy, [asked(f"s{number}", deadline=60_000, output=8, prompt=8)], now)
-        assert policy.take(now, Load(1)) is not None
+        assert policy.admit(now, Load(1)) is not None
         now += 88
     add(policy, [asked(f"s{n}", deadline=int(now) + 400, output=8, prompt=8) for n in range(20, 24)], now)
     add(policy, [asked("s24", deadline=int(now) + 1_070, output=60, prompt=60, bucket="long")], now)
@@ -133,7 +133,7 @@ def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
     sequence.expected_output_tokens = 80
     policy.add(sequence, 0)
     assert policy.give_up(0, Load(4)) == []
-    assert policy.take(0, Load(4)) is sequence
+    assert policy.admit(0, Load(4)) is sequence
 
 
 def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind() -> None:
@@ -184,13 +184,13 @@ def test_everybody_is_served_or_given_up_and_none_after_its_deadline(
         left.add(sequence.request_id)
         for given_up in policy.give_up(now, Load(num_slots)):
             left.remove(given_up.request_id)
-        taken = policy.take(now, Load(num_slots))
+        taken = policy.admit(now, Load(num_slots))
         if taken is not None:
             assert taken.deadline.deadline_unix_ms >= now
             left.remove(taken.request_id)
         now += gap
     now += 10_000
-    while policy.take(now, Load(num_slots)) is not None:
+    while policy.admit(now, Load(num_slots)) is not None:
         pytest.fail("a request is served after its deadline")
     for given_up in policy.give_up(now, Load(num_slots)):
         left.remove(given_up.request_id)
