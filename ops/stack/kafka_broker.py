@@ -84,7 +84,7 @@ class KafkaBroker:
     controller_port: int = 0
     # Random, so that whoever else answers on our port is not taken for us.
     cluster_id: str = field(default_factory=lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
-    _data: OwnedDirectory | None = None
+    data: OwnedDirectory | None = None  # the topics' segments, once it is started
     _child: Child | None = None
 
     @property
@@ -101,12 +101,6 @@ class KafkaBroker:
         assert self._child is not None, "asked before start"
         return self._child.process.pid
 
-    @property
-    def data_dir(self) -> Path:
-        """The folder that holds the topics' segments, once it is started."""
-        assert self._data is not None, "asked before start"
-        return self._data.path
-
     def start(self, *, timeout_s: float = 60.0) -> Self:
         """Install if need be, format on the first start, and wait until the broker answers metadata."""
         try:
@@ -121,11 +115,11 @@ class KafkaBroker:
         java, libs = find_java(), install()
         if java is None:
             raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
-        if self._data is None:
+        if self.data is None:
             self.port, self.controller_port = self.port or free_port(), self.controller_port or free_port()
-            self._data = OwnedDirectory("replyline-kafka-")
-            self._format(java, libs, self._data.path)
-        self._child = self._run(java, libs, self._data.path)
+            self.data = OwnedDirectory("replyline-kafka-")
+            self._format(java, libs, self.data.path)
+        self._child = self._run(java, libs, self.data.path)
         return self._child
 
     def _wait_ready(self, child: Child, timeout_s: float) -> None:
@@ -175,7 +169,7 @@ class KafkaBroker:
 
     def log_tail(self, *, lines: int = 5) -> str:
         """Return the end of what the broker logged, for an error message."""
-        log = None if self._data is None else self._data.path / "broker.log"
+        log = None if self.data is None else self.data.path / "broker.log"
         if log is None or not log.exists():
             return "it logged nothing"
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
@@ -197,9 +191,9 @@ class KafkaBroker:
     def stop(self) -> None:
         """Stop the process and remove its data. May be called again."""
         self.halt()
-        if self._data is not None:
-            self._data.remove()
-            self._data = None
+        if self.data is not None:
+            self.data.remove()
+            self.data = None
 
     def __enter__(self) -> Self:
         return self.start()

@@ -13,24 +13,20 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
     RequestTimedOutError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
+from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka.broker.connection import has_connection, start_or_stop, until_connected
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Outgoing
-from shared.kafka.broker.refusals import unauthorized
+from shared.kafka.broker.verdict import REFUSALS, Verdict
 from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import task_failed
-from shared.telemetry.logs import get_logger
 from shared.wire.partitioner import partition_of
 from shared.wire.topic_layout import TopicCopies
 
@@ -39,8 +35,6 @@ _RENEWED_AFTER_S: Final = 1.0
 _POLL_S: Final = 0.02
 _MARGIN_S: Final = 0.1
 _ASKED: Final = ("min.insync.replicas", "retention.ms")
-# The broker's last word on a record, as long as nobody changes its settings.
-_REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 
 
 class Producer:
@@ -61,8 +55,9 @@ class Producer:
         self._renewed_s = float("-inf")
         self._closing = Tasks(task_failed)
         self._sending: Counter[AIOKafkaProducer] = Counter()  # not queued yet: a topic is looked for, a batch is full
-        self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
-        self._told: set[str] = set()
+        # aiokafka looks for a topic little longer than a request may take; after its `stop`, for ever.
+        self._queued_within_s = 2 * settings.request_timeout_ms / 1_000
+        self.verdict = Verdict(settings)
 
     @property
     def connected(self) -> bool:
@@ -70,22 +65,7 @@ class Producer:
         return self._producer is not None
 
     async def start(self) -> None:
-        self._producer = await until_connected("kafka producer", self._connect)
-
-    async def _connect(self) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(
-            **connection_options(self._settings),
-            client_id=self._client_id,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=0,
-            compression_type=None if self._settings.compression == "none" else self._settings.compression,
-            request_timeout_ms=self._settings.request_timeout_ms,
-            max_request_size=_MAX_RECORD_BYTES,
-            retry_backoff_ms=50,
-        )
-        await start_or_stop(producer, self._settings)
-        return producer
+        self._producer = await until_connected("kafka producer", partial(_connect, self._settings, self._client_id))
 
     async def num_partitions(self, topic: str) -> int:
         """Return how many partitions the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
@@ -121,7 +101,7 @@ class Producer:
 
         Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued in time, `ProtocolError`
         where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
-        `record_too_large`. What the future raises, `verdict` tells the meaning of.
+        `record_too_large`. `verdict` turns what the future raises into one of these.
         """
         producer = self._producer
         if producer is None:
@@ -145,35 +125,11 @@ class Producer:
         future.add_done_callback(partial(self._delivered, producer, record.topic))
         return future
 
-    def verdict(self, topic: str, error: BaseException) -> ReplylineError:
-        """Return the error of a record that was not queued or not acknowledged: `ProtocolError` where it never will be,
-        else `BrokerUnavailable`."""
-        match error:
-            case ReplylineError():
-                return error
-            case TopicAuthorizationFailedError():
-                return self._unauthorized(topic, error)
-            case MessageSizeTooLargeError() | RecordListTooLargeError():
-                return ProtocolError("record_too_large", f"{topic} takes no record of this size: {error}")
-            case _:
-                return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
-
-    def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
-        """Return the error of a topic that we may not write to. A topic of our own its operator will let us write to:
-        nothing is given up meanwhile. To another's nobody can be answered."""
-        told = unauthorized(error, self._settings, "write to")
-        if topic not in self._own_topics:
-            return ProtocolError("topic_not_authorized", told)
-        if topic not in self._told:
-            self._told.add(topic)
-            get_logger().error("topic_not_authorized", topic=topic, cause=told)
-        return BrokerUnavailable(told)
-
     def _delivered(self, producer: AIOKafkaProducer, topic: str, delivery: "asyncio.Future[object]") -> None:
         if delivery.cancelled() or (error := delivery.exception()) is None:
             return
-        if isinstance(error, _REFUSALS):
-            self.verdict(topic, error)  # whoever does not wait for it is not told otherwise
+        if isinstance(error, REFUSALS):
+            self.verdict(topic, error)  # logs it, where nobody waits for the acknowledgement
         elif producer is self._producer and (self._renewal is None or self._renewal.done()):
             if not has_connection(producer):
                 self._producer = None  # nobody is there: say so at once, until somebody is
@@ -201,12 +157,6 @@ class Producer:
             producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
         await stopping
         _give_up(producer)
-
-    @property
-    def _queued_within_s(self) -> float:
-        """aiokafka looks for a topic for little longer than a request may take; by a producer that was stopped
-        meanwhile, for ever."""
-        return 2 * self._settings.request_timeout_ms / 1_000
 
     async def _all_queued(self, producer: AIOKafkaProducer) -> None:
         """Whoever looks for a topic by it has found it or given up."""
@@ -239,6 +189,22 @@ class Producer:
         if producer is not None:
             await self._close(producer)
         await self._closing.drain()
+
+
+async def _connect(settings: KafkaSettings, client_id: str) -> AIOKafkaProducer:
+    producer = AIOKafkaProducer(
+        **connection_options(settings),
+        client_id=client_id,
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=0,
+        compression_type=None if settings.compression == "none" else settings.compression,
+        request_timeout_ms=settings.request_timeout_ms,
+        max_request_size=_MAX_RECORD_BYTES,
+        retry_backoff_ms=50,
+    )
+    await start_or_stop(producer, settings)
+    return producer
 
 
 async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:

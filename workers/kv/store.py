@@ -81,16 +81,12 @@ class KvStore:
         self._retry_after_s = retry_after_ms / 1_000
         self._redis = Availability("redis for kv", tells)
         self._writes = Availability("redis for kv's writes")  # Redis answers and takes none: full, or a replica
-        self._available = False
-
-    @property
-    def available(self) -> bool:
-        """Return whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
-        return self._available
+        self.available = False
+        """Whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
 
     def probe_due_in_ms(self) -> float | None:
         """After so long without work the thread shall `probe`; None where there is no need."""
-        return None if self._available else max(0.0, self._redis.retry_at_s - monotonic_s()) * 1_000
+        return None if self.available else max(0.0, self._redis.retry_at_s - monotonic_s()) * 1_000
 
     def probe(self) -> bool:
         """Try Redis where that is due, with every command that a load needs; whether it is available."""
@@ -105,9 +101,9 @@ class KvStore:
                 self._execute(batch)
             except StoreUnavailable:
                 return False
-            self._available = True
+            self.available = True
             self._redis.up()
-        return self._available
+        return self.available
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
         """Return what is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is
@@ -115,11 +111,11 @@ class KvStore:
         batch = self._batch()
         self._ask(batch, session, [shared_key(session.tenant, name) for name in shared_names])
         own, *rest = self._execute(batch)
-        self._count(own[:3])
+        _count(own[:3], self._count_dropped)
         shared: frozenset[bytes] = frozenset()
         if rest:
             flags = rest[0]
-            self._count(flags[-3:])
+            _count(flags[-3:], self._count_dropped)
             shared = frozenset(name for name, flag in zip(shared_names, flags[:-3], strict=True) if flag)
         return Held(frozenset(own[3:]), shared)
 
@@ -178,7 +174,7 @@ class KvStore:
             raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
         parts = [*_parts(blocks)] or ([{}] if drop else [])
         for number, part in enumerate(parts):
-            self._write(batch, session, part, drop=() if number else drop)
+            _write(batch, session.of("kv"), part, drop=() if number else drop, ttl_s=self._ttl_s)
         for name, value in (shared or {}).items():
             key = shared_key(session.tenant, name)
             batch.add(key, "SET", key, value, "EX", self._ttl_s, "NX")
@@ -204,7 +200,7 @@ class KvStore:
 
     def close(self) -> None:
         """Hang up. No call may follow."""
-        self._available = False
+        self.available = False
         self._nodes.close()
         self._marks.close()
 
@@ -215,18 +211,6 @@ class KvStore:
         batch.add(session.of("kv"), "EVAL", ASK_SESSION, 1, session.of("kv"), *limits)
         if shared_keys:
             batch.add(shared_keys[0], "EVAL", ASK_SHARED, len(shared_keys), *shared_keys, *limits)
-
-    def _write(
-        self, batch: Batch, session: SessionKey, blocks: Mapping[bytes, bytes], *, drop: Iterable[bytes]
-    ) -> None:
-        """Write in a transaction of its own within the batch: nothing is written without the time that it lives."""
-        key = session.of("kv")
-        batch.add(key, "MULTI")
-        batch.add(key, "EVAL", OPEN, 1, key, *drop)
-        if blocks:
-            batch.add(key, "HSET", key, *chain.from_iterable(blocks.items()))
-        batch.add(key, "EXPIRE", key, self._ttl_s)
-        batch.add(key, "EXEC")
 
     def _stays(self, session: SessionKey, blocks: Mapping[bytes, bytes], generation: int) -> bool:
         """Return whether what was written may be kept: no later generation of its session has begun. Else, or where
@@ -251,7 +235,7 @@ class KvStore:
     # --- how it goes
 
     def _batch(self) -> Batch:
-        if not self._available:
+        if not self.available:
             raise StoreUnavailable("Redis is left alone after a failure")
         return Batch(self._nodes)
 
@@ -274,7 +258,7 @@ class KvStore:
         return replies
 
     def _failed(self, error: Exception) -> StoreUnavailable:
-        self._available = False
+        self.available = False
         cause = str(error) or "no answer in time"
         self._redis.down(cause, retry_at_s=monotonic_s() + self._retry_after_s)
         return StoreUnavailable(f"Redis: {cause}")
@@ -285,10 +269,21 @@ class KvStore:
         self._writes.down(str(error), retry_at_s=monotonic_s() + self._retry_after_s)
         return StoreUnavailable(f"Redis: {error}")
 
-    def _count(self, counts: Iterable[int]) -> None:
-        for reason, count in zip(_DROPPED, counts, strict=True):
-            for _ in range(count):
-                self._count_dropped(reason)
+
+def _count(counts: Iterable[int], count_dropped: Callable[[str], None]) -> None:
+    for reason, count in zip(_DROPPED, counts, strict=True):
+        for _ in range(count):
+            count_dropped(reason)
+
+
+def _write(batch: Batch, key: str, blocks: Mapping[bytes, bytes], *, drop: Iterable[bytes], ttl_s: int) -> None:
+    """Write in a transaction of its own within the batch: nothing is written without the time that it lives."""
+    batch.add(key, "MULTI")
+    batch.add(key, "EVAL", OPEN, 1, key, *drop)
+    if blocks:
+        batch.add(key, "HSET", key, *chain.from_iterable(blocks.items()))
+    batch.add(key, "EXPIRE", key, ttl_s)
+    batch.add(key, "EXEC")
 
 
 def _parts(blocks: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:

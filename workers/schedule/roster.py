@@ -92,14 +92,11 @@ class Roster:
         """Return what a request that came now could expect; None where the policy does not look ahead."""
         return self._policy.outlook(now_unix_ms, self._load)
 
-    def drop(self, sequence: Sequence) -> None:
-        """Remove a sequence because of a fault in its answer, unless it has ended already."""
-        if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
-            self._remove(sequence, failed=True)
-
-    def finish(self, sequence: Sequence) -> None:
-        """Finish a sequence for a reason that tokens do not show: a stop string."""
-        self._remove(sequence, ended_by_itself=True)
+    def finish(self, sequence: Sequence, *, failed: bool = False) -> None:
+        """Finish a sequence for a reason that tokens do not show: a stop string, or (`failed`) a fault in its answer,
+        after which one that has ended already stays so."""
+        if not failed or (sequence.phase is not Phase.FINISHED and sequence.request_id in self):
+            self._remove(sequence, ended_by_itself=not failed, failed=failed)
 
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased: nothing of it is used again."""
@@ -130,13 +127,16 @@ class Roster:
 
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
-    ) -> None:
+    ) -> bool:
+        """Remove a sequence, and learn from it; return whether it ran. `failed`: what a slot holds of it is not to be
+        trusted."""
+        del failed  # the scheduler's affair
         self._cancelled.pop(sequence.request_id, None)
         sequence.enter(Phase.FINISHED)
         sequence.prefix.values = None
         if self._waiting.pop(sequence.request_id, None) is not None:
             self._policy.discard(sequence)
-            return
+            return False
         del self._running[sequence.request_id]
         self._policy.ended(sequence, missed=missed)
         if sequence.output_ids or ended_by_itself:
@@ -145,7 +145,4 @@ class Roster:
             if sequence.shown_unix_ms is None:  # what was held back is shown with its end
                 whole = ended_by_itself or num_output >= sequence.max_output_tokens
                 self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
-        self._left(sequence, failed=failed)
-
-    def _left(self, sequence: Sequence, *, failed: bool) -> None:
-        """Release what a sequence that ran held; `failed`: what was computed of it is not to be trusted."""
+        return True

@@ -140,14 +140,14 @@ class Scheduler(Roster):
 
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
-    ) -> None:
+    ) -> bool:
         if sequence is self._next:
             self._next = None
-        super()._remove(sequence, ended_by_itself=ended_by_itself, missed=missed, failed=failed)
-
-    def _left(self, sequence: Sequence, *, failed: bool) -> None:
-        self._running_tokens -= _tokens(sequence)
-        self._release(sequence, keep=not failed)
+        ran = super()._remove(sequence, ended_by_itself=ended_by_itself, missed=missed, failed=failed)
+        if ran:
+            self._running_tokens -= _tokens(sequence)
+            self._release(sequence, keep=not failed)
+        return ran
 
     def _append(self, sequence: Sequence, token_id: int, events: list[Token | Finished]) -> None:
         if token_id in self._limits.stop_token_ids:

@@ -83,7 +83,7 @@ class Drafts:
             return
         self._grown.pop(request_id, None)
         with contained("answer", request_id=request_id):
-            self.roster.drop(job.sequence)
+            self.roster.finish(job.sequence, failed=True)
         self._fail(job)
 
     def flush_due(self) -> None:

@@ -199,7 +199,7 @@ class UpstreamLoop:
             else:
                 self._leave_place(stream, answered=True)
         if finished.status == "failed":
-            self.streams.drop(job.sequence)
+            self.streams.finish(job.sequence, failed=True)
         elif finished.unmet:
             self.streams.missed(job.sequence)
         self._end(finished)

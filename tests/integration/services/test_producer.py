@@ -114,5 +114,6 @@ async def test_what_is_compressed_is_kept_so_where_only_we_read_it(
         await producer.stop()
     for name in (ours, foreign):
         assert [kept.record.value async for kept in scan(settings, name)] == [value]
-        (segment,) = kafka_broker.data_dir.rglob(f"{name}-0/*.log")
+        assert kafka_broker.data is not None
+        (segment,) = kafka_broker.data.path.rglob(f"{name}-0/*.log")
         assert (value in segment.read_bytes()) is (codec == "none" or name == foreign)

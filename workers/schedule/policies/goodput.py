@@ -29,9 +29,6 @@ _MARGIN_MISSED: Final = 1.03
 _MARGIN_MET: Final = 0.998
 _PLAN_EVERY_MS: Final = 10.0
 _PLAN_MS_PER_WAITING: Final = 0.3
-# While everybody's latest start is so many times farther than the prompts that wait take, first come is first served:
-# an order by deadline would only let the long wait for the short.
-_CALM: Final = 8.0
 # Of what is offered: while more is served than this, every slot may be used.
 _PRESSED: Final = 0.95
 
@@ -137,13 +134,6 @@ class Goodput:
         """Return whether those who wait take nobody's place, and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
-    def _is_calm(self, now_unix_ms: float, load: Load) -> bool:
-        if len(self._queue) > load.free:
-            return False
-        step_ms = self._forecast.step_ms(len(load.running) + len(self._queue))
-        prompts_ms = sum([item.prefill_ms for item in self._queue.items])
-        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self._queue.items)
-
     # --- who is given up
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
@@ -159,7 +149,8 @@ class Goodput:
             self._turn_away(now_unix_ms, self._batch(load))
             self._plan(now_unix_ms, self._batch(load))
         load = self._batch(load)
-        self._calm = self._is_calm(now_unix_ms, load)
+        step_ms = self._forecast.step_ms(len(load.running) + len(self._queue))
+        self._calm = len(self._queue) <= load.free and self._queue.is_calm(now_unix_ms, step_ms)
         given_up, self._given_up = self._given_up, []
         waiting = [sequence for sequence in given_up if sequence.phase is Phase.WAITING]
         return waiting + self._lost(now_unix_ms, load)

@@ -7,6 +7,9 @@ from typing import Final
 from workers.schedule.policies.item import Item
 
 _BY_KEY: Final = attrgetter("key")
+# While every latest start is so many times farther than the waiting prompts take, first come is first served: an order
+# by deadline would only let the long wait for the short.
+_CALM: Final = 8.0
 
 
 class Queue:
@@ -40,6 +43,11 @@ class Queue:
         item = self.items.pop(place)
         del self._by_id[item.sequence.request_id]
         return item
+
+    def is_calm(self, now_unix_ms: float, step_ms: float) -> bool:
+        """Return whether no latest start is near, if steps take so long."""
+        prompts_ms = sum([item.prefill_ms for item in self.items])
+        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self.items)
 
     @property
     def has_new(self) -> bool:

@@ -66,7 +66,7 @@ def broker() -> Broker:
 @pytest.fixture
 async def producer(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Producer:
     producer = Producer(KafkaSettings(), client_id="test")
-    monkeypatch.setattr(producer, "_connect", broker.connect)
+    monkeypatch.setattr(module, "_connect", lambda *_: broker.connect())
     monkeypatch.setattr(module, "has_connection", lambda client: client.has_connection)
     await producer.start()
     return producer
@@ -159,6 +159,7 @@ async def test_who_never_hears_of_its_topic_is_told_so_and_holds_up_nobody(
 ) -> None:
     """aiokafka's future for it is never done once its producer is stopped."""
     monkeypatch.setattr(producer, "_settings", KafkaSettings(request_timeout_ms=100))
+    monkeypatch.setattr(producer, "_queued_within_s", 0.2)
     [first] = broker.clients
     first.knows_topics.clear()
     looking = asyncio.create_task(producer.enqueue(Outgoing("chat.unheard-of", b"x")))

@@ -316,5 +316,5 @@ def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.M
     monkeypatch.setattr(type(scheduler._policy), "give_up", lambda _policy, _now, _load: [hopeless])
     assert [finished.sequence for finished in scheduler.sweep(100)] == [late, hopeless]
     scheduler.finish(done)
-    scheduler.drop(failed)
+    scheduler.finish(failed, failed=True)
     assert heard == {"s1": True, "s2": False, "s3": False, "s4": True}
