@@ -104,7 +104,10 @@ def test_a_drop_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None
 async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench) -> None:
     """Whoever saves however late; what is asked after the erasure is kept again."""
     store, session, history = bench.store(), bench.session, History(bench.settings, kv=bench.settings)
-    await history.append(SessionKey(TENANT, session.session_id), Turn("r1", "q", "a", "model", 1))
+    await history.append(
+        SessionKey(TENANT, session.session_id),
+        Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1),
+    )
     store.save(session, {A: b"a"}, generation=0)
     generation = await history.delete(SessionKey(TENANT, session.session_id), generation=7)
     await history.close()

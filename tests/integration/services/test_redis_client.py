@@ -130,7 +130,10 @@ async def fill(server: EmbeddedRedis) -> None:
 
 async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRedis) -> None:
     """Redis 6 and the newer ones say differently that a script found no room."""
-    history, turn = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), Turn("r1", "q", "a", "model", 1)
+    history, turn = (
+        History(RedisSettings(url=full_redis.url, timeout_ms=5_000)),
+        Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1),
+    )
     assert await history.append(SessionKey("demo", "s"), turn)
     await fill(full_redis)
     assert await history.append(SessionKey("demo", "other"), turn) is None

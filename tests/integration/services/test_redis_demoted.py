@@ -18,7 +18,7 @@ from tests.chaos.hops.proxy import Proxy
 from tests.integration.support.kv_stores import TENANT, A
 from workers.kv.store import KvStore
 
-TURN = Turn("r", "question", "answer", "model", 1)
+TURN = Turn(request_id="r", user="question", output_text="answer", source="model", asked_unix_ms=1)
 
 
 @pytest.fixture

@@ -161,7 +161,9 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
         Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
     )
     await history.ping()
-    assert await history.append(session, Turn("r1", "q", "a", "model", 1))
+    assert await history.append(
+        session, Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1)
+    )
     assert await history.delete(session, generation=ERASED) == ERASED
     assert await history.generation(session) == ERASED
     alice = Caller(session, "alice")
@@ -169,7 +171,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     with pytest.raises(ProtocolError, match="more than this subject may have"):
         await quotas.take_shared("ask", alice)
     await quotas.close()
-    history.remember(session, Turn("r2", "q", "a", "model", 2))
+    history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
     await history.close()
 
 
@@ -177,10 +179,10 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     settings = secured.redis_settings("worker")
     history = History(settings)
     await history.ping()
-    turn = Turn("r2", "q", "a", "model", asked_unix_ms=1, generation=ERASED)
+    turn = Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=1, generation=ERASED)
     assert await history.append(session, turn)
     assert await history.turns(session, limit=5, before_unix_ms=2)
-    history.remember(session, Turn("r2", "q", "a", "model", 2))
+    history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
     await history.close()
     store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
     assert store.probe()

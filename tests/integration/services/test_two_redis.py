@@ -96,7 +96,9 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
     for history_at, lost in ((marks, False), (both, True)):
         history = History(history_at, kv=both)
         await history.delete(SessionKey(TENANT, "erased"), generation=7)
-        assert await history.append(SessionKey(TENANT, "said"), Turn("r", "q", "a", "model", 1))
+        assert await history.append(
+            SessionKey(TENANT, "said"), Turn(request_id="r", user="q", output_text="a", source="model", asked_unix_ms=1)
+        )
         bench = make_bench(kv_redis.url)
         store = KvStore(
             both, KvSettings(timeout_ms=2_000), marks=marks, max_value_bytes=1 << 20, count_dropped=bench.dropped.update
