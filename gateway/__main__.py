@@ -38,7 +38,7 @@ from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import KafkaWing, RedisWing, RouterWing, ServingWing
+from gateway.wings import KafkaWing, OutboundWing, RedisWing, RouterWing, ServingWing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -79,6 +79,7 @@ class GatewayProcess:
         admission = Admission(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admission, self._memory)
         gate = _token_gate(settings.auth)
+        self._outbound = OutboundWing(settings, source)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(
             most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
@@ -270,6 +271,7 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
     """Return the gate that checks tokens; None where anyone may ask."""
     if auth.decided_mode != "token":
         return None
+        self._outbound.start(self._tasks)
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.
@@ -279,6 +281,7 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
 
 def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
     if gate is None or auth.jwks is None:
+        await self._outbound.leave(self._tasks)
         return None
     return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
 

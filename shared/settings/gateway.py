@@ -1,14 +1,19 @@
 """The settings of the edge: what it listens to and bears, and what it sends to the workers."""
 
+from base64 import b64decode
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
+from shared.settings.addresses import check_http_url
 from shared.settings.auth import check_secret, read_secret
+from shared.settings.credential_files import PasswordFile, read_password
 from shared.settings.group import Group
 from shared.settings.origins import is_serialized_origin
+
+_WEBHOOK_KEY_BYTES = range(24, 65)  # Standard Webhooks
 
 
 def _network(value: object) -> IPv4Network | IPv6Network:
@@ -161,6 +166,40 @@ class HandoffSettings(Group):
         description="hand-offs a minute that one tenant's customers may ask for, at all gateways, and as many "
         "again that its fallbacks cause (0: no bound)",
     )
+    webhook_url: str = Field("", description="address that each hand-off is posted to, signed (empty: none)")
+    webhook_secret_file: PasswordFile | None = Field(
+        None, description="file with the secret that signs it: whsec_ and 24 to 64 bytes in base64"
+    )
+    webhook_give_up_s: int = Field(
+        3_600, ge=1, le=86_400, description="seconds after which a hand-off that the address does not take is given up"
+    )
+
+    @model_validator(mode="after")
+    def _webhook_is_whole(self) -> Self:
+        if bool(self.webhook_url) != (self.webhook_secret_file is not None):
+            raise ValueError("handoff.webhook_url and handoff.webhook_secret_file go together: set both, or neither")
+        if self.webhook_url:
+            check_http_url(
+                self.webhook_url, example="https://desk.example/replyline", key_file="handoff.webhook_secret_file"
+            )
+            self.webhook_key()
+        if self.webhook_url and not self.enabled:
+            raise ValueError("handoff.webhook_url is told of nobody: set handoff.enabled=true too")
+        return self
+
+    def webhook_key(self) -> bytes:
+        """Return the key that signs a webhook. Raises `ValueError`."""
+        assert self.webhook_secret_file is not None
+        prefix, _, text = read_password(self.webhook_secret_file).partition("_")
+        try:
+            key = b64decode(text, validate=True)
+        except ValueError:
+            key = b""
+        if prefix != "whsec" or len(key) not in _WEBHOOK_KEY_BYTES:
+            raise ValueError(
+                'handoff.webhook_secret_file holds no secret: write one with echo "whsec_$(openssl rand -base64 32)"'
+            )
+        return key
 
 
 class AdmissionSettings(Group):

@@ -90,6 +90,12 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "How are fewer bytes sent and kept?": ("kafka.compression", "gateway.deflate", "kv.precision"),
     "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
+    "Which help desk is answered, and told of hand-offs?": (
+        "chatwoot",
+        "handoff.webhook_url",
+        "handoff.webhook_secret_file",
+        "handoff.webhook_give_up_s",
+    ),
     "Which other servers compute?": ("upstream",),
     "What else has an engine?": ("worker", "model"),
 }

@@ -1,9 +1,8 @@
 """The settings of another server as a worker's engine."""
 
-from urllib.parse import urlsplit
-
 from pydantic import Field, field_validator
 
+from shared.settings.addresses import check_http_url
 from shared.settings.credential_files import PasswordFile
 from shared.settings.group import Group
 
@@ -24,15 +23,7 @@ class UpstreamSettings(Group):
     @classmethod
     def _addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
-            try:
-                parts = urlsplit(url)
-                whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-            except ValueError:
-                whole = False
-            if not whole or parts.query or parts.fragment:
-                raise ValueError("write http:// or https://, a host and the API's path: http://127.0.0.1:8000/v1")
-            if "@" in parts.netloc:
-                raise ValueError("a key does not belong into an address; put it into the file of upstream.key_file")
+            check_http_url(url, example="http://127.0.0.1:8000/v1", key_file="upstream.key_file")
         if len(set(urls)) < len(urls):
             raise ValueError("an address stands there twice; leave one out")
         return tuple([url.rstrip("/") for url in urls])

@@ -37,6 +37,12 @@ handoffs = Counter("replyline_gateway_handoffs_total", "Hand-offs to a person, w
 for _reason in get_args(HandoffReason):  # each from 0: an alert sees the first
     for _outcome in ("created", "open", "failed", "limited"):
         handoffs.labels(_reason, _outcome)
+webhooks = Counter("replyline_gateway_webhooks_total", "Hand-offs posted to the operator's address", ["outcome"])
+for _outcome in ("taken", "failed", "given_up"):
+    webhooks.labels(_outcome)
+chatwoot = Counter("replyline_gateway_chatwoot_total", "Messages of Chatwoot that the bot was asked", ["outcome"])
+for _outcome in ("answered", "handed_over", "taken_over", "given_up"):
+    chatwoot.labels(_outcome)
 feedback = Counter(
     "replyline_gateway_feedback_total",
     "What customers think of answers; kind: given, or taken back by another of the same answer",
@@ -155,10 +161,11 @@ for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report, cancel or erasure that cannot be read, a reply that no topic takes",
+    "Records given up and kept nowhere: a report, cancel, erasure, hand-off or post that cannot be read, a reply that "
+    "no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "erasure", "reply"):
+for _what in ("report", "cancel", "erasure", "handoff", "post", "reply"):
     records_ignored.labels(_what)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
 kafka_time = Histogram(
