@@ -19,6 +19,10 @@ from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolic
 from gateway.ai_sdk.chats import Chats
 from gateway.ai_sdk.door import PREFIX as AI_SDK
 from gateway.ai_sdk.door import AiSdkDoor
+from gateway.chatwoot.api import ChatwootApi
+from gateway.chatwoot.door import PREFIX as CHATWOOT
+from gateway.chatwoot.door import ChatwootDoor
+from gateway.chatwoot.poster import ChatwootPoster
 from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
@@ -75,11 +79,11 @@ class GatewayProcess:
         self._redis = RedisWing(settings)
         self._kafka = KafkaWing(settings, source)
         self._router = RouterWing(settings, tokenizer, self._kafka.producer, source)
+        self._outbound = OutboundWing(settings, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admission = Admission(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admission, self._memory)
         gate = _token_gate(settings.auth)
-        self._outbound = OutboundWing(settings, source)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(
             most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
@@ -96,14 +100,30 @@ class GatewayProcess:
         http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
         openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
         ai_sdk = AiSdkDoor(http=http, chats=Chats(exchanges=self._exchanges, cursors=self._redis.running))
-        doors = Starlette(routes=[Mount(AI_SDK, ai_sdk.app()), Mount("/", openai.app())])
-        self._http = HttpServer(app=doors, settings=settings.gateway)
+        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount("/", openai.app())]
+        self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
         self._ready = self._readiness()
         self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()
         self._unfinished = 0
+
+    def _make_chatwoot(self) -> list[Mount]:
+        """Return its door, where there is one, which asks by a signature in the place of a token."""
+        chatwoot, topic = self._settings.chatwoot, self._settings.kafka.topics.posts
+        if not chatwoot.url:
+            return []
+        exchanges = self._make_exchanges(None)
+        api = ChatwootApi(chatwoot.url, self._outbound.calls({"api_access_token": chatwoot.token()}))
+        self._outbound.add("chatwoot", topic, ChatwootPoster(exchanges=exchanges, api=api).post)
+        door = ChatwootDoor(
+            http=HttpRequests(exchanges=exchanges, settings=self._settings.gateway),
+            producer=self._kafka.handoff_producer,
+            topic=topic,
+            key=chatwoot.key(),
+        )
+        return [Mount(CHATWOOT, door.app())]
 
     def _make_serving(self) -> ServingWing:
         settings, kafka, redis = self._settings, self._kafka, self._redis
@@ -242,6 +262,7 @@ class GatewayProcess:
         await kafka.handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
+        self._outbound.start(self._tasks)
         await self._router.start(self._tasks)
 
     async def _drain(self, server: Server) -> None:
@@ -253,6 +274,7 @@ class GatewayProcess:
         if self._grpc is not None:
             await self._grpc.drain()
         await self._tasks.cancel("startup")
+        await self._outbound.leave(self._tasks)
         await self._router.leave(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
@@ -271,7 +293,6 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
     """Return the gate that checks tokens; None where anyone may ask."""
     if auth.decided_mode != "token":
         return None
-        self._outbound.start(self._tasks)
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.
@@ -281,7 +302,6 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
 
 def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
     if gate is None or auth.jwks is None:
-        await self._outbound.leave(self._tasks)
         return None
     return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
 

@@ -57,6 +57,13 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield from _to_see_copies(settings, "gateway")
     yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
+    if settings.handoff.webhook_url:
+        yield Right("gateway", "Read", "topic", topics.handoffs, "hand-offs, to be posted")
+        yield Right("gateway", "Read", "group", f"{prefix}replyline-webhook", "which gateway posts what")
+    if settings.chatwoot.url:
+        yield Right("gateway", "Write", "topic", topics.posts, "answers that a help desk waits for")
+        yield Right("gateway", "Read", "topic", topics.posts, "answers, to be posted")
+        yield Right("gateway", "Read", "group", f"{prefix}replyline-chatwoot", "which gateway posts what")
 
 
 def _of_workers(settings: Settings) -> Iterator[Right]:

@@ -14,6 +14,7 @@ from pydantic_settings import (
 
 from shared.settings.answers import AnswerSettings, FaqSettings
 from shared.settings.auth import AuthSettings
+from shared.settings.chatwoot import ChatwootSettings
 from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.promise import LimitSettings, PromiseSettings
@@ -48,6 +49,7 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     admission: AdmissionSettings = AdmissionSettings()
     handoff: HandoffSettings = HandoffSettings()
+    chatwoot: ChatwootSettings = ChatwootSettings()
     worker: WorkerSettings = WorkerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     faq: FaqSettings = FaqSettings()
@@ -99,6 +101,12 @@ class Settings(BaseSettings):
                 "worker.engine=upstream and upstream.url go together: set both, or neither, as in "
                 f"{PREFIX}WORKER__ENGINE=upstream {PREFIX}UPSTREAM__URL=http://127.0.0.1:8000/v1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _chatwoot_has_a_door(self) -> Self:
+        if self.chatwoot.url and not (self.gateway.http_port and self.gateway.cursor_secret_file):
+            raise ValueError("chatwoot.url needs gateway.http_port, and gateway.cursor_secret_file of all gateways")
         return self
 
     @model_validator(mode="after")

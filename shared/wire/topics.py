@@ -85,6 +85,11 @@ class TopicNames:
         return f"{self.prefix}chat.handoffs"
 
     @property
+    def posts(self) -> str:
+        """Return the topic of answers that gateways post to a help desk."""
+        return f"{self.prefix}chat.posts"
+
+    @property
     def dead_letters(self) -> str:
         return f"{self.prefix}chat.dead-letters"
 
@@ -99,6 +104,7 @@ class TopicNames:
             self.erasures: 1,
             self.workers: 1,
             self.handoffs: 1,
+            self.posts: request_partitions,
             self.dead_letters: 1,
         }
 
@@ -113,7 +119,7 @@ class TopicNames:
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
-        if topic in {self.inbox, self.replies, self.external_replies} or self.bucket_of(topic) is not None:
+        if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
         if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
             # By it a moment ago is found, whatever a producer's clock says.

@@ -85,6 +85,7 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.erasures": 1,
         "chat.workers": 1,
         "chat.handoffs": 1,
+        "chat.posts": 12,
         "chat.dead-letters": 1,
     }
     assert all(name.startswith("x.") for name in TopicNames("x.").all(request_partitions=1, reply_partitions=1))
@@ -124,7 +125,13 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_can
     assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}
     assert {topics.config(name)["message.timestamp.type"] for name in timed} == {"LogAppendTime"}
     assert "compact" in topics.config(topics.workers)["cleanup.policy"]
-    said = {topics.inbox, topics.replies, topics.external_replies, *(topics.requests(bucket) for bucket in BUCKETS)}
+    said = {
+        topics.inbox,
+        topics.replies,
+        topics.external_replies,
+        topics.posts,
+        *(topics.requests(bucket) for bucket in BUCKETS),
+    }
     short = {name for name in every if topics.config(name).get("retention.ms") == "900000"}
     assert short == said, "what customers and answers say does not lie for a week"
     assert topics.config(topics.replies, kept_ms=3_600_000)["retention.ms"] == "3600000"

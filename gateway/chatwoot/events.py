@@ -1,0 +1,95 @@
+"""What Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? Pure.
+
+Its sender is chatwoot/chatwoot:lib/webhooks/trigger.rb, the body's fields are app/models/message.rb's `webhook_data`.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from gateway.http.bodies import read_body
+from shared.errors import ProtocolError
+
+_FRESH_S: Final = 300
+_DIGITS: Final = 12
+_MAC_CHARS: Final = 32
+_MAX_KEY_CHARS: Final = 128
+
+Id = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Event(Struct):
+    event: Any = None
+
+
+class _Account(Struct):
+    id: Id
+
+
+class _Conversation(Struct):
+    id: Id
+    status: str
+
+
+class _Message(Struct):
+    id: int
+    account: _Account
+    conversation: _Conversation
+    message_type: str
+    content: str | None = None
+    private: bool | None = None
+
+
+class Asked(Struct, frozen=True):
+    """A customer's message that is the bot's to answer. Its `text` is empty where it is a picture alone."""
+
+    account: int
+    conversation: int
+    message: int
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.account}-{self.conversation}"
+
+
+def check_signature(headers: Mapping[str, str], body: bytes, key: bytes, now_unix_s: float) -> None:
+    """Raise `ProtocolError` for what Chatwoot has not signed within the last five minutes."""
+    sent = headers.get("x-chatwoot-timestamp", "")
+    if not (sent.isascii() and sent.isdigit() and len(sent) <= _DIGITS):
+        raise _refused("x-chatwoot-timestamp is no time in Unix seconds")
+    expected = "sha256=" + hmac.digest(key, f"{sent}.".encode() + body, hashlib.sha256).hex()
+    given = headers.get("x-chatwoot-signature", "")
+    if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+        raise _refused("x-chatwoot-signature is not that of the bot's secret")
+    if abs(now_unix_s - int(sent)) > _FRESH_S:
+        raise _refused(f"it was signed more than {_FRESH_S} s ago, or the clocks differ")
+
+
+def read_event(body: bytes) -> Asked | None:
+    """Return what is asked; None where nothing is. Raises `ProtocolError`."""
+    if read_body(body, _Event).event != "message_created":
+        return None
+    message = read_body(body, _Message)
+    wanted = message.message_type == "incoming" and not message.private
+    if not wanted or message.conversation.status != "pending":
+        return None
+    return Asked(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
+
+
+def event_key(headers: Mapping[str, str], asked: Asked) -> str:
+    """Return the name of a delivery: a retry has its first try's."""
+    return headers.get("x-chatwoot-delivery", "")[:_MAX_KEY_CHARS] or f"message-{asked.message}"
+
+
+def session_name(asked: Asked, key: bytes) -> str:
+    """Return a conversation's session: people can read whose it is, and nobody without the secret can name it."""
+    mac = hmac.digest(key, f"session/{asked.name}".encode(), hashlib.sha256).hex()
+    return f"chatwoot-{asked.name}-{mac[:_MAC_CHARS]}"
+
+
+def _refused(why: str) -> ProtocolError:
+    return ProtocolError("not_chatwoots", why, kind="authentication_error")
