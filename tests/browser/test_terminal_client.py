@@ -22,6 +22,7 @@ from shared.wire.messages import (
     ErrorEvent,
     HandoffCreated,
     Ping,
+    ResponseCancel,
     ResponseCreate,
     ResponseDelta,
     ResponseDone,
@@ -40,7 +41,7 @@ NOT_NOW = ErrorDetail(type="server_error", code="history_unavailable", message="
 
 
 class Forgetful(ScriptedGateway):
-    """Refuses to erase, the next so many times cuts the socket in place of an answer, or says nothing."""
+    """Refuses to erase, or the next so many times cuts the socket in place of erasing or cancelling."""
 
     def __init__(self, *, refusal: ErrorDetail | None = None, cuts: int = 0) -> None:
         super().__init__()
@@ -48,12 +49,12 @@ class Forgetful(ScriptedGateway):
         self.cuts = cuts
 
     async def _handle(self, session: Session, message: ClientMessage) -> None:
-        if not isinstance(message, SessionDelete):
+        if not isinstance(message, SessionDelete | ResponseCancel):
             await super()._handle(session, message)
         elif self.cuts and session.connection is not None:
             self.cuts -= 1
             session.connection.transport.abort()
-        elif self.refusal is not None:
+        elif self.refusal is not None and isinstance(message, SessionDelete):
             await session.send(ErrorEvent(error=self.refusal))
         else:
             await super()._handle(session, message)
@@ -240,6 +241,30 @@ async def test_an_erasure_is_asked_for_again_where_the_socket_was_lost_before_it
             assert await _forget(client, console)
         assert capture.get() == "forgotten; a new conversation\n"
         assert len(gateway.all(SessionDelete)) == 2
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("can_resume", [True, False])
+async def test_a_cancel_is_said_again_where_the_socket_was_lost_with_it(can_resume: bool) -> None:
+    async with Forgetful(cuts=1).serve() as gateway, client_of(gateway) as client:
+        gateway.can_resume = can_resume
+        gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
+        events = client.ask(ResponseCreate(event_id="e", input="?"))
+        await anext(events)
+        await client.cancel("e")
+        statuses = [event.response.status async for event in events if isinstance(event, ResponseDone)]
+    assert statuses == ["cancelled"]
+    assert {cancel.target_event_id for cancel in gateway.all(ResponseCancel)} == {"e"}
+
+
+@pytest.mark.timeout(20)
+async def test_where_the_first_of_its_gateways_does_not_answer_the_next_is_asked(gateway: ScriptedGateway) -> None:
+    nobody = "ws://127.0.0.1:1/ws"
+    async with AsyncReplyline(nobody, url_of(gateway), codec="chat.v1.json") as client:
+        assert (await client.answer("?")).output_text == "You asked: ?"
+    with pytest.raises(ConnectFailed, match=nobody):
+        async with AsyncReplyline(nobody, nobody):
+            pass
 
 
 @pytest.mark.timeout(20)
