@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -101,39 +102,34 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
             if question == "/new":
                 last = None if await _forget(client, console) else last
             elif question == "/person":
-                await _ask_for_person(client, console)
+                with _showing_refusals(console):
+                    _print_handoff(await client.hand_off(), console)
             elif question in _RATINGS and last is None:
                 console.print("[dim]there is no answer to rate yet[/]")
             elif question in _RATINGS and last is not None:
-                await _rate(client, last, _RATINGS[question], console)
+                with _showing_refusals(console):
+                    await client.rate(last, _RATINGS[question])
+                    console.print("thank you", style="dim")
             elif question:
                 last = await _answer(client, question, console) or last
 
 
 async def _forget(client: AsyncReplyline, console: Console) -> bool:
     """Return whether the conversation is forgotten."""
-    try:
+    forgotten = False
+    with _showing_refusals(console, "the history could not be erased: "):
         await client.erase()
-    except Refused as refused:
-        console.print(f"the history could not be erased: {refused}", style="red", markup=False)
-        return False
-    console.print("forgotten; a new conversation", style="dim")
-    return True
+        forgotten = True
+        console.print("forgotten; a new conversation", style="dim")
+    return forgotten
 
 
-async def _ask_for_person(client: AsyncReplyline, console: Console) -> None:
+@contextlib.contextmanager
+def _showing_refusals(console: Console, what: str = "") -> Iterator[None]:
     try:
-        _print_handoff(await client.hand_off(), console)
+        yield
     except Refused as refused:
-        console.print(str(refused), style="red", markup=False)
-
-
-async def _rate(client: AsyncReplyline, response_id: str, rating: Rating, console: Console) -> None:
-    try:
-        await client.rate(response_id, rating)
-        console.print("thank you", style="dim")
-    except Refused as refused:
-        console.print(str(refused), style="red", markup=False)
+        console.print(f"{what}{refused}", style="red", markup=False)
 
 
 async def _answer(client: AsyncReplyline, question: str, console: Console) -> str | None:

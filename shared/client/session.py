@@ -172,11 +172,7 @@ class AsyncReplyline:
 
         Raises `Refused`, and `ConnectFailed` when the connection ends first, and for good.
         """
-        request = (
-            question
-            if isinstance(question, ResponseCreate)
-            else ResponseCreate(event_id=new_event_id(), input=question)
-        )
+        request = ResponseCreate(event_id=new_event_id(), input=question) if isinstance(question, str) else question
         waiting = self._waiting[request.event_id] = _Question(request)
         try:
             await self._ask(waiting)
