@@ -1,15 +1,13 @@
-"""The gRPC server: who is let in, what is limited, how it ends; and the messages that its .proto names."""
+"""The gRPC server: who is let in, what is limited, how it ends; and that its code is that of its .proto."""
 
 import sys
 import time
 from pathlib import Path
 from subprocess import run
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import grpc
-import msgspec
 import pytest
-from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -19,7 +17,6 @@ from grpc_reflection.v1alpha import reflection_pb2
 from gateway.grpc.refusals import status_of, trailers_of
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ErrorKind
-from shared.wire.messages import ClientMessage, Ping, Pong, ResponseCreate, ServerMessage
 from shared.wire.outcome import ErrorDetail
 from tests.support import tokens
 from tests.support.fakes.gateways import Edge, FakeQuotas, until
@@ -136,49 +133,9 @@ async def test_its_services_are_listed(version: str) -> None:
         asked.cancel()
 
 
-# --- the messages
-
-
 def test_the_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     """Else: python -m grpc_tools.protoc -I gateway/grpc --python_out=gateway/grpc replyline/v1/replyline.proto."""
     folder = ROOT / "gateway" / "grpc"
     run([sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={tmp_path}", PROTO], check=True)
     generated = PROTO.replace(".proto", "_pb2.py")
     assert (folder / generated).read_text() == (tmp_path / generated).read_text()
-
-
-@pytest.mark.parametrize(("union", "name"), [(ClientMessage, "ClientMessage"), (ServerMessage, "ServerMessage")])
-def test_messages_have_the_wires_fields_and_words(union: Any, name: str) -> None:
-    """HTTP/2 has pings of its own."""
-    members = v1.DESCRIPTOR.message_types_by_name[name].fields
-    kinds = [kind for kind in get_args(union) if kind not in {Ping, Pong}]
-    assert [each.name for each in members] == [kind.__struct_config__.tag.replace(".", "_") for kind in kinds]
-    for member, kind in zip(members, kinds, strict=True):
-        _check(member.message_type, kind)
-    assert {*v1.RespondRequest.DESCRIPTOR.fields_by_name} - {"session_id"} | {"event_id"} == set(
-        ResponseCreate.__struct_fields__
-    )
-
-
-def _check(message: Any, kind: Any) -> None:
-    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    assert set(message.fields_by_name) == set(types)
-    for field in message.fields:
-        parts = _parts(types[field.name])
-        if field.enum_type is not None:
-            assert _words(field.enum_type) == [each for each in parts if isinstance(each, str)]
-        elif struct := [each for each in parts if hasattr(each, "__struct_fields__")]:
-            _check(field.message_type, struct[0])
-
-
-def _parts(kind: Any) -> list[Any]:
-    """Return a type, and all that it is made of."""
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [kind, *(part for each in get_args(kind) for part in _parts(each))]
-
-
-def _words(enum: EnumDescriptor) -> list[str]:
-    first, *rest = enum.values
-    prefix = first.name.removesuffix("UNSPECIFIED")
-    return [each.name.removeprefix(prefix).lower() for each in rest]

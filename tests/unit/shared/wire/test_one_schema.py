@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[4]
 _, SCHEMAS = msgspec.json.schema_components(
     (*get_args(ClientMessage), *get_args(ServerMessage)), ref_template="#/components/schemas/{name}"
 )
+PROTO = (ROOT / "gateway" / "grpc" / "replyline" / "v1" / "replyline.proto").read_text()
+SCALARS = {"int32": "integer", "int64": "integer", "double": "number", "bool": "boolean"}
 TYPESCRIPT = (ROOT / "gateway" / "widget" / "protocol.d.ts").read_text()
 
 
@@ -74,6 +76,29 @@ def _of_ts_type(kind: str) -> Field:
     return Field("string", words=words) if words else Field(listed)
 
 
+def of_proto() -> Messages:
+    """By the lines of the file; `required` are those without `optional`."""
+    words = {
+        name: frozenset(word.lower() for word in re.findall(rf"^  {_upper(name)}_(\w+) = [1-9]", body, re.MULTILINE))
+        for name, body in re.findall(r"^enum (\w+) \{\n(.*?)^\}$", PROTO, re.MULTILINE | re.DOTALL)
+    }
+
+    def field(label: str, kind: str) -> Field:
+        basic = "object" if kind.startswith("map") else SCALARS.get(kind, kind)
+        found = Field("string", words=words[kind]) if kind in words else Field(basic)
+        return replace(found, type=f"[{basic}]" if label == "repeated " else found.type, required=label != "optional ")
+
+    line = r"^ +(optional |repeated )?(map<.*>|\w+) (\w+) = \d+;$"
+    return {
+        name: {each: field(label, kind) for label, kind, each in re.findall(line, body, re.MULTILINE)}
+        for name, body in re.findall(r"^message (\w+) \{(\}|\n.*?^\})$", PROTO, re.MULTILINE | re.DOTALL)
+    }
+
+
+def _upper(name: str) -> str:
+    return re.sub(r"(?<=.)(?=[A-Z])", "_", name).upper()
+
+
 def test_the_asyncapi_document_says_what_the_structs_say() -> None:
     told = json.loads((ROOT / "docs" / "asyncapi.json").read_text())["components"]["schemas"]
     assert {name: told.get(name) for name in SCHEMAS} == json.loads(msgspec.json.encode(SCHEMAS))
@@ -87,6 +112,28 @@ def test_the_typescript_says_what_the_structs_say() -> None:
     }
     assert of_typescript() == numbers
     assert render() == TYPESCRIPT
+
+
+def test_the_proto_says_what_the_structs_say() -> None:
+    """A tag is a place in a `oneof`, HTTP/2 has pings of its own, and what may be null is optional or a list."""
+    told, structs = of_proto(), of_structs()
+    for name in structs.keys() - {"Ping", "Pong"}:
+        ours = {field: of for field, of in structs[name].items() if len(of.words) != 1}
+        assert _without_required(told[name]) == _without_required(ours), name
+        optional = {field for field, of in told[name].items() if not of.required or of.type.startswith("[")}
+        null = {field for field, of in SCHEMAS[name]["properties"].items() if of.get("default", "") is None}
+        assert null <= optional, name
+        assert not any(ours[field].required for field in optional), name
+    for either in ("ClientMessage", "ServerMessage"):
+        kinds = get_args(globals()[either])
+        tags = {kind.__struct_config__.tag.replace(".", "_"): Field(kind.__name__) for kind in kinds}
+        assert told[either] == {tag: of for tag, of in tags.items() if tag not in {"ping", "pong"}}
+    asked = told["RespondRequest"].keys() - {"session_id"} | {"type", "event_id"}
+    assert asked == structs["ResponseCreate"].keys()
+
+
+def _without_required(fields: dict[str, Field]) -> dict[str, Field]:
+    return {name: replace(field, required=True) for name, field in fields.items()}
 
 
 @pytest.mark.parametrize("body", ["ChatBody", "ResponsesBody"])
