@@ -99,17 +99,14 @@ def prepare_model(
     """
     if primitive and precision != "fp16":
         raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
-    name, sha256 = (DEFAULT_MODEL, _DEFAULT_SHA256) if source is None else (_slug(source), source_sha256(source))
     if source is None and languages is None:
         languages = _DEFAULT_LANGUAGES
+    sha256 = _DEFAULT_SHA256 if source is None else source_sha256(source)
     merging = None if adapter is None else Adapter.open(adapter, source_sha256=sha256)
     form = f"{precision}-primitive" if primitive else precision
-    made_of = f"{sha256}/{form}/{_WRITER_VERSION}"
-    if merging is not None:
-        name = merging.name if merging.manifest else f"{name}-{_slug(merging.path)}"
-        made_of = f"{made_of}/{merging.sha256}"
+    name = _name(source, merging)
+    recipe = _recipe(sha256, form, merging)
     target = target_dir / f"{name}-{form}"
-    recipe = hashlib.sha256(made_of.encode()).hexdigest()
     ready = _up_to_date(target, recipe, max_length, languages)
     if ready is not None:
         return ready
@@ -153,6 +150,20 @@ def default_source() -> Path:
     if sha256_of(found[0]) != _DEFAULT_SHA256:
         raise ModelError(f"{found[0]} is not the model of version {_DISTRIBUTION_VERSION}; {_INSTALL}")
     return found[0]
+
+
+def _name(source: Path | None, merging: Adapter | None) -> str:
+    """Return the name of a model, merged with an adapter where there is one."""
+    name = DEFAULT_MODEL if source is None else _slug(source)
+    if merging is None:
+        return name
+    return merging.name if merging.manifest else f"{name}-{_slug(merging.path)}"
+
+
+def _recipe(sha256: str, form: str, merging: Adapter | None) -> str:
+    """Return what a prepared folder is made of, as one digest."""
+    made_of = f"{sha256}/{form}/{_WRITER_VERSION}" + ("" if merging is None else f"/{merging.sha256}")
+    return hashlib.sha256(made_of.encode()).hexdigest()
 
 
 def _slug(source: Path) -> str:

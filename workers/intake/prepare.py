@@ -48,35 +48,51 @@ class Preparer:
     standing: Callable[[SessionKey], Sequence[int]]
 
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
-        """Return the answer itself where the history has it. Raises `ProtocolError` for a request that cannot be
-        served."""
+        """Return the request's job, or the answer itself where the history has it. Raises `ProtocolError` for a request
+        that cannot be served."""
         request = order.request
         build = self.prompts.of(order.session)
-        turns = await self.history.turns(
+        remembered = await self.history.turns(
             order.session,
             limit=self.settings.history_turns,
             before_unix_ms=order.created_unix_ms,
             request_id=request.id,
             generation=request.generation or 0,
         )
-        for turn in turns:
+        for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
-        turns = _earlier_turns(turns, order, limit=self.settings.history_turns)
+        turns = _earlier_turns(remembered, order, limit=self.settings.history_turns)
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
         decision = self.policy.decide(request.input, found.hits, found.parts)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
-            bucket, prompt = self._compose(order, decision, turns, build)
+            bucket, composed = self._compose(order, decision, turns, build)
         else:
-            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, build)
-        decided = prompt is None
-        guarded = self.guarded and not decided
-        prompt = prompt or Prompt(ids=[], shared_tokens=0)
+            bucket, composed = await asyncio.to_thread(self._compose, order, decision, turns, build)
+        decided = composed is None
+        prompt = composed or Prompt(ids=[], shared_tokens=0)
         instead = self.policy.said(_without_the_model(decision, request.input))
-        sequence = TokenSequence(
-            request_id=request.id,
+        sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
+        return Job(
+            order=order,
+            bucket=bucket,
+            sequence=sequence,
+            answer=self._answer(order, prompt, turns, now_unix_ms, guarded=sequence.held),
+            prompt=prompt,
+            fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),
+            decided=decided,
+            instead=instead,
+            kv_unix_ms=None if decided else await self._restore(sequence, first=not turns),
+            ready_unix_ms=clock.now_unix_ms(),
+        )
+
+    def _sequence(
+        self, order: Order, bucket: Bucket, prompt: Prompt, now_unix_ms: float, *, held: bool
+    ) -> TokenSequence:
+        return TokenSequence(
+            request_id=order.request.id,
             prompt_ids=prompt.ids,
             max_output_tokens=min(order.max_output_tokens, self.max_length - len(prompt.ids)),
             sampling=Sampling(temperature=order.temperature, top_p=order.top_p, seed=order.seed),
@@ -86,33 +102,30 @@ class Preparer:
             session=order.session,
             shared_tokens=prompt.shared_tokens,
             generation=order.generation,
-            held=guarded,
+            held=held,
         )
-        kv_unix_ms: tuple[float, float] | None = None
-        if self.kv is not None and not decided:
-            begun = clock.now_unix_ms()
-            standing = common_length(prompt.ids, self.standing(order.session))
-            sequence.begin_with(await self.kv.find(sequence, first=not turns, standing=standing))
-            kv_unix_ms = begun, clock.now_unix_ms()
-        return Job(
-            order=order,
-            bucket=bucket,
-            sequence=sequence,
-            answer=Answer(
-                request_id=request.id,
-                session_id=request.session_id,
-                attempt=int(now_unix_ms + order.clock_ms),
-                token_bytes=self.tokenizer.token_bytes,
-                stops=request.stop,
-                guard=self._guard(request.input, prompt, turns) if guarded else None,
-            ),
-            prompt=prompt,
-            fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),
-            decided=decided,
-            instead=instead,
-            kv_unix_ms=kv_unix_ms,
-            ready_unix_ms=clock.now_unix_ms(),
+
+    def _answer(
+        self, order: Order, prompt: Prompt, turns: Sequence[Turn], now_unix_ms: float, *, guarded: bool
+    ) -> Answer:
+        request = order.request
+        return Answer(
+            request_id=request.id,
+            session_id=request.session_id,
+            attempt=int(now_unix_ms + order.clock_ms),
+            token_bytes=self.tokenizer.token_bytes,
+            stops=request.stop,
+            guard=self._guard(request.input, prompt, turns) if guarded else None,
         )
+
+    async def _restore(self, sequence: TokenSequence, *, first: bool) -> tuple[float, float] | None:
+        """Have a prompt begin with its KV, where it was computed before; return from when to when it was looked for."""
+        if self.kv is None:
+            return None
+        begun = clock.now_unix_ms()
+        standing = common_length(sequence.prompt_ids, self.standing(sequence.session))
+        sequence.begin_with(await self.kv.find(sequence, first=first, standing=standing))
+        return begun, clock.now_unix_ms()
 
     @staticmethod
     def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:

@@ -64,15 +64,9 @@ class TensorrtEngine:
         workspace = device.allocate(max(program.workspace_bytes, sampling.workspace_bytes))
         self._kv = DeviceKv(device, self._slots, layout, self._compute)
         self._step_kv = self._made_step_kv(device, folder.manifest)
-        self._reader = TokenReader(
-            device,
-            self._compute,
-            sampling.open(0, workspace, one_shape=False),
-            max_rows=shapes.num_slots,
-            vocab_size=folder.manifest.architecture.vocab_size,
-        )
-        rows, tokens = shapes.prefill_rows, shapes.prefill_tokens
-        self._prefill_inputs = Staging(device, _inputs(rows, tokens))
+        finding, vocab_size = sampling.open(0, workspace, one_shape=False), folder.manifest.architecture.vocab_size
+        self._reader = TokenReader(device, self._compute, finding, max_rows=shapes.num_slots, vocab_size=vocab_size)
+        self._prefill_inputs = Staging(device, _inputs(shapes.prefill_rows, shapes.prefill_tokens))
         self._prefill_execution = program.open(PREFILL, workspace, one_shape=False)
         self._decode_inputs = Staging(device, _inputs(shapes.num_slots, 1))
         self._buckets = decode_buckets(shapes.num_slots)
