@@ -99,7 +99,8 @@ class GatewayProcess:
         self._exchanges = self._make_exchanges(gate)
         http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
         openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
-        ai_sdk = AiSdkDoor(http=http, chats=Chats(exchanges=self._exchanges, cursors=self._redis.running))
+        self._chats = Chats(exchanges=self._exchanges, cursors=self._redis.running)
+        ai_sdk = AiSdkDoor(http=http, chats=self._chats)
         doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount("/", openai.app())]
         self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
         self._ready = self._readiness()
@@ -215,6 +216,7 @@ class GatewayProcess:
                 closing.push_async_callback(self._kafka.close)
                 closing.push_async_callback(self._tasks.cancel)
                 closing.push_async_callback(self._exchanges.stop)
+                closing.push_async_callback(self._chats.close)
                 closing.push_async_callback(self._frontend.close_all)
                 if self._grpc is not None:
                     await self._grpc.listen()

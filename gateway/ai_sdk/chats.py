@@ -4,7 +4,8 @@ The running answer's cursor is kept in Redis until a client has been told its en
 on: whoever resumes the chat is told it from its beginning.
 """
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from gateway.ai_sdk.bodies import ChatQuestion
 from gateway.ai_sdk.parts import UiTeller
@@ -15,7 +16,9 @@ from gateway.exchange.telling import Telling
 from gateway.request.cursor import RESUMABLE_MS, Told
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError, StoreUnavailable
+from shared.process.tasks import Tasks
 from shared.telemetry import metrics
+from shared.telemetry.faults import task_failed
 from shared.wire.messages import ResponseCancel
 
 
@@ -35,6 +38,7 @@ class Chats:
 
     exchanges: Exchanges
     cursors: SessionValue
+    _aborting: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
     async def ask(self, asker: Asker, question: ChatQuestion) -> Running:
         exchange = await self.exchanges.begin(asker, question.session)
@@ -110,6 +114,21 @@ class Chats:
         """Cancel an answer that this gateway holds."""
         await self.exchanges.gateway.received(running.exchange, ResponseCancel(response_id=running.response_id))
         await self.told(running)
+
+    def abort(self, running: Running, wait_s: float) -> None:
+        """Leave an answer, and cancel it after a while unless another session is told it by then."""
+        self._aborting.start(self._abort(running, wait_s))
+
+    async def _abort(self, running: Running, wait_s: float) -> None:
+        try:
+            await asyncio.sleep(wait_s)
+            if not running.exchange.done:
+                await self.cancel(running)
+        finally:
+            self.exchanges.leave(running.exchange, keep=True)
+
+    async def close(self) -> None:
+        await self._aborting.cancel()
 
     async def erase(self, asker: Asker, session: str) -> None:
         exchange = await self.exchanges.begin(asker, session)

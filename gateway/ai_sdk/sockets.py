@@ -54,8 +54,15 @@ class _Request:
 
     frame: _Ask | _Resume
     data: bytes
-    running: Running | None = None
+    answering: "asyncio.Task[None] | None" = None
+    is_told: bool = False
     aborted: bool = False
+
+    def abort(self) -> None:
+        """Tell no more; the answer is stopped once it is known."""
+        self.aborted = True
+        if self.is_told and self.answering is not None:
+            self.answering.cancel()
 
     def told(self, kind: str, **fields: Any) -> bytes:
         return _encode({"type": kind, "requestId": self.frame.request_id, **fields}) + b"\n"
@@ -104,27 +111,19 @@ class ChatSocket:
         frame = _decode(data)
         request = self._requests.get(frame.request_id)
         if isinstance(frame, _Abort):
-            if request is not None and not request.aborted:
-                request.aborted = True
-                tasks.create_task(self._abort(request))
+            if request is not None:
+                request.abort()
         elif request is None:
             request = self._requests[frame.request_id] = _Request(frame, data)
-            tasks.create_task(self._answer(request))
-
-    async def _abort(self, request: _Request) -> None:
-        """Stop an answer, but for a resumption whose place another takes."""
-        if isinstance(request.frame, _Resume):
-            await asyncio.sleep(_REPLACED_S)
-        if request.running is not None and not request.running.exchange.done:
-            await self.chats.cancel(request.running)
+            request.answering = tasks.create_task(self._answer(request))
 
     async def _answer(self, request: _Request) -> None:
         try:
-            request.running = await self._begun(request)
+            running = await self._begun(request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
             await self._send(request.told("error", errorText=detail_of_raised(error, "ai_sdk").message))
         else:
-            await self._tell(request)
+            await self._tell(request, running)
         finally:
             del self._requests[request.frame.request_id]
 
@@ -138,19 +137,20 @@ class ChatSocket:
             return await self.chats.resume(asker, session_of(frame.id))
         return await self.chats.ask(asker, question_of(frame, request.data))
 
-    async def _tell(self, request: _Request) -> None:
-        running, numbers = request.running, itertools.count()
+    async def _tell(self, request: _Request, running: Running | None) -> None:
         if running is None:
             await self._send(request.told("no-active"))
             return
+        numbers = itertools.count()
 
         def framed(part: bytes) -> bytes:
             return request.told("chunk", sequence=next(numbers), chunk=msgspec.Raw(part))
 
         teller = UiTeller(message_id=running.response_id, frame=framed, end=request.told("end"))
         try:
+            request.is_told = True
             if request.aborted:
-                await self._abort(request)
+                return
             await self._send(request.told("start"))
             telling = self.chats.telling(running, teller)
             async for data in telling.events():
@@ -158,7 +158,10 @@ class ChatSocket:
             if telling.ended:
                 await self.chats.told(running)
         finally:
-            self.chats.exchanges.leave(running.exchange, keep=True)
+            if request.aborted:
+                self.chats.abort(running, _REPLACED_S if isinstance(request.frame, _Resume) else 0)
+            else:
+                self.chats.exchanges.leave(running.exchange, keep=True)
 
     async def _send(self, frames: bytes) -> None:
         """Send frames. Raises `TimeoutError` where the page does not read."""
