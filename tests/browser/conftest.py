@@ -25,13 +25,18 @@ ARGS = [
 expect.set_options(timeout=15_000)  # a limit for failures; no test waits for it to pass
 
 
+def chromium() -> str:
+    """Return the browser's path."""
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if found is None:
+        pytest.fail("no Chromium: `apt-get install chromium`, or name one in the variable CHROMIUM", pytrace=False)
+    return found
+
+
 @pytest_asyncio.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.fail("no Chromium: `apt-get install chromium`, or name one in the variable CHROMIUM", pytrace=False)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, args=ARGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGS)
         yield browser
         await browser.close()
 

@@ -1,0 +1,6 @@
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  envPrefix: "AI_SDK_",
+  esbuild: { jsx: "automatic" },
+});
