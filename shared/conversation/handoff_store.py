@@ -15,13 +15,15 @@ class HandoffStore:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._values = SessionValue(settings, "handoff")
-        self.generation = self._values.generation
-        self.close = self._values.close
 
     async def find(self, session: SessionKey) -> Handoff | None:
         """Return the hand-off that is open; None also for what another version wrote."""
         value = await self._values.find(session)
         return None if value is None else _read(value)
+
+    async def generation(self, session: SessionKey) -> int:
+        """Return the conversation's generation, 0 where it was not erased lately."""
+        return await self._values.generation(session)
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         """Keep one that was asked for in that generation; False where that was erased."""
@@ -33,6 +35,9 @@ class HandoffStore:
         if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
             return False
         return await self._values.remove(handoff.session, value)
+
+    async def close(self) -> None:
+        await self._values.close()
 
 
 def _read(value: bytes) -> Handoff | None:
