@@ -14,7 +14,7 @@ from google.protobuf.message import Message as Protobuf
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ProtocolError
 from shared.wire.codec import field_error
-from shared.wire.messages import ClientMessage, ServerMessage
+from shared.wire.messages import ClientMessage, ResponseDelta, ServerMessage
 from shared.wire.outcome import Message
 
 WireT = TypeVar("WireT", bound=Message)
@@ -50,6 +50,23 @@ def client_message(said: Mapping[str, Any]) -> ClientMessage:
 
 
 def server_bytes(message: ServerMessage) -> bytes:
+    return _delta(message) if isinstance(message, ResponseDelta) else _any(message)
+
+
+def _delta(message: ResponseDelta) -> bytes:
+    """Encode by name what most messages are: it takes a quarter of the time."""
+    told = v1.ServerMessage()
+    delta = told.response_output_text_delta
+    delta.response_id = message.response_id
+    delta.seq = message.seq
+    delta.offset = message.offset
+    delta.delta = message.delta
+    delta.cursor = message.cursor
+    data: bytes = told.SerializeToString()
+    return data
+
+
+def _any(message: ServerMessage) -> bytes:
     member = str(message.__struct_config__.tag).replace(".", "_")
     descriptor = v1.ServerMessage.DESCRIPTOR.fields_by_name[member].message_type
     data: bytes = v1.ServerMessage(**{member: _values_of(message, descriptor)}).SerializeToString()

@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, free_port
@@ -95,6 +97,9 @@ async def test_up_says_where_everything_is_and_answers(ready: dict[str, Any]) ->
     assert ready["ws"] == f"ws://127.0.0.1:{port_of(ready)}/ws"
     with open_page(f"{ready['openai']}/models", timeout_s=5) as models:
         assert json.load(models)["object"] == "list"
+    async with aio.insecure_channel(ready["grpc"]) as channel:
+        health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
     assert ready["kafka"].startswith("127.0.0.1:")
     assert ready["redis"].startswith("redis://")
     assert len(ready["metrics"]) == 2

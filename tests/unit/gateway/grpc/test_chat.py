@@ -4,14 +4,37 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.grpc.messages import client_message, read
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
+from shared.errors import ProtocolError
+from shared.wire.messages import ClientMessage
 from tests.support.fakes.gateways import Edge, until
 from tests.support.fakes.grpc_doors import all_of, kinds, refused, said, serving, text_of
 from tests.support.fakes.openai_doors import answer
 
 HELLO = said(session_start=v1.SessionStart(session_id="s-1"))
 QUESTION = said(response_create=v1.ResponseCreate(event_id="e-1", input="Where is it?"))
+
+
+QUESTIONS = st.builds(
+    v1.ResponseCreate,
+    event_id=st.text(max_size=70),
+    input=st.text(),
+    temperature=st.none() | st.floats(),
+    seed=st.none() | st.integers(-5, 5),
+    stop=st.lists(st.text(), max_size=6),
+    metadata=st.dictionaries(st.text(), st.text(), max_size=3),
+    turns=st.lists(st.builds(v1.Said, user=st.text()), max_size=3),
+)
+FEEDBACK = st.builds(v1.Feedback, response_id=st.text(), rating=st.integers(-9, 9), resolved=st.none() | st.booleans())
+
+
+def bytes_of(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
 
 
 async def heard(chat: Any, kind: str) -> Any:
@@ -75,6 +98,17 @@ async def test_what_is_refused_is_an_error_and_the_session_goes_on(message: Any,
         await chat.write(said(session_delete=v1.SessionDelete()))
         await heard(chat, "session_deleted")
         chat.cancel()
+
+
+@given(
+    st.binary() | st.builds(v1.ClientMessage, response_create=QUESTIONS, feedback=st.none() | FEEDBACK).map(bytes_of)
+)
+def test_bytes_are_a_message_or_the_protocols_error(data: bytes) -> None:
+    try:
+        message: object = client_message(read(data, v1.ClientMessage))
+    except ProtocolError as error:
+        message = error
+    assert isinstance(message, ClientMessage | ProtocolError)
 
 
 async def test_a_session_without_its_hello_is_ended() -> None:

@@ -14,9 +14,11 @@ from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from gateway.grpc.metadata import asker_of
 from gateway.grpc.refusals import status_of, trailers_of
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ErrorKind
+from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import ErrorDetail
 from tests.support import tokens
 from tests.support.fakes.gateways import Edge, FakeQuotas, until
@@ -90,6 +92,22 @@ def test_each_refusal_has_its_status(kind: ErrorKind, code: str, retryable: bool
     assert status_of(error).name == status
     assert trailers["grpc-retry-pushback-ms"] == pushback
     assert Status.FromString(trailers["grpc-status-details-bin"]).code == status_of(error).value[0]
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("ipv4:198.51.100.7:50051", "192.0.2.1", "198.51.100.7"),
+        ("ipv4:127.0.0.1:50051", "192.0.2.1", "192.0.2.1"),
+        ("ipv6:%5B2001:db8::7%5D:50051", "192.0.2.1", "2001:db8::/64"),
+        ("unix:/run/door", "192.0.2.1", ""),
+    ],
+)
+def test_a_client_is_charged_by_its_address(peer: str, forwarded: str, address: str) -> None:
+    asker = asker_of(
+        peer, (("x-forwarded-for", forwarded),), None, trusted=GatewaySettings().trusted_proxies, promised_ms=9
+    )
+    assert asker.address == address
 
 
 async def test_a_message_over_the_limit_is_refused() -> None:
