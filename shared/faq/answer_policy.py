@@ -85,34 +85,6 @@ class Unsure:
 Decision = Ground | Quote | Courtesy | Unsure
 
 
-def decide(
-    question: str,
-    hits: Sequence[FaqHit],
-    *,
-    parts: Sequence[Sequence[FaqHit]] = (),
-    languages: Sequence[Language] | None = None,
-    thresholds: Thresholds = FITTED,
-    most: int = 2,
-) -> Decision:
-    """`hits` are what the FAQ has for the question, best first; `parts` what it has for each question in it, where
-    there are several, which the FAQ answers one after the other: a small model answers one of them. `languages` are
-    those that the model answers in; None: any. At most `most` entries.
-    """
-    language = detect_language(question)
-    kind = small_talk(question)
-    if kind is not None:
-        return Courtesy(kind, language)
-    several = _of_each_part(parts, thresholds.confident)[:most]
-    if len(several) > 1:
-        return Quote(tuple(several), language)
-    if sureness_of(hits) < thresholds.confident:
-        return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
-    found = near(hits, most)
-    if found and (languages is None or {language, *(entry.language for entry in found)} <= set(languages)):
-        return Ground(tuple(found))
-    return Quote((hits[0].entry,), language)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPolicy:
     """The policy as it is set. `grounded=False`: the model answers whatever is asked. `handoff`: a person can be asked
@@ -141,19 +113,51 @@ class AnswerPolicy:
         )
 
     def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
+        """`hits` are the entries found for the question, best first; `parts` those found for each question in it, where
+        there are several. The FAQ answers these one after the other: a small model answers one of them."""
         if not self.grounded:
             return Ground(tuple(near(hits, self.most)))
-        return decide(
-            question,
-            hits,
-            parts=parts,
-            languages=self.languages,
-            thresholds=self.thresholds,
-            most=self.most,
-        )
+        thresholds, language, kind = self.thresholds, detect_language(question), small_talk(question)
+        if kind is not None:
+            return Courtesy(kind, language)
+        several = _of_each_part(parts, thresholds.confident)[: self.most]
+        if len(several) > 1:
+            return Quote(tuple(several), language)
+        if sureness_of(hits) < thresholds.confident:
+            return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
+        found = near(hits, self.most)
+        spoken = {language, *(entry.language for entry in found)}
+        if found and (self.languages is None or spoken <= set(self.languages)):
+            return Ground(tuple(found))
+        return Quote((hits[0].entry,), language)
 
-    def said(self, decision: Quote | Courtesy | Unsure) -> Fallback:
-        return said(decision, handoff=self.handoff)
+    def reply(self, decision: Quote | Courtesy | Unsure) -> Fallback:
+        """Return the answer, where no model writes it. A person is offered where one can be asked for."""
+        match decision:
+            case Courtesy(kind, language):
+                return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
+            case Unsure(language, entries):
+                perhaps = "".join(
+                    (_NEXT if place else _PERHAPS)[language].format(
+                        found=_FOUND[language].format(question=entry.question, answer=entry.answer)
+                    )
+                    for place, entry in enumerate(entries)
+                )
+                return Fallback(
+                    source="unsure",
+                    text="\n\n".join([perhaps or _UNSURE[language], *([_OFFER[language]] if self.handoff else [])]),
+                    language=language,
+                    grounding=tuple(entry.as_grounding() for entry in entries),
+                )
+            case Quote(entries, language):
+                foreign = any(entry.language != language for entry in entries)
+                answers = [entry.answer for entry in entries]
+                return Fallback(
+                    source="faq",
+                    text="\n\n".join([_ELSEWHERE[language], *answers] if foreign else answers),
+                    language=entries[0].language,
+                    grounding=tuple(entry.as_grounding() for entry in entries),
+                )
 
 
 def sureness_of(hits: Sequence[FaqHit]) -> float:
@@ -202,32 +206,3 @@ _ELSEWHERE: Final[dict[Language, str]] = {
     "en": "I have this in another language only:",
     "zh": "这方面的内容目前只有其他语言的版本：",
 }
-
-
-def said(decision: Quote | Courtesy | Unsure, *, handoff: bool) -> Fallback:
-    """Return the answer, where no model writes it. A person is offered where one can be asked for (`handoff`)."""
-    match decision:
-        case Courtesy(kind, language):
-            return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
-        case Unsure(language, entries):
-            perhaps = "".join(
-                (_NEXT if place else _PERHAPS)[language].format(
-                    found=_FOUND[language].format(question=entry.question, answer=entry.answer)
-                )
-                for place, entry in enumerate(entries)
-            )
-            return Fallback(
-                source="unsure",
-                text="\n\n".join([perhaps or _UNSURE[language], *([_OFFER[language]] if handoff else [])]),
-                language=language,
-                grounding=tuple(entry.as_grounding() for entry in entries),
-            )
-        case Quote(entries, language):
-            foreign = any(entry.language != language for entry in entries)
-            answers = [entry.answer for entry in entries]
-            return Fallback(
-                source="faq",
-                text="\n\n".join([_ELSEWHERE[language], *answers] if foreign else answers),
-                language=entries[0].language,
-                grounding=tuple(entry.as_grounding() for entry in entries),
-            )

@@ -73,7 +73,7 @@ class Preparer:
             bucket, composed = await asyncio.to_thread(self._compose, order, decision, turns, build)
         decided = composed is None
         prompt = composed or Prompt(ids=[], shared_tokens=0)
-        instead = self.policy.said(_without_the_model(decision, request.input))
+        instead = self.policy.reply(_without_the_model(decision, request.input))
         sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
         return Job(
             order=order,

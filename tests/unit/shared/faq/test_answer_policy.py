@@ -14,8 +14,6 @@ from shared.faq.answer_policy import (
     Quote,
     Thresholds,
     Unsure,
-    decide,
-    said,
     sureness_of,
 )
 from shared.settings.answers import AnswerSettings
@@ -32,7 +30,7 @@ def hit(name: str, score: float, language: Language = "en") -> FaqHit:
 
 
 def choose(question: str = "When?", *hits: FaqHit, languages: tuple[Language, ...] | None = None) -> Decision:
-    return decide(question, hits, languages=languages, thresholds=AT)
+    return AnswerPolicy(languages=languages, thresholds=AT).decide(question, hits)
 
 
 def test_a_sure_hit_is_the_models_and_near_ones_go_with_it() -> None:
@@ -65,17 +63,17 @@ def test_what_may_help_is_shown_and_said_to_be_unsure(language: Language) -> Non
     both = choose(question, hit("a", 0.55, language), hit("b", 0.54, language), hit("c", 0.53, language))
     assert both == Unsure(language, (one, other))
     assert isinstance(both, Unsure)
-    assert said(both, handoff=False).text.endswith(("\n\nOr “?”: b is so.", "\n\n或者“?”：b is so."))
-    assert said(both, handoff=False).grounding == (one.as_grounding(), other.as_grounding())
+    assert AnswerPolicy(handoff=False).reply(both).text.endswith(("\n\nOr “?”: b is so.", "\n\n或者“?”：b is so."))
+    assert AnswerPolicy(handoff=False).reply(both).grounding == (one.as_grounding(), other.as_grounding())
     half = choose(question, hit("a", 0.38, language), hit("b", 0.19, language), languages=())
     assert half == Unsure(language, (one, other))
     may_help = choose(question, hit("a", 0.3, language), hit("b", 0.14, language), languages=())
     assert may_help == Unsure(language, (one,))
     assert isinstance(may_help, Unsure)
-    answer = said(may_help, handoff=True)
+    answer = AnswerPolicy(handoff=True).reply(may_help)
     assert answer.text.startswith("I'm not sure" if language == "en" else "我不确定")
     assert "a is so." in answer.text
-    assert answer.text.endswith(said(Unsure(language), handoff=True).text.split("\n\n")[1])
+    assert answer.text.endswith(AnswerPolicy(handoff=True).reply(Unsure(language)).text.split("\n\n")[1])
     assert (answer.source, answer.grounding) == ("unsure", (entry("a", language).as_grounding(),))
 
 
@@ -94,7 +92,7 @@ def test_a_language_that_the_model_does_not_speak_is_answered_by_the_entry() -> 
 def test_an_entry_in_another_language_than_the_question_is_shown_with_a_line() -> None:
     quoted = choose("什么时候？", hit("a", 0.9), languages=("en",))
     assert isinstance(quoted, Quote)
-    answer = said(quoted, handoff=False)
+    answer = AnswerPolicy(handoff=False).reply(quoted)
     assert answer.text.endswith("\n\na is so.")
     assert answer.text != "a is so."
     assert (answer.source, answer.language) == ("faq", "en")
@@ -103,18 +101,18 @@ def test_an_entry_in_another_language_than_the_question_is_shown_with_a_line() -
 def test_each_of_several_questions_brings_its_entry() -> None:
     parts = [[hit("a", 0.7)], [hit("b", 0.9)]]
     both = (entry("a"), entry("b"))
-    assert decide("How? When?", [hit("b", 0.4)], parts=parts, thresholds=AT) == Quote(both, "en")
-    assert decide("How? When?", [], parts=parts, thresholds=AT, most=1) == Unsure("en")
+    assert AnswerPolicy(thresholds=AT).decide("How? When?", [hit("b", 0.4)], parts) == Quote(both, "en")
+    assert AnswerPolicy(thresholds=AT, most=1).decide("How? When?", [], parts) == Unsure("en")
 
 
 @pytest.mark.parametrize("parts", [[[hit("a", 0.7)], [hit("b", 0.35)]], [[hit("a", 0.7)], []], [[hit("a", 0.7)]] * 2])
 def test_a_part_without_a_sure_entry_of_its_own_leaves_the_question_whole(parts: list[list[FaqHit]]) -> None:
-    assert decide("How? When?", [hit("c", 0.35)], parts=parts, thresholds=AT) == Unsure("en", (entry("c"),))
+    assert AnswerPolicy(thresholds=AT).decide("How? When?", [hit("c", 0.35)], parts) == Unsure("en", (entry("c"),))
 
 
 def test_small_talk_needs_no_entry() -> None:
     assert choose("Thanks!", hit("a", 1.0)) == Courtesy("thanks", "en")
-    assert said(Courtesy("thanks", "en"), handoff=True).source == "courtesy"
+    assert AnswerPolicy(handoff=True).reply(Courtesy("thanks", "en")).source == "courtesy"
 
 
 @pytest.mark.parametrize(
@@ -127,14 +125,14 @@ def test_who_leads_astray_gets_what_his_question_finds(question: str) -> None:
 
 def test_a_person_is_offered_where_one_can_be_asked_for() -> None:
     for language in ("en", "zh"):
-        without, offered = (said(Unsure(language), handoff=handoff) for handoff in (False, True))
+        without, offered = (AnswerPolicy(handoff=handoff).reply(Unsure(language)) for handoff in (False, True))
         assert offered.text.startswith(without.text)
         assert len(offered.text) > len(without.text)
         assert (offered.source, offered.grounding) == ("unsure", ())
 
 
 def test_the_entry_answers_in_its_own_words_and_is_named() -> None:
-    answer = said(Quote((entry("a"), entry("b")), "en"), handoff=True)
+    answer = AnswerPolicy(handoff=True).reply(Quote((entry("a"), entry("b")), "en"))
     assert (answer.text, answer.source) == ("a is so.\n\nb is so.", "faq")
     assert answer.grounding == (entry("a").as_grounding(), entry("b").as_grounding())
 
@@ -167,10 +165,10 @@ def test_the_model_is_asked_only_for_what_it_can_answer(
     most: int,
 ) -> None:
     hits = sorted((hit(*each) for each in found), key=lambda each: -each.score)
-    decision = decide(question, hits, languages=languages, thresholds=AT, most=most)
+    decision = AnswerPolicy(languages=languages, thresholds=AT, most=most).decide(question, hits)
     if isinstance(decision, Ground):
         assert 0 < len(decision.entries) <= most
         assert sureness_of(hits) >= AT.confident
         assert languages is None or {each.language for each in decision.entries} <= set(languages)
     else:
-        assert said(decision, handoff=True).text
+        assert AnswerPolicy(handoff=True).reply(decision).text
