@@ -16,6 +16,7 @@ from aiokafka.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from aiokafka.partitioner import murmur2
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -27,7 +28,6 @@ from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import task_failed
-from shared.wire.partitioner import partition_of
 from shared.wire.topic_layout import TopicCopies
 
 _MAX_RECORD_BYTES = 1_048_576
@@ -189,6 +189,12 @@ class Producer:
         if producer is not None:
             await self._close(producer)
         await self._closing.drain()
+
+
+def partition_of(key: bytes, num_partitions: int) -> int:
+    """Return the partition that a key chooses, as Kafka's own producers choose it."""
+    positive: int = murmur2(key) & 0x7FFFFFFF
+    return positive % num_partitions
 
 
 async def _connect(settings: KafkaSettings, client_id: str) -> AIOKafkaProducer:

@@ -28,6 +28,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.faq.live import LiveFaq
 from shared.kafka import Outgoing
+from shared.kafka.producer import partition_of
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -47,7 +48,6 @@ from shared.wire.messages import (
     ServerMessage,
 )
 from shared.wire.outcome import Response
-from shared.wire.partitioner import partition_of
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire

@@ -8,6 +8,7 @@ from gateway.request.cursor import CursorKey, Place, checksum, digest_of, respon
 from gateway.request.entry import Entry
 from gateway.request.replies import add_delta
 from gateway.session.connection import put_all
+from shared.kafka.producer import partition_of
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
     Adopt,
@@ -21,7 +22,6 @@ from shared.wire.messages import (
     SessionDelete,
     SessionStart,
 )
-from shared.wire.partitioner import partition_of
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.gateway import report, told

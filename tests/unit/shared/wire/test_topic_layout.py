@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.partitioner import partition_of
+from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import (
     TopicCopies,
