@@ -1,7 +1,6 @@
 """Read what a consumer group has committed, as an operator asks."""
 
 from collections.abc import Iterable, Sequence
-from typing import Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -13,36 +12,24 @@ from shared.kafka.broker.options import connection_options
 from shared.settings.kafka import KafkaSettings
 
 
-class GroupWatcher:
-    """One connection for many looks. Use as an async context manager."""
-
-    def __init__(self, settings: KafkaSettings, group: str) -> None:
-        self._settings = settings
-        self._group = group
-        self._admin = AIOKafkaAdminClient(
-            **connection_options(settings), request_timeout_ms=settings.request_timeout_ms
-        )
-
-    async def __aenter__(self) -> Self:
-        await start_or_stop(self._admin, self._settings)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._admin.close()
-
-    async def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
-        `BrokerUnavailable`."""
+async def committed_offsets(
+    settings: KafkaSettings, group: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
+    `BrokerUnavailable`."""
+    admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
+    await start_or_stop(admin, settings)
+    try:
+        # The demo's broker does not tell all that there are, by None.
         asked = [TopicPartition(*partition) for partition in partitions]
-        try:
-            # All that there are, by None, the demo's broker does not tell.
-            offsets = await self._admin.list_consumer_group_offsets(self._group, partitions=asked)
-        except GroupCoordinatorNotAvailableError:
-            return {}  # no group has committed anything on this broker yet
-        except KafkaError as error:
-            raise BrokerUnavailable(f"nobody tells what {self._group} has committed: {error}") from error
-        known = {(partition.topic, partition.partition): found.offset for partition, found in offsets.items()}
-        return {partition: offset for partition, offset in known.items() if offset >= 0}
+        offsets = await admin.list_consumer_group_offsets(group, partitions=asked)
+    except GroupCoordinatorNotAvailableError:
+        return {}  # no group has committed anything on this broker yet
+    except KafkaError as error:
+        raise BrokerUnavailable(f"nobody tells what {group} has committed: {error}") from error
+    finally:
+        await admin.close()
+    return {(each.topic, each.partition): found.offset for each, found in offsets.items() if found.offset >= 0}
 
 
 async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:
@@ -63,8 +50,7 @@ async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) 
         raise BrokerUnavailable(f"nobody tells how far {', '.join(topics)} go: {error!r}") from error
     finally:
         await stop_consumer(consumer, limit_s=settings.request_timeout_ms / 1_000)
-    async with GroupWatcher(settings, group) as watcher:
-        committed = await watcher.committed((partition.topic, partition.partition) for partition in ends)
+    committed = await committed_offsets(settings, group, [(each.topic, each.partition) for each in ends])
     lag = dict.fromkeys(topics, 0)
     for partition, end in ends.items():
         begun = committed.get((partition.topic, partition.partition), starts[partition])

@@ -26,7 +26,7 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
-from shared.kafka.groups import GroupWatcher
+from shared.kafka.groups import committed_offsets
 from shared.redis.client import blocking_redis
 from shared.settings import KvSettings, Settings
 from shared.settings.gateway import HandoffSettings
@@ -250,8 +250,7 @@ async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secure
     recording = read_recording(path)
     assert len(recording.asked) == 1
     with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
-        async with GroupWatcher(kafka, kafka.workers_group) as group:
-            await group.committed([(kafka.topics.requests("short"), 0)])
+        await committed_offsets(kafka, kafka.workers_group, [(kafka.topics.requests("short"), 0)])
 
 
 async def test_the_operator_sees_what_waits(secured: Secured) -> None:
