@@ -201,9 +201,12 @@ class Answering:
             self.fail(entry, torn=entry.answer.created and not opened)
 
     def cancel(self, entry: Entry) -> None:
-        """Cancel an answer that nobody wants any more."""
-        self.end(entry, endings.cancel(entry, now_unix_ms()))
-        self.spare_worker(entry)
+        """Cancel an answer that is not wanted any more. Raises nothing: a fault of our own ends it as failed."""
+        with contained("answer", request_id=entry.response_id) as cancelling:
+            self.end(entry, endings.cancel(entry, now_unix_ms()))
+            self.spare_worker(entry)
+        if cancelling.error is not None:
+            self.fail(entry)
 
     def spare_worker(self, entry: Entry) -> None:
         """Tell the worker that an answer has ended here and need not be written on."""

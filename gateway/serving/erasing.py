@@ -18,7 +18,7 @@ from shared.conversation.history import History
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
-from shared.telemetry.faults import contain_each, contained
+from shared.telemetry.faults import contain_each
 from shared.wire.messages import Erase, SessionDeleted
 from shared.wire.session_key import SessionKey
 
@@ -78,10 +78,7 @@ class Erasing:
             return
         self._known.add(session, generation, now)
         for entry in self.inflight.open_before(session, generation):
-            with contained("answer", request_id=entry.response_id) as cancelling:
-                self.answering.cancel(entry)
-            if cancelling.error is not None:
-                self.answering.fail(entry)
+            self.answering.cancel(entry)
         contain_each(
             "record",
             lambda: self.inflight.forget_before(session, generation),

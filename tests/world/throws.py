@@ -23,6 +23,7 @@ _LEFT_OUT: Final = (
         "OpenAnswers.idle",
         *(f"AnswerReaders.{name}" for name in ("add", "remove", "fail")),
         "InflightTable.retire",
+        "Answering.cancel",
     ),
     *("Connections.send_away", "EngineLoop.stuck", "Commits.commit", "Commits.part", "Commits.run"),
 )
