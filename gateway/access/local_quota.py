@@ -29,7 +29,7 @@ class LocalQuota:
     def __len__(self) -> int:
         return len(self._full_ms)
 
-    def take(self, charges: Sequence[Charge], now_ms: float, *, tenant: str = "") -> Overdrawn | None:
+    def charge(self, charges: Sequence[Charge], now_ms: float, *, tenant: str = "") -> Overdrawn | None:
         """All of the charges, or, where one is too many, none. `now_ms` is monotonic; `tenant` tells payers of one name
         apart.
 

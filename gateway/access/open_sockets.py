@@ -30,7 +30,7 @@ class OpenSockets:
     _keys: dict[str, list[str]] = field(default_factory=dict)
     _held: Counter[str] = field(default_factory=Counter)
 
-    def come(self, connection_id: str, address: str) -> None:
+    def add(self, connection_id: str, address: str) -> None:
         """Count a socket in. Raises `ProtocolError` where there are too many, here or of that address."""
         if len(self._keys) >= self.most:
             raise _too_many(f"{self.most} connections are open here")
@@ -39,12 +39,12 @@ class OpenSockets:
             keys.append(self._free(f"address/{address}", self.most // _ADDRESS_PART))
         self._hold(connection_id, keys)
 
-    def begin(self, connection_id: str, tenant: str, subject: str) -> None:
+    def assign(self, connection_id: str, tenant: str, subject: str) -> None:
         """Note that the socket's session is that subject's. Raises `ProtocolError` where it has too many."""
         if subject and self.quotas.subject_per_minute and connection_id in self._keys:
             self._hold(connection_id, [self._free(f"subject/{tenant}/{subject}", self.most // _SUBJECT_PART)])
 
-    def leave(self, connection_id: str) -> None:
+    def remove(self, connection_id: str) -> None:
         """One that never came in is not known."""
         for key in self._keys.pop(connection_id, ()):
             self._held[key] -= 1

@@ -18,7 +18,7 @@ from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import HandoffReason
 
-# As LocalQuota.take, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
+# As LocalQuota.charge, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
 # microseconds. → the number of the key that is overdrawn (0: none), and for how long.
 _TAKE: Final = """
 local time = redis.call('TIME')
@@ -46,26 +46,26 @@ class Quotas:
         self._redis = RedisClient(redis, timeout_ms=redis.timeout_ms)
         self._take = self._redis.script(_TAKE)
 
-    def take_here(self, kind: Kind, caller: Caller) -> None:
+    def charge_here(self, kind: Kind, caller: Caller) -> None:
         """Take the charges that this gateway counts by itself."""
-        _check(self._local.take(self._tariff.here(kind, caller), _now_ms()))
+        _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
 
-    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+    async def charge_shared(self, kind: Kind, caller: Caller) -> None:
         """Take the charges that all gateways count together."""
-        _check(await self._take_shared(caller.session.tenant, self._tariff.shared(kind, caller)))
+        _check(await self._charge_shared(caller.session.tenant, self._tariff.shared(kind, caller)))
 
-    async def take(self, kind: Kind, caller: Caller) -> None:
-        self.take_here(kind, caller)
-        await self.take_shared(kind, caller)
+    async def charge(self, kind: Kind, caller: Caller) -> None:
+        self.charge_here(kind, caller)
+        await self.charge_shared(kind, caller)
 
-    async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
+    async def charge_handoff(self, reason: HandoffReason, caller: Caller) -> None:
         """Charge a hand-off that is about to be made."""
-        _check(await self._take_shared(caller.session.tenant, self._tariff.opened(reason, caller)))
+        _check(await self._charge_shared(caller.session.tenant, self._tariff.opened(reason, caller)))
 
     async def close(self) -> None:
         await self._redis.close()
 
-    async def _take_shared(self, tenant: str, charges: Sequence[Charge]) -> Overdrawn | None:
+    async def _charge_shared(self, tenant: str, charges: Sequence[Charge]) -> Overdrawn | None:
         if not charges:
             return None
         shares = [int(charge.units * MINUTE_MS * 1_000 / charge.per_minute) for charge in charges]
@@ -74,7 +74,7 @@ class Quotas:
         try:
             number, wait_us = await self._calls.bounded(self._take(keys, arguments))
         except StoreUnavailable:
-            return self._local.take(charges, _now_ms(), tenant=tenant)
+            return self._local.charge(charges, _now_ms(), tenant=tenant)
         return Overdrawn(charges[number - 1], int(wait_us) / 1_000) if number else None
 
 

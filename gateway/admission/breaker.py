@@ -86,7 +86,7 @@ class Breaker:
         self._probes_out += 1
         return self._episode
 
-    def withdrawn(self, probe: int | None) -> None:
+    def withdraw(self, probe: int | None) -> None:
         """Note that a request did not reach the workers after all."""
         if self._counts(probe):
             self._probes_out -= 1

@@ -183,7 +183,7 @@ class Admission:
         """Return whether the workers get a request now; one that they get is in the books from here on. `partition`: of
         the bucket's topic; None where that is not known."""
         self._give_up_waiting(now_unix_ms)
-        self.withdrawn(request_id)  # where it was erased and is asked again
+        self.withdraw(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
         owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
@@ -211,7 +211,7 @@ class Admission:
             self.fleet.sent(reader, bucket, now_unix_ms)
         return Decision(None, eta_ms)
 
-    def heard(self, request_id: str, now_unix_ms: float) -> float | None:
+    def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
         """Note that a worker said something of a request, be it that it gives up. The time since its receipt for a
         first word, None for any other."""
         sent = self._silent.pop(request_id, None)
@@ -221,17 +221,17 @@ class Admission:
         self._measured(sent, took_ms, now_unix_ms)
         return took_ms
 
-    def ended(self, request_id: str) -> None:
+    def release(self, request_id: str) -> None:
         """Note that the client has its whole answer, whoever gave it."""
-        self._shares.ended(request_id)
+        self._shares.release(request_id)
 
-    def withdrawn(self, request_id: str) -> None:
+    def withdraw(self, request_id: str) -> None:
         """Kafka did not take the request, or another has its name now: that says nothing of the workers."""
         sent = self._silent.pop(request_id, None)
         if sent is not None:
-            self.breaker.withdrawn(sent.probe)
+            self.breaker.withdraw(sent.probe)
             if sent.owner is not None:
-                sent.owner.breaker.withdrawn(sent.owners_probe)
+                sent.owner.breaker.withdraw(sent.owners_probe)
 
     def _lets_through(self, owner: KnownWorker | None, now_unix_ms: float) -> bool:
         return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))

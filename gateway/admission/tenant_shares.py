@@ -56,11 +56,11 @@ class TenantShares:
         self._num_questions += 1
 
     def took(self, request_id: str, tenant: str) -> None:
-        self.ended(request_id)
+        self.release(request_id)
         self._tenants[request_id] = tenant
         self._holds(tenant, +1)
 
-    def ended(self, request_id: str) -> None:
+    def release(self, request_id: str) -> None:
         tenant = self._tenants.pop(request_id, None)
         if tenant is not None:
             self._holds(tenant, -1)

@@ -13,7 +13,7 @@ from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.telling import Telling
-from gateway.request.cursor import RESUMABLE_MS, Told
+from gateway.request.cursor import RESUMABLE_MS, ResumePoint
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.process.tasks import Tasks
@@ -47,14 +47,14 @@ class Chats:
             opened, seal = exchange.opened, exchange.seal
             assert opened is not None
             assert seal is not None
-            cursor = seal.write([opened.told]).encode()
-            await self._keep(exchange, cursor, opened.told)
+            cursor = seal.write([opened.resume_point]).encode()
+            await self._keep(exchange, cursor, opened.resume_point)
         except BaseException:
             self.exchanges.leave(exchange, keep=True)
             raise
         return Running(exchange=exchange, response_id=opened.created.response_id, cursor=cursor, first=first)
 
-    async def _keep(self, exchange: Exchange, cursor: bytes, told: Told) -> None:
+    async def _keep(self, exchange: Exchange, cursor: bytes, told: ResumePoint) -> None:
         """Keep where the answer is found. Without Redis it cannot be resumed, and goes on."""
         kept_s = (told.deadline_ms + RESUMABLE_MS) / 1_000
         try:
@@ -112,7 +112,7 @@ class Chats:
 
     async def cancel(self, running: Running) -> None:
         """Cancel an answer that this gateway holds."""
-        await self.exchanges.gateway.received(running.exchange, ResponseCancel(response_id=running.response_id))
+        await self.exchanges.gateway.receive(running.exchange, ResponseCancel(response_id=running.response_id))
         await self.told(running)
 
     def abort(self, running: Running, wait_s: float) -> None:

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.request.cursor import Seal, Told
+from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Opened, Shown
 from gateway.session.protocol import CloseCode, Session
@@ -23,8 +23,8 @@ _RETRIED: Final = ProtocolError("retried", "the request was asked again, and is 
 
 
 class Exchange:
-    """`created` is what its client is told of the session, once it has begun; `seal` signs its cursors, and `told` is
-    what was open of the one that it came with. `event_id` is what was asked by."""
+    """One HTTP request's connection. `created` is its `session.created`, `seal` signs its cursors, `points` are the
+    answers that it returned with, and `event_id` is that of its question."""
 
     __slots__ = (
         "_items",
@@ -35,9 +35,9 @@ class Exchange:
         "event_id",
         "num_inflight",
         "opened",
+        "points",
         "seal",
         "session",
-        "told",
     )
 
     def __init__(self, session: Session) -> None:
@@ -45,7 +45,7 @@ class Exchange:
         self.num_inflight = 0
         self.created: SessionCreated | None = None
         self.seal: Seal | None = None
-        self.told: tuple[Told, ...] = ()
+        self.points: tuple[ResumePoint, ...] = ()
         self.event_id: str | None = None
         self.opened: Opened | None = None
         self.client_gone = False
@@ -53,9 +53,9 @@ class Exchange:
         self._items: list[News] = []
         self._news = asyncio.Event()
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
         del now_unix_ms
-        self.seal, self.told = seal, tuple(told)
+        self.seal, self.points = seal, tuple(points)
 
     def put(self, item: ServerMessage | Item) -> None:
         """Keep what is of the answer; a text that waits grows."""
@@ -77,7 +77,7 @@ class Exchange:
         elif isinstance(item, SessionCreated):
             self.created = item
 
-    def let_go(self, response_id: str) -> None:
+    def drop_answer(self, response_id: str) -> None:
         del response_id
         self._fail(_RETRIED)
 

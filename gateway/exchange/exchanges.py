@@ -56,22 +56,22 @@ class Exchanges:
                 "unauthorized", "send the token as Authorization: Bearer …", kind="authentication_error"
             )
         exchange = Exchange(self.new_session(asker, session_name))
-        if self.gateway.opened(exchange):
-            await self.gateway.received(exchange, SessionStart(token=token, resume=resume))
+        if self.gateway.connect(exchange):
+            await self.gateway.receive(exchange, SessionStart(token=token, resume=resume))
         if exchange.failure is not None:
-            self.gateway.closed(exchange)
+            self.gateway.disconnect(exchange)
             raise RefusalError(exchange.failure)
         return exchange
 
     async def resume(self, asker: Asker, session_name: str, cursor: str, age_ms: int | None = None) -> Exchange:
         """Begin a session that is told the answer of that cursor behind what its client has. Raises `ProtocolError`."""
         exchange = await self.begin(asker, session_name, Resume(cursor=cursor, age_ms=age_ms))
-        if len(exchange.told) == 1:
-            exchange.event_id = exchange.told[0].event_id
+        if len(exchange.points) == 1:
+            exchange.event_id = exchange.points[0].event_id
             return exchange
-        self.gateway.closed(exchange)
+        self.gateway.disconnect(exchange)
         known = exchange.seal.read(cursor) if exchange.seal is not None else None
-        if known and not exchange.told and all(each.log and each.resumable(wire_unix_ms()) for each in known):
+        if known and not exchange.points and all(each.log and each.resumable(wire_unix_ms()) for each in known):
             raise ProtocolError(
                 "queue_full", "too many answers are in flight here", kind="overloaded_error", retriable=True
             )
@@ -110,7 +110,7 @@ class Exchanges:
         own = (exchange.session.key, event_id)
         self._asking.add(own)
         try:
-            await self.gateway.received(exchange, asked)
+            await self.gateway.receive(exchange, asked)
         finally:
             self._asking.discard(own)
         items = await self.first(exchange)
@@ -166,7 +166,7 @@ class Exchanges:
 
     async def erase(self, exchange: Exchange) -> None:
         """Erase the conversation. Raises `ProtocolError`."""
-        await self.gateway.received(exchange, SessionDelete())
+        await self.gateway.receive(exchange, SessionDelete())
         for item in await self.first(exchange):
             if isinstance(item, ErrorDetail):
                 raise RefusalError(item)
@@ -175,7 +175,7 @@ class Exchanges:
         """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for
         again meanwhile; `keep`: somebody can."""
         if keep or exchange.done or exchange.event_id is None:
-            self.gateway.closed(exchange)
+            self.gateway.disconnect(exchange)
         else:
             self._leaving.start(self._give_up(exchange, exchange.event_id))
 
@@ -184,9 +184,9 @@ class Exchanges:
             await asyncio.sleep(_GRACE_S)
             entry = self.gateway.inflight.find(exchange.session.key, event_id)
             if entry is not None and not entry.answer.done and self.gateway.connections.of(entry) is exchange:
-                await self.gateway.received(exchange, ResponseCancel(target_event_id=event_id))
+                await self.gateway.receive(exchange, ResponseCancel(target_event_id=event_id))
         finally:
-            self.gateway.closed(exchange)
+            self.gateway.disconnect(exchange)
 
     async def stop(self) -> None:
         await self._leaving.cancel()

@@ -15,7 +15,7 @@ from gateway.access.identity import TokenGate
 from gateway.frontends.client_address import charged_address, is_trusted
 from gateway.frontends.sockets import send_frames, serve_sockets
 from gateway.frontends.static import StaticFiles
-from gateway.request.cursor import Seal, Told
+from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.gateway import Gateway
@@ -86,14 +86,14 @@ class WebSocketConnection:
         self.session = session
         self.num_inflight = 0
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
-        self._outbox.begin(seal, told, now_unix_ms)
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
+        self._outbox.start_session(seal, points, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
 
-    def let_go(self, response_id: str) -> None:
-        self._outbox.let_go(response_id)
+    def drop_answer(self, response_id: str) -> None:
+        self._outbox.drop_answer(response_id)
 
     @property
     def buffered_bytes(self) -> int:
@@ -108,12 +108,14 @@ class WebSocketConnection:
             return
         socket = self._socket
         if socket.protocol.state is not State.OPEN:
-            self._outbox.take(now_unix_ms())
+            self._outbox.drain(now_unix_ms())
             return
         if not self._is_full():
             self._over_since = None
             if self._outbox:
-                send_frames(socket, map(self._codec.encode, self._outbox.take(now_unix_ms())), text=self._codec.is_text)
+                send_frames(
+                    socket, map(self._codec.encode, self._outbox.drain(now_unix_ms())), text=self._codec.is_text
+                )
             if self._outbox.merged:
                 metrics.deltas_merged.inc(self._outbox.merged)
                 self._outbox.merged = 0
@@ -201,7 +203,7 @@ class WebSocketFrontend:
             congested=self._congested,
         )
         try:
-            if not self.gateway.opened(connection):
+            if not self.gateway.connect(connection):
                 await connection.closed()
                 return
             self._connections[connection] = None
@@ -216,7 +218,7 @@ class WebSocketFrontend:
             self._connections.pop(connection, None)
             self._congested.pop(connection, None)
             with contained("connection", connection=session.connection_id):
-                self.gateway.closed(connection)
+                self.gateway.disconnect(connection)
 
     def _address_of(self, socket: ServerConnection) -> str:
         """Return the address that the client is charged by."""
@@ -238,7 +240,7 @@ class WebSocketFrontend:
                 refuse(connection, error, event_id_of(data, text=codec.is_text))
                 connection.flush()
             else:
-                await self.gateway.received(connection, message)
+                await self.gateway.receive(connection, message)
             await self._until_taken(connection, socket)
 
     async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:

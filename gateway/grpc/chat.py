@@ -13,7 +13,7 @@ from gateway.exchange.refusals import RefusalError
 from gateway.grpc.calls import Call
 from gateway.grpc.messages import client_message, read
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
-from gateway.request.cursor import Seal, Told
+from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.session.connection import refuse
@@ -45,14 +45,14 @@ class ChatConnection:
         self._outbox = Outbox()
         self._news = asyncio.Event()
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
-        self._outbox.begin(seal, told, now_unix_ms)
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
+        self._outbox.start_session(seal, points, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
 
-    def let_go(self, response_id: str) -> None:
-        self._outbox.let_go(response_id)
+    def drop_answer(self, response_id: str) -> None:
+        self._outbox.drop_answer(response_id)
 
     def flush(self) -> None:
         self._news.set()
@@ -76,7 +76,7 @@ class ChatConnection:
         except TimeoutError:
             return []
         self._news.clear()
-        return self._outbox.take(now_unix_ms())
+        return self._outbox.drain(now_unix_ms())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,12 +100,12 @@ class Chatting:
                 listening.cancel()
             await asyncio.wait([listening])
             del self._connections[connection]
-            exchanges.gateway.closed(connection)
+            exchanges.gateway.disconnect(connection)
         if connection.closing is not None:
             raise RefusalError(_ended(*connection.closing))
 
     async def _listen(self, call: Call, connection: ChatConnection, token: str | None) -> None:
-        if not self.exchanges.gateway.opened(connection):
+        if not self.exchanges.gateway.connect(connection):
             return
         while (data := await call.read()) is not None:
             async with connection.receiving:
@@ -115,7 +115,7 @@ class Chatting:
                     refuse(connection, error)
                     connection.flush()
                 else:
-                    await self.exchanges.gateway.received(connection, message)
+                    await self.exchanges.gateway.receive(connection, message)
             while connection.waiting_bytes > self.settings.buffer_close_bytes and not call.gone:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(_RELIEVE_S)
 

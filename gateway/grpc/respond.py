@@ -67,7 +67,7 @@ class Responding:
         assert exchange.seal is not None  # its session has begun
         assert exchange.created is not None
         outbox = Outbox()
-        outbox.begin(exchange.seal, exchange.told, now_unix_ms())
+        outbox.start_session(exchange.seal, exchange.points, now_unix_ms())
         await call.write(exchange.created)
         while not call.gone:
             if (error := self.exchanges.failure_in(items)) is not None:
@@ -75,7 +75,7 @@ class Responding:
             for item in items:
                 if not isinstance(item, ErrorDetail):
                     outbox.put(item)
-            for message in outbox.take(now_unix_ms()):
+            for message in outbox.drain(now_unix_ms()):
                 await call.write(message)
             if any(isinstance(item, Response) for item in items):
                 return

@@ -19,15 +19,15 @@ async def read_reports(reader: PartitionReader, reported: Reported) -> None:
     """Connect, as long as it takes, and read until cancelled. What is not a report is counted and skipped."""
     await reader.start()
 
-    def take(records: list[Record]) -> None:
+    def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
-                _tell(record, reported)
+                _apply(record, reported)
 
-    await read_on("kafka workers", reader.read, take)
+    await read_on("kafka workers", reader.read, handle)
 
 
-def _tell(record: Record, reported: Reported) -> None:
+def _apply(record: Record, reported: Reported) -> None:
     if record.value is None:
         reported((record.key or b"").decode("utf-8", "replace"), None)
         return

@@ -80,7 +80,7 @@ class LogFollower:
                 del followed.wanted[key]
             if not followed.keys:
                 del self._followed[partition]
-                _tell(followed.coming)
+                _resolve(followed.coming)
                 if followed.task is not None and followed.task is not asyncio.current_task():
                     followed.task.cancel()  # it may be waiting for the broker
 
@@ -107,7 +107,7 @@ class LogFollower:
                     records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
                     followed.replied(decode_replies(records))
                     if round_ and end is not None and await reader.next_offset() >= end:
-                        _tell(round_)
+                        _resolve(round_)
                         round_ = []
                     await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
                 except BrokerUnavailable as error:
@@ -116,7 +116,7 @@ class LogFollower:
         finally:
             if self._followed.get(partition) is followed:
                 del self._followed[partition]
-            _tell([*round_, *followed.coming])
+            _resolve([*round_, *followed.coming])
             await reader.stop()
 
     async def _go_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
@@ -128,7 +128,7 @@ class LogFollower:
         return end
 
 
-def _tell(waiting: list[tuple[int, "asyncio.Future[None]"]]) -> None:
+def _resolve(waiting: list[tuple[int, "asyncio.Future[None]"]]) -> None:
     for _, future in waiting:
         if not future.done():
             future.set_result(None)

@@ -38,7 +38,7 @@ class QuestionReader:
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _stopped: bool = False
 
-    def ask(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
+    def read(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
         """Read what was asked there; nothing where it cannot be had; cancelled by `stop`. While it is being read
         whoever asks again gets the same future: cancel none, but `shield` it."""
         future = self._asked.get(response_id)

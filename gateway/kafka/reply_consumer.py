@@ -13,11 +13,11 @@ from shared.wire.messages import Reply
 async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply]], None]) -> None:
     """Read until cancelled. What is not a reply is counted and skipped."""
 
-    def take(records: list[Record]) -> None:
+    def handle(records: list[Record]) -> None:
         if records:
             replied(decode_replies(records))
 
-    await read_on("kafka replies", reader.read, take)
+    await read_on("kafka replies", reader.read, handle)
 
 
 def decode_replies(records: Iterable[Record]) -> list[Reply]:

@@ -84,7 +84,7 @@ class RequestPublisher:
             )
         )
 
-    async def delivered(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
+    async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
         """Return the request's place in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         start = monotonic_s()
@@ -123,7 +123,7 @@ class RequestPublisher:
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
             log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
-    async def ended(self, entry: Entry) -> None:
+    async def publish_end(self, entry: Entry) -> None:
         """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
         for the acknowledgement."""
         response = entry.answer.response

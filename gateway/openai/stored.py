@@ -22,7 +22,7 @@ from gateway.openai.bodies import ResponsesQuestion, responses_question
 from gateway.openai.names import ResponseName, read_response_name, unknown_response
 from gateway.openai.pages import SESSION_HEADER, answer, check_model, page
 from gateway.openai.responses import Asked, ResponsesTeller
-from gateway.request.cursor import Told
+from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Entry
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
@@ -108,7 +108,7 @@ class StoredResponses:
             exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
         )
 
-    async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> Told:
+    async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
         """Return what a response's id holds. Raises `ProtocolError` where it is none of its session's, or was
         erased."""
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
@@ -148,7 +148,7 @@ class StoredResponses:
                 if found.entry is None:
                     await self._follow(request, found)
                 cancel = ResponseCancel(response_id=found.name.response_id)
-                await self.http.exchanges.gateway.received(found.exchange, cancel)
+                await self.http.exchanges.gateway.receive(found.exchange, cancel)
                 entry = found.entry
                 found.response = entry.answer.response if entry is not None else await self._within(found.exchange)
         finally:
@@ -250,12 +250,12 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
     assert exchange.seal is not None
     name = opened.created.response_id
     if question.store:
-        cursor = exchange.seal.write([opened.told])
+        cursor = exchange.seal.write([opened.resume_point])
         name = str(ResponseName(name, exchange.session.session_id, cursor, goes_on=not question.turns))
     return Asked(
         name=name,
         model=question.model,
-        created_unix_s=opened.told.received_unix_ms // 1_000,
+        created_unix_s=opened.resume_point.received_unix_ms // 1_000,
         previous=question.previous_response_id,
         conversation=question.conversation,
         metadata=question.metadata,

@@ -81,7 +81,7 @@ class Handoffs:
         if found is not None:
             return Opening(found, was_open=True)
         generation = await self._generation(session)
-        await self.quotas.take_handoff(reason, caller)
+        await self.quotas.charge_handoff(reason, caller)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
             tenant=session.tenant,

@@ -57,28 +57,28 @@ class People:
         """Return how many tasks go on beside."""
         return len(self._beside)
 
-    def received(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
+    def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
         """Take a client's message. Raises `ProtocolError` where it is not taken."""
         if isinstance(message, Feedback):
-            self._rated(connection, message)
+            self._rate(connection, message)
         else:
-            self._requested(connection, message)
+            self._start_request(connection, message)
 
     # --- a client comes back
 
-    def came_back(self, connection: Connection) -> None:
+    def resend_open_handoff(self, connection: Connection) -> None:
         """Tell a client that came back what it may not have heard: that a person has been asked."""
         if self.settings.enabled:
-            self._beside.start(self._tell_open(connection))
+            self._beside.start(self._resend_open(connection))
 
-    async def _tell_open(self, connection: Connection) -> None:
+    async def _resend_open(self, connection: Connection) -> None:
         found = await self.handoffs.find(connection.session.key)
         if found is not None:
-            _tell(connection, found)
+            _send_created(connection, found)
 
     # --- a person is asked for
 
-    def _requested(self, connection: Connection, request: HandoffRequest) -> None:
+    def _start_request(self, connection: Connection, request: HandoffRequest) -> None:
         """Hand over at the client's own message. Raises `ProtocolError`."""
         if not self.settings.enabled:
             raise ProtocolError("handoff_not_offered", "nobody is there to take over; ask your question here")
@@ -92,17 +92,17 @@ class People:
         except ProtocolError as error:
             refuse(connection, error, request.event_id)
         else:
-            _tell(connection, opening.handoff, request.event_id)
+            _send_created(connection, opening.handoff, request.event_id)
         connection.flush()
 
-    async def wished(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
+    async def answer_wish(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
         """In the words of a question: what that is answered; None where it is any other question, or there have been
         too many of them: then it is answered as any other is, by what the FAQ says of it."""
         if not self.settings.enabled or not wants_person(entry.input):
             return None
         language = detect_language(entry.input)
         try:
-            await self.quotas.take("handoff", caller)
+            await self.quotas.charge("handoff", caller)
             opening = await self._open(caller, "text", language)
         except ProtocolError:
             return None
@@ -111,13 +111,13 @@ class People:
             metrics.fallbacks.labels("broker").inc()
             return Fallback(source="busy", text=_SAID["failed"][language], language=language)
         if connection is not None:
-            _tell(connection, opening.handoff)
+            _send_created(connection, opening.handoff)
         said = _SAID["open" if opening.was_open else "created"][language]
         return Fallback(source="handoff", text=said, language=language)
 
     # --- or is due
 
-    def ended(self, entry: Entry, response: Response, connection: Connection | None) -> None:
+    def note_answer(self, entry: Entry, response: Response, connection: Connection | None) -> None:
         """Note that an answer has ended; after so many that did not help somebody takes over."""
         known = self.answers.answered(entry.request.session, response, stood_in=entry.answer.stood_in)
         if known.first:
@@ -132,7 +132,7 @@ class People:
         with suppress(ProtocolError):
             opening = await self._open(caller, "fallbacks", detect_language(entry.input))
             if opening.handoff is not None and not opening.was_open and connection is not None:
-                _tell(connection, opening.handoff)
+                _send_created(connection, opening.handoff)
 
     async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Opening:
         """Open a hand-off. Raises `ProtocolError` where there have been too many of the caller or the tenant."""
@@ -153,7 +153,7 @@ class People:
 
     # --- what is thought of an answer
 
-    def _rated(self, connection: Connection, feedback: Feedback) -> None:
+    def _rate(self, connection: Connection, feedback: Feedback) -> None:
         """Count a rating, once an answer, as it was rated last. Raises `ProtocolError`."""
         rated = self.answers.rate(connection.session.key, feedback)
         if rated.verdict != rated.before:
@@ -189,7 +189,7 @@ def _nobody_reached() -> ProtocolError:
     )
 
 
-def _tell(connection: Connection, handoff: Handoff, event_id: str | None = None) -> None:
+def _send_created(connection: Connection, handoff: Handoff, event_id: str | None = None) -> None:
     connection.put(
         HandoffCreated(
             handoff_id=handoff.id, reason=handoff.reason, created_at=handoff.created_unix_ms, event_id=event_id

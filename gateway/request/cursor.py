@@ -36,7 +36,7 @@ class Place(Struct, frozen=True, array_like=True):
     offset: Count
 
 
-class Told(Struct, array_like=True):
+class ResumePoint(Struct, array_like=True):
     """An open answer and what its client has been told of it.
 
     `log` is where in the reply topic its replies begin; None where nobody knows. `place` is where the bucket's topic
@@ -76,7 +76,7 @@ class Told(Struct, array_like=True):
             return self.age_ms + age_ms
         return max(self.age_ms, int(wire_unix_ms - self.received_unix_ms))
 
-    def tell(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """One more delta has left."""
         self.seq += 1
         self.chars += len(text)
@@ -92,13 +92,13 @@ class Seal:
         """`mac` has taken in the session."""
         self._mac = mac
 
-    def write(self, told: Collection[Told]) -> str:
-        body = _encode((_VERSION, list(told)))
+    def write(self, points: Collection[ResumePoint]) -> str:
+        body = _encode((_VERSION, list(points)))
         mac = self._mac.copy()
         mac.update(body)
         return urlsafe_b64encode(body + mac.digest()).decode()
 
-    def read(self, cursor: str) -> list[Told] | None:
+    def read(self, cursor: str) -> list[ResumePoint] | None:
         """Return the open answers; None where this session's gateways have not written it."""
         if len(cursor) > _MAX_CHARS:
             return None
@@ -153,4 +153,4 @@ def checksum(text: str, so_far: int = 0) -> int:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[Annotated[int, Meta(ge=_VERSION, le=_VERSION)], list[Told]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[Annotated[int, Meta(ge=_VERSION, le=_VERSION)], list[ResumePoint]]).decode

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gateway.request.answer import Answer, State
-from gateway.request.cursor import Place, Told, checksum, digest_of
+from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.request import Request
 from shared.conversation.turn import Turn
@@ -85,7 +85,7 @@ class Entry:
                 bucket=publication.bucket,
                 eta_ms=round(publication.eta_ms) if publication.eta_ms is not None else None,
             ),
-            self._told(),
+            self._resume_point(),
             self.request.received_unix_ms,
         )
 
@@ -158,10 +158,10 @@ class Entry:
         self.seen = 0
         return self.replay()
 
-    def _told(self) -> Told:
+    def _resume_point(self) -> ResumePoint:
         request, publication = self.request, self.publication
         received = int(request.received_unix_ms)
-        return Told(
+        return ResumePoint(
             digest=digest_of(request.response_id),
             event_id=request.event_id,
             bucket=publication.bucket,
@@ -170,6 +170,6 @@ class Entry:
             deadline_ms=request.deadline.deadline_unix_ms - received,
             log=request.log,
             place=publication.place,
-            trace=request.trace.told if request.trace is not None else None,
+            trace=request.trace.packed if request.trace is not None else None,
             generation=request.generation,
         )

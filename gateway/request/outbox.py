@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.request.cursor import Seal, Told
+from gateway.request.cursor import ResumePoint, Seal
 from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
 from shared.wire.outcome import Response
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An answer is assured, and told from its beginning; `told` is its part of the cursor. It was received then, by the
-    process's time."""
+    """An answer begins, or begins again. `resume_point` is its part of the cursor, `received_unix_ms` its request's
+    time of receipt by the process's clock."""
 
     created: ResponseCreated
-    told: Told
+    resume_point: ResumePoint
     received_unix_ms: float
 
 
@@ -49,12 +49,12 @@ _Item = ServerMessage | Opened | _Growing | Response
 class Outbox:
     """`begin` comes before the first answer."""
 
-    __slots__ = ("_growing", "_items", "_received_unix_ms", "_seal", "_told", "merged", "size_chars")
+    __slots__ = ("_growing", "_items", "_points", "_received_unix_ms", "_seal", "merged", "size_chars")
 
     def __init__(self) -> None:
         self._items: list[_Item] = []
         self._growing: dict[str, _Growing] = {}
-        self._told: dict[str, Told] = {}
+        self._points: dict[str, ResumePoint] = {}
         self._received_unix_ms: dict[str, float] = {}
         self._seal: Seal | None = None
         self.size_chars = 0
@@ -64,12 +64,12 @@ class Outbox:
         """Messages that wait."""
         return len(self._items)
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
         """Begin a session whose name is known; its client comes back with these answers open, each of its age by
         now."""
         self._seal = seal
-        self._told = {each.response_id: each for each in told}
-        self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._told.items()}
+        self._points = {each.response_id: each for each in points}
+        self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._points.items()}
 
     def put(self, item: ServerMessage | Opened | Shown | Response) -> None:
         if isinstance(item, Shown):
@@ -89,13 +89,13 @@ class Outbox:
             self._growing.pop(item.created.response_id, None)
         self._items.append(item)
 
-    def let_go(self, response_id: str) -> None:
+    def drop_answer(self, response_id: str) -> None:
         """Another client's outbox has this answer from now on: nothing more is told of it here, nor by the cursor."""
-        self._told.pop(response_id, None)
+        self._points.pop(response_id, None)
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
-    def take(self, now_unix_ms: float) -> list[ServerMessage]:
+    def drain(self, now_unix_ms: float) -> list[ServerMessage]:
         """Everything that waits, in order, with its `seq` and its cursor."""
         items, self._items = self._items, []
         self._growing.clear()
@@ -104,26 +104,26 @@ class Outbox:
 
     def _number(self, item: _Item, now: float) -> ServerMessage:
         if isinstance(item, _Growing):
-            told, text = self._told[item.response_id], "".join(item.parts)
-            seq = told.seq
-            told.tell(text)
+            point, text = self._points[item.response_id], "".join(item.parts)
+            seq = point.seq
+            point.add_text(text)
             return ResponseDelta(
                 response_id=item.response_id, seq=seq, offset=item.offset, delta=text, cursor=self._cursor(now)
             )
         if isinstance(item, Opened):
             name = item.created.response_id
-            self._told[name], self._received_unix_ms[name] = item.told, item.received_unix_ms
+            self._points[name], self._received_unix_ms[name] = item.resume_point, item.received_unix_ms
             return msgspec.structs.replace(item.created, cursor=self._cursor(now))
         if isinstance(item, Response):
-            self._told.pop(item.id, None)
+            self._points.pop(item.id, None)
             return ResponseDone(response=item, cursor=self._cursor(now))
         return item
 
     def _cursor(self, now: float) -> str:
         assert self._seal is not None  # no answer comes before the session has begun
-        for name, told in self._told.items():
-            told.age_ms = max(0, int(now - self._received_unix_ms[name]))
-        return self._seal.write(self._told.values())
+        for name, point in self._points.items():
+            point.age_ms = max(0, int(now - self._received_unix_ms[name]))
+        return self._seal.write(self._points.values())
 
 
 def _answer_of(item: _Item) -> str | None:

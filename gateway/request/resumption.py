@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.request.answer import Answer, State
-from gateway.request.cursor import Told
+from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication
 from gateway.request.request import Request
 from gateway.request.trace_times import RequestTrace
@@ -25,52 +25,52 @@ def reattach(entry: Entry, connection_id: str) -> list[Item]:
     return [*entry.replay(), *([answer.response] if answer.response is not None else [])]
 
 
-def resume(entry: Entry, connection_id: str, told: Told) -> list[Item]:
+def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
     """Attach a client that has come back; return what its cursor says it lacks, as far as it is known here."""
     entry.connection_id = connection_id
     answer = entry.answer
     if not answer.created:
         return []  # it was asked again here meanwhile, and will be shown from its beginning
-    entry.seen, entry.seen_crc = told.chars, told.crc
+    entry.seen, entry.seen_crc = point.chars, point.crc
     if answer.response is None:
         return entry.unseen()
     return [*(entry.unseen() or entry.restart()), answer.response]
 
 
 def adopt(
-    told: Told, session: SessionKey, connection_id: str, now_unix_ms: float, trace: RequestTrace | None = None
+    point: ResumePoint, session: SessionKey, connection_id: str, now_unix_ms: float, trace: RequestTrace | None = None
 ) -> Entry:
     """Return the entry of an answer that another gateway began, from its client's cursor, of its age by now. Until the
     log has been read, or for a while, its deadlines wait for what the log may still say."""
     now = int(now_unix_ms)
-    start = now - told.age_ms
-    hard = start + told.deadline_ms
-    deadline = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
+    start = now - point.age_ms
+    hard = start + point.deadline_ms
+    deadline = Deadline(first_token_unix_ms=start + point.first_token_ms, deadline_unix_ms=hard)
     latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
     return Entry(
         request=Request(
-            response_id=told.response_id,
-            event_id=told.event_id,
+            response_id=point.response_id,
+            event_id=point.event_id,
             session=session,
             input="",
             received_unix_ms=start,
             deadline=deadline,
-            clock_ms=told.received_unix_ms - start,
-            generation=told.generation,
-            log=told.log,
+            clock_ms=point.received_unix_ms - start,
+            generation=point.generation,
+            log=point.log,
             trace=trace,
         ),
         connection_id=connection_id,
         answer=Answer(state=State.WAITING),
-        publication=Publication(bucket=told.bucket, place=told.place, published=told.place is not None),
+        publication=Publication(bucket=point.bucket, place=point.place, published=point.place is not None),
         adoption=Adoption(
             latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
             recall_deadline=Deadline(
                 first_token_unix_ms=max(deadline.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
             ),
         ),
-        seen=told.chars,
-        seen_crc=told.crc,
+        seen=point.chars,
+        seen_crc=point.crc,
     )
 
 

@@ -44,6 +44,6 @@ class RequestTrace:
         return self.begun.child_id(SEND_SPAN)
 
     @property
-    def told(self) -> bytes | None:
-        """Return the times that another gateway needs to go on with the trace; None where nobody records it."""
+    def packed(self) -> bytes | None:
+        """Return the context by which another gateway continues the trace; None where nobody records it."""
         return self.begun.packed() if self.recorded else None

@@ -40,7 +40,7 @@ class AdmissionGate:
         check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=self.draining)
         check_memory(refuses=self.memory.refuses)
 
-    def light_path(self, entry: Entry, now: float) -> FallbackReason | None:
+    def fallback_reason(self, entry: Entry, now: float) -> FallbackReason | None:
         """Why the fallback is to answer at once; None where the workers get the request."""
         if self.memory.sheds:
             return "memory"
@@ -53,28 +53,28 @@ class AdmissionGate:
             received_unix_ms=entry.request.received_unix_ms,
             now_unix_ms=now,
         )
-        self._notice()
+        self._log_breaker()
         if decision.light is None and decision.eta_ms is not None:
             entry.publication.eta_ms = decision.eta_ms
         return decision.light
 
-    def heard(self, reply: Reply, now: float) -> None:
+    def note_reply(self, reply: Reply, now: float) -> None:
         if isinstance(reply, ReplyDone) and reply.origin == "gateway":
             return  # a fallback in the log says nothing of the workers
-        took_ms = self.admission.heard(reply.request_id, now)
+        took_ms = self.admission.note_first_reply(reply.request_id, now)
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
-            self._notice()
+            self._log_breaker()
 
-    def withdrawn(self, entry: Entry) -> None:
-        self.admission.withdrawn(entry.response_id)
+    def withdraw(self, entry: Entry) -> None:
+        self.admission.withdraw(entry.response_id)
 
-    def ended(self, entry: Entry) -> None:
-        self.admission.ended(entry.response_id)
+    def release(self, entry: Entry) -> None:
+        self.admission.release(entry.response_id)
 
     # --- workers
 
-    def reported(self, worker_id: str, report: WorkerReport | None) -> None:
+    def update_worker(self, worker_id: str, report: WorkerReport | None) -> None:
         """Take a worker's newest report; None: it leaves."""
         fleet, now = self.admission.fleet, now_unix_ms()
         if report is None:
@@ -100,7 +100,7 @@ class AdmissionGate:
         while True:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())
-            self.notice_shut()
+            self.log_worker_breakers()
 
     def forget_silent(self, now: float) -> None:
         for name in self.admission.fleet.expire(now):
@@ -110,7 +110,7 @@ class AdmissionGate:
 
     # --- what changes
 
-    def _notice(self) -> None:
+    def _log_breaker(self) -> None:
         """One line a change."""
         breaker = self.admission.breaker
         if breaker.state is not self._breaker:
@@ -118,7 +118,7 @@ class AdmissionGate:
             self._set_breaker()
             log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
 
-    def notice_shut(self) -> None:
+    def log_worker_breakers(self) -> None:
         """One line a worker whose breaker has changed."""
         shut = self.admission.fleet.shut()
         for name, breaker in shut.items():

@@ -46,26 +46,26 @@ class Answering:
 
     # --- the workers' word
 
-    def replied(self, batch: Sequence[Reply]) -> None:
+    def receive_replies(self, batch: Sequence[Reply]) -> None:
         """Take the workers' replies, a batch at a time: each client touched is written to once."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in batch:
             with contained("answer", request_id=reply.request_id) as hearing:
-                self._hear(reply, touched, now)
+                self._receive(reply, touched, now)
             if hearing.error is not None:
                 self.fail(self.inflight.get_any(reply.request_id), torn=True)
         for connection in touched.values():
             write(connection)
         for reply in batch:
             with contained("answer", request_id=reply.request_id):
-                self.admission_gate.heard(reply, now)
+                self.admission_gate.note_reply(reply, now)
 
-    def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
+    def _receive(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
         entry = self.inflight.get(reply.request_id)
         if isinstance(reply, ReplyDone):
             with contained("answer", request_id=reply.request_id):
-                self.tracer.heard(entry, reply, now)
+                self.tracer.note_worker_end(entry, reply, now)
         if entry is None or reply.session_id != entry.request.session.session_id:
             if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                 metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
@@ -85,7 +85,7 @@ class Answering:
         if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
             self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
-        self.show(entry, replies.finish(entry, reply, now))
+        self.deliver(entry, replies.finish(entry, reply, now))
 
     # --- the FAQ's, in their stead
 
@@ -97,13 +97,13 @@ class Answering:
         if entry.input:
             self._answer_from_faq(entry, why)
         else:
-            self.work_on(entry, self._read_and_answer(entry, why))
+            self.run_for(entry, self._read_and_answer(entry, why))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
         learn_question(entry, await self.recall.question(entry, now_unix_ms()))
         if not entry.answer.done:
             self._answer_from_faq(entry, why)
-            self.spare_worker(entry)
+            self.stop_worker(entry)
 
     def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
         if entry.answer.visible:  # the log had text after all
@@ -115,9 +115,9 @@ class Answering:
         hits: Sequence[FaqHit] = ()
         with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
             hits = self.faq.index.search(entry.input)
-        self.give(entry, choose_fallback(entry.input, hits))
+        self.answer_with(entry, choose_fallback(entry.input, hits))
 
-    def give(self, entry: Entry, answer: Fallback) -> None:
+    def answer_with(self, entry: Entry, answer: Fallback) -> None:
         """Give an answer; the conversation remembers it, if it says something."""
         self.end(entry, endings.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
@@ -127,7 +127,7 @@ class Answering:
 
     # --- the end
 
-    def show(self, entry: Entry, items: Iterable[Item]) -> None:
+    def deliver(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has
         happened is told to a client that comes back, if it cannot be told to this one."""
         if entry.answer.done:
@@ -150,21 +150,21 @@ class Answering:
         entry.answer.settled = True
         contain_each(
             "answer",
-            lambda: self.admission_gate.ended(entry),
-            lambda: self.recall.let_go(entry),
+            lambda: self.admission_gate.release(entry),
+            lambda: self.recall.leave(entry),
             lambda: count_answer(entry, response),
-            lambda: self.people.ended(entry, response, self.connections.of(entry)),
-            lambda: self.tracer.ended(entry, response),
+            lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
+            lambda: self.tracer.finish(entry, response),
             request_id=entry.response_id,
         )
         metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
         """End an answer by this gateway itself: its client hears of it, and so does the log."""
-        self.show(entry, items)
+        self.deliver(entry, items)
         with contained("answer", request_id=entry.response_id):
             if entry.answer.fallback != "broker":
-                self.beside.start(self.publisher.ended(entry))
+                self.beside.start(self.publisher.publish_end(entry))
 
     def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
         """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
@@ -176,24 +176,24 @@ class Answering:
             self.connections.send_away(entry)
         if entry.answer.done:
             if entry.answer.response is not None:
-                self.show(entry, ())
+                self.deliver(entry, ())
             return
         with contained("answer", request_id=entry.response_id) as ending:
             self.end(entry, endings.fail(entry, OWN_FAULT, now_unix_ms()))
-            self.spare_worker(entry)
+            self.stop_worker(entry)
         if ending.error is None:
             return
         if entry.answer.response is not None:
-            self.show(entry, ())
+            self.deliver(entry, ())
         else:
             self.connections.send_away(entry)
             self.inflight.refuse(entry)
 
-    def work_on(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
+    def run_for(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
         """Start what is done beside for one answer; a fault in it ends that one."""
-        self.beside.start(self._work(entry, work))
+        self.beside.start(self._run(entry, work))
 
-    async def _work(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
+    async def _run(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
         opened = entry.answer.created
         with contained("answer", request_id=entry.response_id) as working:
             await work
@@ -204,11 +204,11 @@ class Answering:
         """Cancel an answer that is not wanted any more. Raises nothing: a fault of our own ends it as failed."""
         with contained("answer", request_id=entry.response_id) as cancelling:
             self.end(entry, endings.cancel(entry, now_unix_ms()))
-            self.spare_worker(entry)
+            self.stop_worker(entry)
         if cancelling.error is not None:
             self.fail(entry)
 
-    def spare_worker(self, entry: Entry) -> None:
+    def stop_worker(self, entry: Entry) -> None:
         """Tell the worker that an answer has ended here and need not be written on."""
         if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))

@@ -19,7 +19,7 @@ from gateway.serving.erasing import Erasing
 from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
 from gateway.session.keyed_locks import KeyedLocks
-from gateway.session.protocol import CancelAsked, Session
+from gateway.session.protocol import CancelRequest, Session
 from gateway.telemetry.tracer import Tracer
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.model.tokenizer import Tokenizer
@@ -53,12 +53,12 @@ class Asking:
     async def ask(self, connection: Connection, asked: ResponseCreate) -> None:
         """Take a question. Raises `ProtocolError` where it is not taken."""
         session, now = connection.session, now_unix_ms()
-        generation, sure = await self.erasing.of(session)
+        generation, sure = await self.erasing.generation_of(session)
         known = self.inflight.find(session.key, asked.event_id)
         if known is not None:
-            if self.connections.waits_elsewhere(connection, known):
+            if self.connections.is_elsewhere(connection, known):
                 check_connection(self.limits, connection.num_inflight)
-            self.connections.take_over(connection, known)
+            self.connections.attach(connection, known)
             learn_question(known, asked.input)
             put_all(connection, reattach(known, session.connection_id))
             self.deadlines.watch(known)
@@ -76,14 +76,14 @@ class Asking:
             generation_known=sure,
             consent=session.consent,
             log=self.publisher.log_place(),
-            trace=self.tracer.begin(asked.traceparent),
+            trace=self.tracer.start(asked.traceparent),
         )
         entry = Entry(request=request, connection_id=session.connection_id)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
             self.deadlines.watch(entry)
-            self.answering.work_on(entry, self._admit(entry, asked, session))
+            self.answering.run_for(entry, self._admit(entry, asked, session))
         metrics.inflight.set(len(self.inflight))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
@@ -94,10 +94,10 @@ class Asking:
                 delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
-            entry.publication.place = await self.publisher.delivered(entry, delivery)
+            entry.publication.place = await self.publisher.await_delivery(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
-            self.admission_gate.withdrawn(entry)
+            self.admission_gate.withdraw(entry)
             if entry.answer.response is None:
                 self.answering.fall_back(entry, "broker")
             return
@@ -105,7 +105,7 @@ class Asking:
             if not entry.publication.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
-        self.answering.show(entry, entry.acknowledge())
+        self.answering.deliver(entry, entry.acknowledge())
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
@@ -113,10 +113,10 @@ class Asking:
         if entry.answer.response is not None:  # while it stood in line
             return None
         try:
-            await self.quotas.take_shared("ask", session.caller)
+            await self.quotas.charge_shared("ask", session.caller)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
-            stand_in = await self.people.wished(entry, self.connections.of(entry), session.caller)
+            stand_in = await self.people.answer_wish(entry, self.connections.of(entry), session.caller)
         except ProtocolError as error:
             self._refuse(entry, error)
             return None
@@ -126,9 +126,9 @@ class Asking:
         entry.publication.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.publication.bucket).inc()
         if stand_in is not None:
-            self.answering.give(entry, stand_in)
+            self.answering.answer_with(entry, stand_in)
             return None
-        light = self.admission_gate.light_path(entry, now_unix_ms())
+        light = self.admission_gate.fallback_reason(entry, now_unix_ms())
         if light is not None:
             self.answering.fall_back(entry, light)
             return None
@@ -152,7 +152,7 @@ class Asking:
             return 0
         return await asyncio.to_thread(self.tokenizer.count, text)
 
-    def cancel(self, connection: Connection, cancel: CancelAsked) -> None:
+    def cancel(self, connection: Connection, cancel: CancelRequest) -> None:
         """Take a question back. An answer that has ended meanwhile stays as it is; where there is none, the client is
         told."""
         session = connection.session

@@ -62,4 +62,4 @@ class Deadlines:
             self.answering.end(entry, endings.cut(entry, now))
         else:
             self.answering.fall_back(entry, "deadline")
-        self.answering.spare_worker(entry)
+        self.answering.stop_worker(entry)

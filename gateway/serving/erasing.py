@@ -35,18 +35,18 @@ class Erasing:
     beside: Tasks
     _known: Erasures = field(default_factory=Erasures)
 
-    async def of(self, session: Session) -> tuple[int, bool]:
+    async def generation_of(self, session: Session) -> tuple[int, bool]:
         """Return the conversation's generation, and whether it is sure. While Redis is away, it is that of the last
         erasure that was heard of here."""
         told = await self.history.generation(session.key)
-        self._learn(session.key, told or 0)
+        self._end_before(session.key, told or 0)
         return self._known.generation(session.key, now_unix_ms()), told is not None
 
-    def heard(self, erase: Erase) -> None:
+    def apply(self, erase: Erase) -> None:
         """Take in that a gateway has erased a conversation, be it this one."""
-        self._learn(SessionKey(erase.tenant, erase.session_id), erase.generation)
+        self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation)
 
-    async def forget(self, connection: Connection) -> None:
+    async def erase(self, connection: Connection) -> None:
         """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
         of what is asked from now on. While Redis is away its client is told to try again, whatever was erased."""
         key = connection.session.key
@@ -56,10 +56,10 @@ class Erasing:
         except StoreUnavailable:
             refuse(connection, _not_erased())
         else:
-            self._learn(key, generation)
-            self.beside.start(self._tell(connection, generation))
+            self._end_before(key, generation)
+            self.beside.start(self._publish(connection, generation))
 
-    async def _tell(self, connection: Connection, generation: int) -> None:
+    async def _publish(self, connection: Connection, generation: int) -> None:
         """Have workers and gateways forget it, then tell the client that all have."""
         try:
             await self.publisher.erase(connection.session.key, generation)
@@ -71,7 +71,7 @@ class Erasing:
             connection.put(SessionDeleted(session_id=connection.session.session_id))
         connection.flush()
 
-    def _learn(self, session: SessionKey, generation: int) -> None:
+    def _end_before(self, session: SessionKey, generation: int) -> None:
         """Drop what is held of earlier generations than this."""
         now = now_unix_ms()
         if generation <= self._known.generation(session, now):

@@ -18,7 +18,18 @@ from gateway.serving.erasing import Erasing
 from gateway.serving.resuming import Resuming
 from gateway.session.connection import Connection, refuse
 from gateway.session.connections import Connections
-from gateway.session.protocol import Ask, Begin, CancelAsked, CheckToken, Close, Effect, ForCare, Forget, Refuse, Send
+from gateway.session.protocol import (
+    Ask,
+    CancelRequest,
+    CheckToken,
+    Close,
+    Effect,
+    EraseSession,
+    ForPeople,
+    OpenSession,
+    Refuse,
+    Send,
+)
 from gateway.session.rate_limits import RateLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
@@ -38,20 +49,20 @@ class Gateway:
     asking: Asking
     erasing: Erasing
 
-    def opened(self, connection: Connection) -> bool:
+    def connect(self, connection: Connection) -> bool:
         """Return whether there is room for a connection; else it is closed."""
         let_in = self.rate_limits.admit(connection)
         if let_in:
             self.connections.add(connection)
         return let_in
 
-    def closed(self, connection: Connection) -> None:
+    def disconnect(self, connection: Connection) -> None:
         """Let a socket go that is gone; its requests go on, and their answers into the history."""
         self.rate_limits.leave(connection)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
-    async def received(self, connection: Connection, message: ClientMessage) -> None:
+    async def receive(self, connection: Connection, message: ClientMessage) -> None:
         """Take a decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
         client; the connection stays."""
         event_id = getattr(message, "event_id", None)
@@ -77,18 +88,18 @@ class Gateway:
                 connection.put(message)
             case CheckToken():
                 await self._check_token(connection, effect)
-            case Begin():
-                await self.resuming.begin(connection, effect)
+            case OpenSession():
+                await self.resuming.open_session(connection, effect)
             case Refuse(error):
                 refuse(connection, error)
             case Ask(request):
                 await self.asking.ask(connection, request)
-            case CancelAsked():
+            case CancelRequest():
                 self.asking.cancel(connection, effect)
-            case ForCare(message):
-                self.people.received(connection, message)
-            case Forget():
-                await self.erasing.forget(connection)
+            case ForPeople(message):
+                self.people.receive(connection, message)
+            case EraseSession():
+                await self.erasing.erase(connection)
             case Close(code, reason):
                 connection.close(code, reason)
 

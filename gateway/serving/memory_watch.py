@@ -45,7 +45,7 @@ class MemoryWatch:
         used, budget = self._resident_bytes / MIB, self.budget_bytes / MIB
         return f"{used:.0f} of {budget:.0f} MiB are in use: nobody new is let in"
 
-    def measured(self, resident_bytes: int) -> None:
+    def update(self, resident_bytes: int) -> None:
         """Note how much of the process is in memory now."""
         self._resident_bytes = resident_bytes
         level = memory_level(resident_bytes, self.budget_bytes, self.level)
@@ -66,7 +66,7 @@ class MemoryWatch:
             return
         try:
             while True:
-                self.measured(_resident_bytes(statm))
+                self.update(_resident_bytes(statm))
                 if self.sheds and _trim is not None:
                     _trim(0)
                 await asyncio.sleep(_WATCH_S)

@@ -1,9 +1,9 @@
-"""A client comes, or comes back: what it missed follows, and what another gateway began is adopted."""
+"""Open sessions, and resume what a returning client has open: held here, or adopted from another gateway."""
 
 from dataclasses import dataclass
 
 from gateway.people.people import People
-from gateway.request.cursor import CursorKey, Seal, Told
+from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import adopt, end_recall, resume
@@ -12,7 +12,7 @@ from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.session.connection import Connection, put_all
 from gateway.session.connections import Connections
-from gateway.session.protocol import Begin
+from gateway.session.protocol import OpenSession
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.process.clock import now_unix_ms, wire_unix_ms
@@ -35,53 +35,53 @@ class Resuming:
     erasing: Erasing
     deadlines: Deadlines
 
-    async def begin(self, connection: Connection, begin: Begin) -> None:
-        """Begin a session. What the client missed follows at once where it is held here; what another gateway began is
-        read from the log."""
-        session, resume, now = connection.session, begin.resume, now_unix_ms()
-        generation = (await self.erasing.of(session))[0] if resume is not None else 0
+    async def open_session(self, connection: Connection, opening: OpenSession) -> None:
+        """Open a session. The text that its client missed follows at once where the answer is held here; an answer that
+        another gateway began is read from the log."""
+        session, resume, now = connection.session, opening.resume, now_unix_ms()
+        generation = (await self.erasing.generation_of(session))[0] if resume is not None else 0
         seal = self.key.seal(session.key)
-        told = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None
-        connection.begin(seal, told or (), now)
-        erased = [each for each in told or () if each.generation < generation]
-        missed = [item for each in told or () if each not in erased for item in self._resume(connection, each, now)]
-        connection.put(session.created(recovered=told is not None, replayed=len(missed)))
+        points = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None
+        connection.start_session(seal, points or (), now)
+        erased = [each for each in points or () if each.generation < generation]
+        missed = [item for each in points or () if each not in erased for item in self._resume(connection, each, now)]
+        connection.put(session.created(recovered=points is not None, replayed=len(missed)))
         put_all(connection, missed)
         for each in erased:
-            self._tell_erased(connection, each, now)
-        if begin.returns:
-            self.people.came_back(connection)
+            self._cancel_erased(connection, each, now)
+        if opening.returns:
+            self.people.resend_open_handoff(connection)
 
-    def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[Told] | None:
+    def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[ResumePoint] | None:
         """Return the open answers of a client that comes back, each of its age by now; None where not every one of them
         can be gone on with."""
-        told = seal.read(resume.cursor)
-        if told is None:
+        points = seal.read(resume.cursor)
+        if points is None:
             return None
-        unknown = [each for each in told if self.inflight.get_any(each.response_id) is None]
+        unknown = [each for each in points if self.inflight.get_any(each.response_id) is None]
         if not all(each.log is not None and each.resumable(wire_unix_ms) for each in unknown):
             return None
-        for each in told:
+        for each in points:
             each.age_ms = each.elapsed_ms(wire_unix_ms, resume.age_ms)
-        return told if len(self.inflight) + len(unknown) <= self.max_inflight else None
+        return points if len(self.inflight) + len(unknown) <= self.max_inflight else None
 
-    def _resume(self, connection: Connection, told: Told, now: float) -> list[Item]:
+    def _resume(self, connection: Connection, point: ResumePoint, now: float) -> list[Item]:
         session = connection.session
-        entry = self.inflight.get_any(told.response_id)
+        entry = self.inflight.get_any(point.response_id)
         if entry is not None:
-            self.connections.take_over(connection, entry)
-            missed = resume(entry, session.connection_id, told)
+            self.connections.attach(connection, entry)
+            missed = resume(entry, session.connection_id, point)
             self.deadlines.watch(entry)
             return missed
-        entry = self._adopt(connection, told, now)
+        entry = self._adopt(connection, point, now)
         with self.inflight.refused_on_error(entry):
-            self.answering.work_on(entry, self._recall(entry))
+            self.answering.run_for(entry, self._recall(entry))
         return []
 
-    def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
+    def _adopt(self, connection: Connection, point: ResumePoint, now: float) -> Entry:
         session = connection.session
-        trace = self.tracer.adopt(told.trace, now)
-        entry = adopt(told, session.key, session.connection_id, now, trace)
+        trace = self.tracer.adopt(point.trace, now)
+        entry = adopt(point, session.key, session.connection_id, now, trace)
         self.inflight.accept(entry)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
@@ -89,14 +89,14 @@ class Resuming:
         metrics.inflight.set(len(self.inflight))
         return entry
 
-    def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
+    def _cancel_erased(self, connection: Connection, point: ResumePoint, now: float) -> None:
         """Tell the client that the answer was cancelled, and nothing of it."""
-        entry = self._adopt(connection, told, now)
+        entry = self._adopt(connection, point, now)
         self.answering.cancel(entry)
         self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
-        await self.recall.read(entry, self.answering.replied)
+        await self.recall.read(entry, self.answering.receive_replies)
         end_recall(entry)
         self.deadlines.watch(entry)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from gateway.request.cursor import Seal, Told
+from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.session.protocol import CloseCode, Session, error_event
 from shared.errors import ProtocolError
@@ -18,12 +18,12 @@ class Connection(Protocol):
     session: Session
     num_inflight: int
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
         """Before the first answer is put: the session's seal, and the answers that its client comes back with."""
 
     def put(self, item: ServerMessage | Item) -> None: ...
 
-    def let_go(self, response_id: str) -> None:
+    def drop_answer(self, response_id: str) -> None:
         """Another connection hears of that answer from now on; what waits of it here is not written."""
 
     def flush(self) -> None:

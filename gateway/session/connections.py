@@ -31,17 +31,17 @@ class Connections:
         """Count an answer in that the connection waits for from now on."""
         connection.num_inflight += 1
 
-    def take_over(self, connection: Connection, entry: Entry) -> None:
+    def attach(self, connection: Connection, entry: Entry) -> None:
         """Have this connection wait for the answer from now on."""
-        if self.waits_elsewhere(connection, entry):
+        if self.is_elsewhere(connection, entry):
             former = self.of(entry)
             if former is not None:
                 self.count_out(entry)
-                former.let_go(entry.response_id)
+                former.drop_answer(entry.response_id)
             self.count_in(connection)
 
     @staticmethod
-    def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
+    def is_elsewhere(connection: Connection, entry: Entry) -> bool:
         """Return whether the answer is open, and not this connection's."""
         return not entry.answer.done and entry.connection_id != connection.session.connection_id
 

@@ -73,7 +73,7 @@ class CheckToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class OpenSession:
     """The session is open: `created` tells its client, and whether what it missed since `resume` follows. `returns`:
     the client has named the session."""
 
@@ -94,7 +94,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequest:
     """Cancel one request, named by its response or its event."""
 
     response_id: str | None
@@ -102,14 +102,14 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ForCare:
+class ForPeople:
     """Somebody is to take over, or thinks so much of an answer."""
 
     message: HandoffRequest | Feedback
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class EraseSession:
     """Erase what is kept of this session."""
 
 
@@ -119,7 +119,7 @@ class Close:
     reason: str
 
 
-Effect = Send | CheckToken | Begin | Refuse | Ask | CancelAsked | ForCare | Forget | Close
+Effect = Send | CheckToken | OpenSession | Refuse | Ask | CancelRequest | ForPeople | EraseSession | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +214,11 @@ class Session:
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
                     raise ProtocolError("invalid_field", "name a response_id or a target_event_id", param="response_id")
-                return [CancelAsked(message.response_id, message.target_event_id)]
+                return [CancelRequest(message.response_id, message.target_event_id)]
             case HandoffRequest() | Feedback():
-                return [ForCare(message)]
+                return [ForPeople(message)]
             case SessionDelete():
-                return [Forget()]
+                return [EraseSession()]
             case SessionStart():
                 raise ProtocolError("already_started", "the session is started; open another connection for another")
             case SessionRefresh():
@@ -253,13 +253,13 @@ class Session:
         except ProtocolError as error:
             if self._gate is None:
                 raise
-            return [Refuse(error), self.turn_away(error)]
+            return [Refuse(error), self.reject(error)]
         self._name_session(message.session_id)
         self.consent = message.consent
         self.state = State.OPEN
-        return [Begin(message.resume, returns=message.session_id is not None)]
+        return [OpenSession(message.resume, returns=message.session_id is not None)]
 
-    def turn_away(self, error: ProtocolError) -> Close:
+    def reject(self, error: ProtocolError) -> Close:
         """Close a session that is not begun, or goes no further, for that reason."""
         self.state = State.CLOSED
         return Close(_code_of(error), error.code)

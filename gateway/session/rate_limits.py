@@ -7,7 +7,7 @@ from gateway.access.charges import Kind
 from gateway.access.open_sockets import OpenSockets
 from gateway.access.quotas import Quotas
 from gateway.session.connection import Connection, refuse
-from gateway.session.protocol import Ask, Begin, CheckToken, Effect, ForCare, Forget
+from gateway.session.protocol import Ask, CheckToken, Effect, EraseSession, ForPeople, OpenSession
 from shared.errors import ProtocolError
 from shared.wire.messages import HandoffRequest, SessionStart
 
@@ -22,33 +22,33 @@ class RateLimits:
         closed."""
         session = connection.session
         try:
-            self.sockets.come(session.connection_id, session.caller.address)
+            self.sockets.add(session.connection_id, session.caller.address)
         except ProtocolError as error:
             refuse(connection, error)
-            _turn_away(connection, error)
+            _reject(connection, error)
             return False
         return True
 
     def leave(self, connection: Connection) -> None:
         """Give the place of a connection that is gone to another."""
-        self.sockets.leave(connection.session.connection_id)
+        self.sockets.remove(connection.session.connection_id)
 
     async def charge(self, connection: Connection, effect: Effect) -> bool:
         """Charge an effect before it is carried out; return whether it may be, else its client is told. A question's
         shared part is charged later, within its own deadline; a token's is not, since its subject is not known yet."""
         kind, caller = _kind_of(effect), connection.session.caller
         try:
-            if isinstance(effect, Begin):
-                self.sockets.begin(connection.session.connection_id, caller.session.tenant, caller.subject)
+            if isinstance(effect, OpenSession):
+                self.sockets.assign(connection.session.connection_id, caller.session.tenant, caller.subject)
             if kind is None:
                 return True
-            self.quotas.take_here(kind, caller)
+            self.quotas.charge_here(kind, caller)
             if kind not in {"ask", "token"}:
-                await self.quotas.take_shared(kind, caller)
+                await self.quotas.charge_shared(kind, caller)
         except ProtocolError as error:
             refuse(connection, error, _event_id_of(effect))
             if _opens(effect):
-                _turn_away(connection, error)
+                _reject(connection, error)
             return False
         return True
 
@@ -61,29 +61,31 @@ def _kind_of(effect: Effect) -> Kind | None:
             return "token"
         case Ask():
             return "ask"
-        case Begin(resume, returns):
+        case OpenSession(resume, returns):
             return "resume" if returns or resume is not None else None
-        case ForCare(message):
+        case ForPeople(message):
             return "handoff" if isinstance(message, HandoffRequest) else "feedback"
-        case Forget():
+        case EraseSession():
             return "delete"
     return None
 
 
 def _opens(effect: Effect) -> bool:
     """Return whether an effect is a step of opening the session: without it the session is not opened."""
-    return isinstance(effect, Begin) or (isinstance(effect, CheckToken) and isinstance(effect.message, SessionStart))
+    return isinstance(effect, OpenSession) or (
+        isinstance(effect, CheckToken) and isinstance(effect.message, SessionStart)
+    )
 
 
 def _event_id_of(effect: Effect) -> str | None:
     match effect:
         case Ask(request):
             return request.event_id
-        case ForCare(message):
+        case ForPeople(message):
             return message.event_id
     return None
 
 
-def _turn_away(connection: Connection, error: ProtocolError) -> None:
-    close = connection.session.turn_away(error)
+def _reject(connection: Connection, error: ProtocolError) -> None:
+    close = connection.session.reject(error)
     connection.close(close.code, close.reason)

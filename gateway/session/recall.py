@@ -35,22 +35,22 @@ class Recall:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)
         if not entry.seen:
-            self._look_ahead(entry)
+            self._prefetch_question(entry)
         if not (entry.answer.done or entry.answer.has_delta) and entry.request.log is not None:
             await self.follower.join(entry.request.log, entry.request.session.session_id, entry.response_id, replied)
         if entry.seen:
-            self._look_ahead(entry)
+            self._prefetch_question(entry)
 
-    def let_go(self, entry: Entry) -> None:
+    def leave(self, entry: Entry) -> None:
         """Let an answer go that has ended; one that was not adopted is followed nowhere."""
         if entry.adoption is not None and entry.request.log is not None:
             self.follower.leave(entry.request.log.partition, entry.response_id)
 
-    def _look_ahead(self, entry: Entry) -> None:
+    def _prefetch_question(self, entry: Entry) -> None:
         """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
         the deadline leaves."""
         if entry.publication.place is not None and not (entry.answer.done or entry.answer.chars or entry.input):
-            self.question_reader.ask(
+            self.question_reader.read(
                 entry.response_id, entry.publication.bucket, entry.publication.place
             ).add_done_callback(partial(_note, entry))
 
@@ -63,7 +63,7 @@ class Recall:
         try:
             async with asyncio.timeout(limit_s):
                 found = await asyncio.shield(
-                    self.question_reader.ask(entry.response_id, entry.publication.bucket, entry.publication.place)
+                    self.question_reader.read(entry.response_id, entry.publication.bucket, entry.publication.place)
                 )
         except TimeoutError:
             log.warning(

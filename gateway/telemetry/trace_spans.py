@@ -19,7 +19,7 @@ _ADOPTED: Final = "adopted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class KeptTrace:
     """All that the spans are made of; no text, and no name of whoever asked. `trace` may still hear of the worker. The
     wall clock is `clock_ms` ahead of the times."""
 
@@ -64,9 +64,9 @@ def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
     )
 
 
-def ended(
+def kept_trace(
     entry: Entry, response: Response, why: Why, *, gateway_id: str, request_topic: str, reply_topic: str
-) -> Ended:
+) -> KeptTrace:
     assert entry.request.trace is not None, "whose trace is not made has none"
     received = entry.request.received_unix_ms
     attributes: dict[str, Attribute] = {
@@ -82,7 +82,7 @@ def ended(
         attributes[names.FALLBACK] = entry.answer.fallback
     if why == "missed":
         attributes[names.ERROR_TYPE] = entry.answer.fallback or response.reason
-    return Ended(
+    return KeptTrace(
         trace=entry.request.trace,
         why=why,
         gateway_id=gateway_id,
@@ -98,7 +98,7 @@ def ended(
     )
 
 
-def spans_of(ended: Ended) -> Trace:
+def spans_of(ended: KeptTrace) -> Trace:
     """Root → send, admit, the time in the topic, the worker's half, its answer's way back, deliver. An adopted answer's
     root is under that of whoever began it, and what that one did is left out."""
     tree, gateway = SpanTree(ended.trace.context), Process("gateway", ended.gateway_id)
@@ -127,7 +127,7 @@ def spans_of(ended: Ended) -> Trace:
     return tree.trace(clock_ms=ended.clock_ms)
 
 
-def _add_send(tree: SpanTree, ended: Ended, root: Span, sent_unix_ms: float) -> None:
+def _add_send(tree: SpanTree, ended: KeptTrace, root: Span, sent_unix_ms: float) -> None:
     acked = ended.trace.acked_unix_ms
     send = tree.add(
         f"send {ended.request_topic}",
@@ -146,7 +146,7 @@ def _add_send(tree: SpanTree, ended: Ended, root: Span, sent_unix_ms: float) -> 
     assert send.span_id == ended.trace.send_id, "the workers were told this id"
 
 
-def _add_worker(tree: SpanTree, ended: Ended, root: Span) -> None:
+def _add_worker(tree: SpanTree, ended: KeptTrace, root: Span) -> None:
     trace, half = ended.trace, ended.trace.worker
     assert half is not None, "asked before"
     sent = ended.received_unix_ms if trace.sent_unix_ms is None else trace.sent_unix_ms

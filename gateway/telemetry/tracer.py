@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.request.entry import Entry
 from gateway.request.trace_times import SEND_SPAN, Adopted, RequestTrace
-from gateway.telemetry.trace_spans import Ended, ended, why_kept
+from gateway.telemetry.trace_spans import KeptTrace, kept_trace, why_kept
 from shared.process.clock import correction_ms, now_unix_ms
 from shared.tracing.context import TraceContext, begin_trace
 from shared.tracing.export import TraceExporter
@@ -34,12 +34,12 @@ class Tracer:
     """Without an `exporter` nothing is recorded, and a client's trace context goes through as it came."""
 
     rules: KeepRules = field(default_factory=KeepRules)
-    exporter: TraceExporter[Ended] | None = None
+    exporter: TraceExporter[KeptTrace] | None = None
     gateway_id: str = ""
     topics: TopicNames = field(default_factory=TopicNames)
-    _waiting: OrderedDict[str, Ended] = field(default_factory=OrderedDict)
+    _waiting: OrderedDict[str, KeptTrace] = field(default_factory=OrderedDict)
 
-    def begin(self, traceparent: str | None) -> RequestTrace:
+    def start(self, traceparent: str | None) -> RequestTrace:
         context = begin_trace(traceparent, secrets.randbits(_RANDOM_BITS))
         recorded = self.exporter is not None
         told = None if recorded else traceparent
@@ -55,7 +55,7 @@ class Tracer:
         context = TraceContext(begun.trace_id, secrets.randbits(_SPAN_BITS) or 1, begun.span_id)
         return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
 
-    def heard(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
+    def note_worker_end(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
         """Take a worker's end of a request that runs (`entry`), or of one that this gateway has ended before."""
         if self.exporter is None or done.origin != "worker":
             return
@@ -67,14 +67,14 @@ class Tracer:
         if waiting is not None:
             self.exporter.put(waiting)
 
-    def ended(self, entry: Entry, response: Response) -> None:
+    def finish(self, entry: Entry, response: Response) -> None:
         """Keep its trace or forget it."""
         if self.exporter is None:
             return
         why = why_kept(entry, response, self.rules)
         if why is None:
             return
-        facts = ended(
+        facts = kept_trace(
             entry,
             response,
             why,
@@ -107,6 +107,6 @@ class Tracer:
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.stop)
 
-    def _give_up_oldest(self, exporter: TraceExporter[Ended]) -> None:
+    def _give_up_oldest(self, exporter: TraceExporter[KeptTrace]) -> None:
         _, facts = self._waiting.popitem(last=False)
         exporter.put(facts)

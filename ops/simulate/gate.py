@@ -57,11 +57,11 @@ class Gate:
         return "accept" if decision.light is None else "fallback"
 
     def heard(self, request_id: str, now_ms: float) -> None:
-        self.admission.heard(request_id, now_ms)
+        self.admission.note_first_reply(request_id, now_ms)
 
     def ended(self, request_id: str, now_ms: float) -> None:
-        self.admission.heard(request_id, now_ms)
-        self.admission.ended(request_id)
+        self.admission.note_first_reply(request_id, now_ms)
+        self.admission.release(request_id)
 
     def report(self, scheduler: Scheduler, now_ms: float) -> None:
         """Take the worker's report between two steps: when it is due, or much has changed."""

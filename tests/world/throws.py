@@ -16,7 +16,13 @@ _OURS: Final = tuple(f"{_ROOT / name}/" for name in ("gateway", "shared", "worke
 # Handlers themselves, and what raises nothing by its contract: what they call is thrown at. And what a process does for
 # no single item, without which it ends.
 _LEFT_OUT: Final = (
-    *("Answering.end", "Answering.show", "Answering.work_on", "Answering.replied", "InflightTable.refused_on_error"),
+    *(
+        "Answering.end",
+        "Answering.deliver",
+        "Answering.run_for",
+        "Answering.receive_replies",
+        "InflightTable.refused_on_error",
+    ),
     *("DeadLetters.put", "Worker.publish", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),
     *(
         "OpenAnswers.add",

@@ -37,7 +37,7 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
 async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
     """So many of the tries passed; the others were told when to come again."""
     caller = Caller(SessionKey(tenant, "s"), subject)
-    return await passed([await refusal(quotas.take(kind, caller)) for _ in range(tries)])
+    return await passed([await refusal(quotas.charge(kind, caller)) for _ in range(tries)])
 
 
 async def passed(refusals: list[ProtocolError | None]) -> int:
@@ -95,10 +95,10 @@ async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
     one, other = (make_quotas(handoffs_per_minute=3) for _ in range(2))
     asker = Caller(SessionKey(unique("shop"), "s"))
     tries = [*([one] * 2), *([other] * 5)]
-    assert await passed([await refusal(each.take_handoff("requested", asker)) for each in tries]) == 3
-    assert await refusal(one.take_handoff("text", asker)) is not None
-    assert await refusal(one.take_handoff("fallbacks", asker)) is None
-    assert await refusal(one.take_handoff("requested", Caller(SessionKey(unique("shop"), "s")))) is None
+    assert await passed([await refusal(each.charge_handoff("requested", asker)) for each in tries]) == 3
+    assert await refusal(one.charge_handoff("text", asker)) is not None
+    assert await refusal(one.charge_handoff("fallbacks", asker)) is None
+    assert await refusal(one.charge_handoff("requested", Caller(SessionKey(unique("shop"), "s")))) is None
 
 
 async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
@@ -129,8 +129,8 @@ async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redi
     redis_server.stop()
     quotas = make_quotas(address_per_minute=5)
     callers = [Caller(SessionKey("shop", f"s{number}"), address="192.0.2.7") for number in range(9)]
-    assert await passed([await refusal(quotas.take("ask", caller)) for caller in callers]) == 5
-    assert await refusal(quotas.take("ask", Caller(SessionKey("shop", "s"), address="192.0.2.8"))) is None
+    assert await passed([await refusal(quotas.charge("ask", caller)) for caller in callers]) == 5
+    assert await refusal(quotas.charge("ask", Caller(SessionKey("shop", "s"), address="192.0.2.8"))) is None
     assert quotas._calls.problem == "no answer yet"
 
 
@@ -164,13 +164,13 @@ async def test_units_come_back_as_redis_own_time_passes(
 ) -> None:
     """To the microsecond, over the turn of a second too."""
     quotas, caller = make_quotas(tenant_per_minute=20), Caller(SessionKey(unique("shop"), "s"))
-    assert await passed([await refusal(quotas.take("delete", caller)) for _ in range(2)]) == 2
+    assert await passed([await refusal(quotas.charge("delete", caller)) for _ in range(2)]) == 2
     with Redis.from_url(redis_server.url) as admin:
 
         async def waiting_ms() -> tuple[int, float, float]:
             """How long there is to wait, asked between these two moments."""
             moments = [admin.time()]
-            error = await refusal(quotas.take("delete", caller))
+            error = await refusal(quotas.charge("delete", caller))
             assert error is not None
             assert error.retry_after_ms is not None
             moments.append(admin.time())

@@ -112,9 +112,9 @@ async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_s
             await handoffs.put(handoff, generation=0, open_s=60)
             assert await handoffs.find(SessionKey(TENANT, name)) == handoff
             assert await handoffs.remove(handoff)
-            await quotas.take("ask", Caller(SessionKey(name, "s"), "alice"))
+            await quotas.charge("ask", Caller(SessionKey(name, "s"), "alice"))
             with pytest.raises(ProtocolError, match="this subject may have a minute"):
-                await quotas.take("ask", Caller(SessionKey(name, "s"), "alice"))
+                await quotas.charge("ask", Caller(SessionKey(name, "s"), "alice"))
             await history.delete(SessionKey(TENANT, name), generation=1)
             assert await history.generation(SessionKey(TENANT, name)) == 1
             assert cluster.keys(session.of("*")) == {session.of("erased")}

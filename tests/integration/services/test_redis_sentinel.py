@@ -81,9 +81,9 @@ async def test_quotas_are_counted_and_the_doctor_sees_the_master(
 ) -> None:
     quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings)
     caller = Caller(SessionKey(unique("shop"), "s"), "alice")
-    await quotas.take("ask", caller)
+    await quotas.charge("ask", caller)
     with pytest.raises(ProtocolError, match="this subject may have a minute"):
-        await quotas.take("ask", caller)
+        await quotas.charge("ask", caller)
     assert len(quotas._local) == 0, "they were counted in Redis"
     await quotas.close()
     assert await asyncio.to_thread(redis_refusal, settings) is None

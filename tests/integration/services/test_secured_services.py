@@ -167,9 +167,9 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     assert await history.delete(session, generation=ERASED) == ERASED
     assert await history.generation(session) == ERASED
     alice = Caller(session, "alice")
-    await quotas.take_shared("ask", alice)
+    await quotas.charge_shared("ask", alice)
     with pytest.raises(ProtocolError, match="more than this subject may have"):
-        await quotas.take_shared("ask", alice)
+        await quotas.charge_shared("ask", alice)
     await quotas.close()
     history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
     await history.close()

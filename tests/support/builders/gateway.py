@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from gateway.request import endings, replies, resumption
 from gateway.request.answer import Answer
-from gateway.request.cursor import Told
+from gateway.request.cursor import ResumePoint
 from gateway.request.due_times import DueTimes
 from gateway.request.entry import Entry, Item, Publication
 from gateway.request.inflight import InflightTable
@@ -75,12 +75,12 @@ class Requests(InflightTable):
         self.due_times.add(entry)
         return items
 
-    def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
+    def resume(self, entry: Entry, connection_id: str, told: ResumePoint) -> list[Item]:
         items = resumption.resume(entry, connection_id, told)
         self.due_times.add(entry)
         return items
 
-    def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
+    def adopt(self, told: ResumePoint, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
         entry = resumption.adopt(told, session, connection_id, now_unix_ms)
         self.accept(entry)
         return entry
@@ -150,7 +150,7 @@ def report(
     )
 
 
-def told(**fields: Any) -> Told:
+def told(**fields: Any) -> ResumePoint:
     """What a cursor tells of one open answer."""
     given: dict[str, Any] = {
         "digest": bytes(12),
@@ -162,4 +162,4 @@ def told(**fields: Any) -> Told:
         "log": None,
         "place": None,
     }
-    return Told(**(given | fields))
+    return ResumePoint(**(given | fields))

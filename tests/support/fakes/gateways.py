@@ -14,7 +14,7 @@ from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolic
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.handoffs import Opening
 from gateway.people.people import People
-from gateway.request.cursor import CursorKey, Place, Seal, Told
+from gateway.request.cursor import CursorKey, Place, ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
@@ -149,20 +149,20 @@ class FakeQuotas:
     handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
     handoffs_left: int = 1_000
 
-    def take_here(self, kind: Kind, caller: Caller) -> None:
+    def charge_here(self, kind: Kind, caller: Caller) -> None:
         if kind in self.used_up:
             raise too_often()
         self.here.append((kind, caller))
 
-    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+    async def charge_shared(self, kind: Kind, caller: Caller) -> None:
         await asyncio.sleep(0)
         self.shared.append((kind, caller))
 
-    async def take(self, kind: Kind, caller: Caller) -> None:
-        self.take_here(kind, caller)
-        await self.take_shared(kind, caller)
+    async def charge(self, kind: Kind, caller: Caller) -> None:
+        self.charge_here(kind, caller)
+        await self.charge_shared(kind, caller)
 
-    async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
+    async def charge_handoff(self, reason: HandoffReason, caller: Caller) -> None:
         await asyncio.sleep(0)
         if len(self.handoffs) >= self.handoffs_left:
             raise too_often()
@@ -205,7 +205,7 @@ class FakeQuestions:
         self.come = asyncio.Event()
         self.come.set()
 
-    def ask(self, *_: object) -> "asyncio.Future[str]":
+    def read(self, *_: object) -> "asyncio.Future[str]":
         return asyncio.ensure_future(self._look())
 
     async def _look(self) -> str:
@@ -224,18 +224,18 @@ class FakeConnection:
     closed_with: int | None = None
     _outbox: Outbox = field(default_factory=Outbox)
 
-    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
-        self._outbox.begin(seal, told, now_unix_ms)
+    def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
+        self._outbox.start_session(seal, points, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
         if self.closed_with is None:
             self._outbox.put(item)
 
-    def let_go(self, response_id: str) -> None:
-        self._outbox.let_go(response_id)
+    def drop_answer(self, response_id: str) -> None:
+        self._outbox.drop_answer(response_id)
 
     def flush(self) -> None:
-        self.heard += self._outbox.take(now_unix_ms())
+        self.heard += self._outbox.drain(now_unix_ms())
 
     def close(self, code: int, reason: str) -> None:
         self.flush()
@@ -244,11 +244,11 @@ class FakeConnection:
     async def say(self, *messages: ClientMessage) -> Self:
         """One after the other, in one breath."""
         for message in messages:
-            await self.gateway.received(self, message)
+            await self.gateway.receive(self, message)
         return self
 
     def lose(self) -> None:
-        self.gateway.closed(self)
+        self.gateway.disconnect(self)
 
     @property
     def cursor(self) -> str:
@@ -322,18 +322,18 @@ class Edge:
         )
         self.gateway = self.serving.gateway
 
-    def replied(self, replies: list[Reply]) -> None:
-        self.serving.answering.replied(replies)
+    def receive_replies(self, replies: list[Reply]) -> None:
+        self.serving.answering.receive_replies(replies)
 
     def erased(self, erase: Erase) -> None:
-        self.serving.erasing.heard(erase)
+        self.serving.erasing.apply(erase)
 
     def connect(self) -> FakeConnection:
         session = new()
         self._numbers += 1
         session.connection_id = f"conn_{self.partition}_{self._numbers}"
         connection = FakeConnection(self.gateway, session)
-        self.gateway.opened(connection)
+        self.gateway.connect(connection)
         return connection
 
     @property

@@ -55,9 +55,9 @@ async def answer(edge: Edge, text: str, *pieces: str, asked: ChatRequest | None 
     await until(lambda: (entry := edge.gateway.inflight.get(asked.id)) is not None and entry.answer.created)
     offset = len(after)
     for piece in pieces:
-        edge.replied([delta(asked.id, piece, offset, session_id=asked.session_id)])
+        edge.receive_replies([delta(asked.id, piece, offset, session_id=asked.session_id)])
         offset += len(piece)
-    edge.replied([done(asked.id, text, session_id=asked.session_id)])
+    edge.receive_replies([done(asked.id, text, session_id=asked.session_id)])
 
 
 async def ask(

@@ -75,7 +75,7 @@ def test_one_address_or_subject_leaves_the_others_their_part_of_the_people(reaso
     prices, counts = Tariff(QuotaSettings(), HandoffSettings(per_minute=30)), LocalQuota()
 
     def taken(*callers: Caller) -> int:
-        return sum(counts.take(prices.opened(reason, each), 0.0, tenant="shop") is None for each in callers)
+        return sum(counts.charge(prices.opened(reason, each), 0.0, tenant="shop") is None for each in callers)
 
     flood = [Caller(SessionKey("shop", f"s{number}"), "", "192.0.2.7") for number in range(60)]
     assert taken(*flood) == 6

@@ -12,7 +12,7 @@ BEGAN_MS = 1e9  # of a monotonic clock
 
 def wait_ms(quota: LocalQuota, name: str, per_minute: int, now_ms: float, *, units: int = 1) -> float:
     """0 where they may be had."""
-    overdrawn = quota.take([Charge("subject", name, units, per_minute)], now_ms)
+    overdrawn = quota.charge([Charge("subject", name, units, per_minute)], now_ms)
     return 0.0 if overdrawn is None else overdrawn.wait_ms
 
 
@@ -59,9 +59,9 @@ def test_what_costs_more_is_had_less_often(units: int, per_minute: int) -> None:
 
 def test_of_several_charges_all_are_taken_or_none() -> None:
     quota, much, little = LocalQuota(), Charge("tenant", "t", 1, 10), Charge("subject", "s", 1, 2)
-    assert [quota.take([much, little], BEGAN_MS) is None for _ in range(5)] == [True, True, False, False, False]
-    assert sum(quota.take([much], BEGAN_MS) is None for _ in range(20)) == 8
-    overdrawn = quota.take([much, little], BEGAN_MS)
+    assert [quota.charge([much, little], BEGAN_MS) is None for _ in range(5)] == [True, True, False, False, False]
+    assert sum(quota.charge([much], BEGAN_MS) is None for _ in range(20)) == 8
+    overdrawn = quota.charge([much, little], BEGAN_MS)
     assert overdrawn is not None
     assert overdrawn.charge is much
 
@@ -70,5 +70,5 @@ def test_payers_are_told_apart_by_their_names_and_their_tenants() -> None:
     for named in (("a", "x"), ("b", "x")), (("a", "x"), ("a", "y")):
         quota = LocalQuota()
         charges = [(tenant, Charge("subject", name, 1, 1)) for tenant, name in (*named, named[0])]
-        taken = [quota.take([charge], BEGAN_MS, tenant=tenant) is None for tenant, charge in charges]
+        taken = [quota.charge([charge], BEGAN_MS, tenant=tenant) is None for tenant, charge in charges]
         assert taken == [True, True, False]

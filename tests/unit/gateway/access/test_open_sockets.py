@@ -31,7 +31,7 @@ def until_refused(enter: Callable[[int], None]) -> int:
 
 def test_who_is_refused_is_told_when_to_come_again() -> None:
     with pytest.raises(ProtocolError) as caught:
-        OpenSockets(most=0).come("a", "")
+        OpenSockets(most=0).add("a", "")
     error = caught.value
     assert (error.code, error.kind, error.retriable) == ("too_many_connections", "overloaded_error", True)
     assert error.retry_after_ms
@@ -39,32 +39,32 @@ def test_who_is_refused_is_told_when_to_come_again() -> None:
 
 def test_one_address_holds_a_twentieth_and_the_next_customer_comes_in() -> None:
     held = sockets()
-    assert until_refused(lambda number: held.come(f"a{number}", "192.0.2.7")) == MOST // 20
-    held.come("b", "192.0.2.8")
-    held.leave("a0")
-    held.come("c", "192.0.2.7")
+    assert until_refused(lambda number: held.add(f"a{number}", "192.0.2.7")) == MOST // 20
+    held.add("b", "192.0.2.8")
+    held.remove("a0")
+    held.add("c", "192.0.2.7")
 
 
 def test_one_subject_holds_a_hundredth_from_wherever_it_comes() -> None:
     held = sockets()
 
     def come(number: int) -> None:
-        held.come(f"a{number}", f"192.0.2.{number}")
-        held.begin(f"a{number}", "shop", "alice")
+        held.add(f"a{number}", f"192.0.2.{number}")
+        held.assign(f"a{number}", "shop", "alice")
 
     assert until_refused(come) == MOST // 100
-    held.leave("a10")
-    held.begin("a0", "other", "alice")
-    held.leave("a1")
+    held.remove("a10")
+    held.assign("a0", "other", "alice")
+    held.remove("a1")
     come(11)
 
 
 def test_all_together_hold_as_many_as_there_are() -> None:
     held = sockets()
     assert held.missing() is None
-    assert until_refused(lambda number: held.come(f"a{number}", f"192.0.{number % 250}.{number // 250}")) == MOST
+    assert until_refused(lambda number: held.add(f"a{number}", f"192.0.{number % 250}.{number // 250}")) == MOST
     assert held.missing() == "1000 connections are open: nobody new is let in"
-    held.leave("a7")
+    held.remove("a7")
     assert held.missing() is None
 
 
@@ -75,14 +75,14 @@ def test_all_together_hold_as_many_as_there_are() -> None:
 )
 def test_who_is_not_one_client_or_is_not_limited_may_hold_all(address: str, quotas: dict[str, int]) -> None:
     held = sockets(**quotas)
-    assert until_refused(lambda number: held.come(f"a{number}", address)) == MOST
+    assert until_refused(lambda number: held.add(f"a{number}", address)) == MOST
 
 
 def test_a_subject_without_a_quota_may_hold_all() -> None:
     held = sockets(subject_per_minute=0)
     for number in range(100):
-        held.come(f"a{number}", "")
-        held.begin(f"a{number}", "shop", "alice")
+        held.add(f"a{number}", "")
+        held.assign(f"a{number}", "shop", "alice")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc"), st.booleans()), max_size=200))
@@ -91,17 +91,17 @@ def test_whoever_has_left_holds_nothing(steps: list[tuple[int, str, bool]]) -> N
     for number, subject, leaves in steps:
         name = f"c{number}"
         if leaves or name in here:
-            held.leave(name)
+            held.remove(name)
             here.pop(name, None)
             continue
-        held.come(name, f"192.0.2.{number % 3}")
+        held.add(name, f"192.0.2.{number % 3}")
         here[name] = subject
         try:
-            held.begin(name, "shop", subject)
+            held.assign(name, "shop", subject)
         except ProtocolError:
-            held.leave(name)
+            held.remove(name)
             del here[name]
     for name in here:
-        held.leave(name)
+        held.remove(name)
     assert not held._held
     assert not held._keys

@@ -58,16 +58,16 @@ class AnyTraffic(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.silent)))
         self.silent.discard(name)
         if withdrawn:
-            self.admission.withdrawn(name)
+            self.admission.withdraw(name)
         else:
-            self.admission.heard(name, self.now)
+            self.admission.note_first_reply(name, self.now)
 
     @precondition(lambda self: self.inflight)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.inflight)))
         self.inflight.discard(name)
-        self.admission.ended(name)
+        self.admission.release(name)
 
     @invariant()
     def the_books_are_right(self) -> None:
@@ -84,14 +84,14 @@ class AnyTraffic(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
         for name in self.inflight:
-            self.admission.ended(name)
+            self.admission.release(name)
         for second in range(60):
             now = self.now + second * 1_000
             self.admission.fleet.observe(report(first_token_ms=10.0), now)
             light = decide(self.admission, f"late{second}", now=now).light
             if light is None:
-                self.admission.heard(f"late{second}", now + 10)
-                self.admission.ended(f"late{second}")
+                self.admission.note_first_reply(f"late{second}", now + 10)
+                self.admission.release(f"late{second}")
         assert light is None
         assert self.admission.breaker.state is BreakerState.CLOSED
 

@@ -90,7 +90,7 @@ def test_closing_asks_more_than_staying_closed(breaker: Breaker) -> None:
 
 def test_a_probe_that_never_left_is_made_up_for(breaker: Breaker) -> None:
     probe, *_ = half_open_it(breaker)
-    breaker.withdrawn(probe)
+    breaker.withdraw(probe)
     assert breaker.allows(NOW + 6_000)
 
 
@@ -188,7 +188,7 @@ class AnyLoad(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        self.breaker.withdrawn(self.out.pop(data.draw(st.integers(0, len(self.out) - 1))))
+        self.breaker.withdraw(self.out.pop(data.draw(st.integers(0, len(self.out) - 1))))
 
     @invariant()
     def no_more_probes_out_than_allowed(self) -> None:

@@ -198,8 +198,8 @@ def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> N
         for bucket in BUCKETS:
             name = f"{bucket}{tick}"
             sent[bucket] += decide(admission, name, now=now, bucket=bucket).light is None
-            admission.heard(name, now)
-            admission.ended(name)
+            admission.note_first_reply(name, now)
+            admission.release(name)
     assert sent == dict.fromkeys(BUCKETS, 10)
 
 
@@ -216,8 +216,8 @@ def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
     decide(admission, "small", tenant="small")
     assert lights(admission, 20, tenant="big") == [None] * 6 + ["share"] * 14
     assert decide(admission, "small2", tenant="small").light is None
-    admission.ended("r0")
-    admission.ended("small")
+    admission.release("r0")
+    admission.release("small")
     assert decide(admission, "r20", tenant="big").light is None
 
 
@@ -238,7 +238,7 @@ def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
     """Even while slots are free."""
     admission = make_admission()
     decide(admission, "small", tenant="small")
-    admission.ended("small")
+    admission.release("small")
     for number in range(4):
         decide(admission, f"big{number}", tenant="big")
     admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
@@ -250,7 +250,7 @@ def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
 def silence(admission: Admission, *, requests: int = 30) -> None:
     for number in range(requests):
         decide(admission, f"silent{number}", now=NOW + number)
-        admission.ended(f"silent{number}")  # by the fallback
+        admission.release(f"silent{number}")  # by the fallback
 
 
 def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -> None:
@@ -264,7 +264,7 @@ def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -
     probing = late + 5_000
     assert lights(admission, 6, now=probing) == [None] * 5 + ["breaker"]
     for number in range(5):
-        admission.heard(f"r{number}", probing + 100)
+        admission.note_first_reply(f"r{number}", probing + 100)
     assert decide(admission, "r", now=probing + 100).light is None
 
 
@@ -286,21 +286,21 @@ def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
     probing = NOW + 11_030
     for number in range(10):
         assert decide(admission, "probe", now=probing + number).light is None
-        admission.ended("probe")
+        admission.release("probe")
     for number in range(4):
         assert decide(admission, f"probe{number}", now=probing + 20).light is None
-        admission.heard(f"probe{number}", probing + 30)
-    admission.heard("probe", probing + 30)
+        admission.note_first_reply(f"probe{number}", probing + 30)
+    admission.note_first_reply("probe", probing + 30)
     assert admission.breaker.state is BreakerState.CLOSED
 
 
 def test_what_is_asked_again_is_late_by_its_own_time() -> None:
     admission = make_admission()
     decide(admission, "r")
-    admission.ended("r")
+    admission.release("r")
     decide(admission, "r", now=NOW + 5_000)
     decide(admission, "other", now=NOW + 6_001)
-    assert admission.heard("r", NOW + 6_002) == 1_002
+    assert admission.note_first_reply("r", NOW + 6_002) == 1_002
     assert (admission.breaker.words, admission.breaker.late) == (1, 0)
 
 
@@ -311,8 +311,8 @@ def test_refusing_in_time_is_no_fault() -> None:
         now = NOW + number * 10
         assert decide(admission, f"r{number}", now=now).light is None
         if number >= 310:  # each after 3.1 seconds: refused at its deadline, and a little on the way
-            admission.heard(f"r{number - 310}", now)
-            admission.ended(f"r{number - 310}")
+            admission.note_first_reply(f"r{number - 310}", now)
+            admission.release(f"r{number - 310}")
     assert admission.breaker.state is BreakerState.CLOSED
 
 
@@ -323,7 +323,7 @@ def test_the_breakers_threshold_follows_the_promise(soft: int, threshold: int) -
         for number in range(20):
             decide(admission, f"r{number}", soft=soft)
         for number in range(20):
-            assert admission.heard(f"r{number}", NOW + took_ms) == took_ms
+            assert admission.note_first_reply(f"r{number}", NOW + took_ms) == took_ms
         assert admission.breaker.state is state
 
 
@@ -332,9 +332,9 @@ def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
     for name in ("last moment", "silent"):
         decide(admission, name)
     decide(admission, "r", now=NOW + 6_000)
-    assert admission.heard("last moment", NOW + 6_000) == 6_000
+    assert admission.note_first_reply("last moment", NOW + 6_000) == 6_000
     decide(admission, "s", now=NOW + 6_001)
-    assert admission.heard("silent", NOW + 6_001) is None
+    assert admission.note_first_reply("silent", NOW + 6_001) is None
     assert (admission.breaker.words, admission.breaker.late) == (2, 1)
 
 
@@ -343,15 +343,15 @@ def test_only_the_first_word_on_a_request_counts_and_a_clock_that_is_set_back_ma
     for name in ("r", "set back"):
         decide(admission, name)
     words = (("r", NOW + 5), ("r", NOW + 9), ("other", NOW), ("set back", NOW - 3_600_000))
-    assert [admission.heard(*word) for word in words] == [5, None, None, 0]
+    assert [admission.note_first_reply(*word) for word in words] == [5, None, None, 0]
 
 
 def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
     admission = make_admission()
     for number in range(30):
         decide(admission, f"r{number}")
-        admission.withdrawn(f"r{number}")
-        admission.ended(f"r{number}")
+        admission.withdraw(f"r{number}")
+        admission.release(f"r{number}")
     decide(admission, "later", now=NOW + 60_000)
     assert (admission.breaker.words, admission.inflight) == (0, 1)
 

@@ -78,7 +78,7 @@ def test_a_level_that_was_reached_stands_while_memory_moves_by_a_hundredth(resid
 
 def memory(percent: int) -> MemoryWatch:
     watch = MemoryWatch(BUDGET)
-    watch.measured(percent * BUDGET // 100)
+    watch.update(percent * BUDGET // 100)
     return watch
 
 
@@ -88,7 +88,7 @@ def keeper(percent: int) -> AdmissionGate:
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])
 def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light: str | None) -> None:
-    assert keeper(percent).light_path(make_entry(), 0) == light
+    assert keeper(percent).fallback_reason(make_entry(), 0) == light
 
 
 def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:

@@ -43,8 +43,8 @@ class Fleetful:
         while now < END_MS:
             while self._words and self._words[0][0] <= now:
                 at, _, name = heappop(self._words)
-                self.admission.heard(name, NOW + at)
-                self.admission.ended(name)
+                self.admission.note_first_reply(name, NOW + at)
+                self.admission.release(name)
             if now % REPORT_MS == 0:
                 self._report(now)
             if now % 1_000 == 0:
@@ -113,9 +113,9 @@ def test_where_most_are_late_all_are_switched_off() -> None:
     deadline = Deadline.after(NOW, first_token_ms=SOFT_MS, whole_ms=5_000)
     for number in range(30):
         admission.decide(f"r{number}", "t", "short", deadline, partition=None, received_unix_ms=NOW, now_unix_ms=NOW)
-        admission.heard(f"r{number}", NOW + (10 if number < 16 else 9_000))
+        admission.note_first_reply(f"r{number}", NOW + (10 if number < 16 else 9_000))
     assert admission.breaker.state is BreakerState.CLOSED
     for number in range(3):
         admission.decide(f"s{number}", "t", "short", deadline, partition=None, received_unix_ms=NOW, now_unix_ms=NOW)
-        admission.heard(f"s{number}", NOW + 9_000)
+        admission.note_first_reply(f"s{number}", NOW + 9_000)
     assert admission.breaker.state is BreakerState.OPEN

@@ -166,7 +166,7 @@ class AnyTenants(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.by_words.open)))
         del self.by_words.open[name]
         for _ in range(2):  # an end that is told twice counts once
-            self.shares.ended(name)
+            self.shares.release(name)
 
     @invariant()
     def the_books_are_right(self) -> None:
@@ -186,7 +186,7 @@ def test_a_flood_never_takes_the_last_slot_from_others_that_ask(num_tenants: int
         shares.asks(f"other{number}", NOW)
     for number, event in enumerate(events):
         if event == "end" and open_:
-            shares.ended(open_.pop(0)[0])
+            shares.release(open_.pop(0)[0])
             continue
         tenant = "flood" if event == "flood" else f"other{number % (num_tenants - 1)}"
         shares.asks(tenant, NOW)

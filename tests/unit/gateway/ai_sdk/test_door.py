@@ -156,7 +156,7 @@ async def test_without_redis_an_answer_comes_and_a_resume_says_why_not(
 async def test_a_text_that_is_told_anew_takes_the_first_one_back(client: httpx2.AsyncClient, edge: Edge) -> None:
     asking = await begun(client, edge, chat("Who?"))
     asked = edge.asked[0]
-    edge.replied([delta(asked.id, "Bob", session_id=asked.session_id)])
+    edge.receive_replies([delta(asked.id, "Bob", session_id=asked.session_id)])
     entry = edge.gateway.inflight.get(asked.id)
     assert entry is not None
     await until(lambda: edge.gateway.connections.of(entry))

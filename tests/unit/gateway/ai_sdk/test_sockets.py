@@ -85,7 +85,7 @@ async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> 
     await lost.leave()
     page.send("resume", "r2", id="chat-1")
     await until(lambda: "start" in page.of("r2"))
-    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    edge.receive_replies([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
     await until(lambda: "text-delta" in page.of("r2"))
     page.send("abort", "r2")
     await page.leave()

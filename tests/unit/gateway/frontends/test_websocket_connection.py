@@ -110,7 +110,7 @@ async def test_where_memory_is_short_who_takes_nothing_is_closed_without_another
 ) -> None:
     monkeypatch.setattr(websocket, "_RELIEVE_S", 0)
     memory = MemoryWatch(MIB)
-    memory.measured(MIB)
+    memory.update(MIB)
     front = frontend(memory=memory)
     socket = Socket()
     connection = connected(socket, front._congested)

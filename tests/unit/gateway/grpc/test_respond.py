@@ -107,7 +107,7 @@ async def test_a_client_that_comes_back_is_told_the_rest() -> None:
         await until(lambda: edge.asked)
         asked = edge.asked[0]
         await until(lambda: edge.gateway.inflight.get(asked.id).answer.created)  # type: ignore[union-attr]
-        edge.replied([delta(asked.id, "Here ", session_id="s-1")])
+        edge.receive_replies([delta(asked.id, "Here ", session_id="s-1")])
         seen = [await call.read() for _ in range(3)]
         call.cancel()
         rest = asyncio.ensure_future(all_of(client.resume("s-1", seen[-1].response_output_text_delta.cursor)))

@@ -30,7 +30,7 @@ async def test_all_who_come_together_are_served_by_one_way_through() -> None:
     log = FakeLog([record(offset) for offset in range(40)])
     asked = asking(log)
     places = [30, 5, 12, 39]
-    found = await asyncio.gather(*(asked.ask(f"r{offset}", "short", Place(P, offset)) for offset in places))
+    found = await asyncio.gather(*(asked.read(f"r{offset}", "short", Place(P, offset)) for offset in places))
     assert found == [f"question {offset}" for offset in places]
     await log.all_closed()
     assert log.seeks == [5]
@@ -46,11 +46,11 @@ async def test_who_comes_while_it_reads_is_taken_along_where_he_stands_ahead_and
 
     def one_more(at: int) -> None:
         if at == 10 and not late:
-            late.append(asked.ask(f"r{stands}", "short", Place(P, stands)))
+            late.append(asked.read(f"r{stands}", "short", Place(P, stands)))
 
     log.on_read = one_more
-    asked.ask("r5", "short", Place(P, 5))
-    assert await asked.ask("r20", "short", Place(P, 20)) == "question 20"
+    asked.read("r5", "short", Place(P, 5))
+    assert await asked.read("r20", "short", Place(P, 20)) == "question 20"
     assert await late[0] == f"question {stands}"
     await log.all_closed()
     assert log.seeks == seeks
@@ -59,11 +59,11 @@ async def test_who_comes_while_it_reads_is_taken_along_where_he_stands_ahead_and
 async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
     log = FakeLog([record(0)])
     asked = asking(log)
-    first = asked.ask("r0", "short", Place(P, 0))
-    assert asked.ask("r0", "short", Place(P, 0)) is first
+    first = asked.read("r0", "short", Place(P, 0))
+    assert asked.read("r0", "short", Place(P, 0)) is first
     assert await first == "question 0"
     await log.all_closed()
-    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0", "it is read anew"
+    assert await asked.read("r0", "short", Place(P, 0)) == "question 0", "it is read anew"
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
 async def test_what_does_not_stand_there_is_nothing(records: list[Record], offset: int) -> None:
     log = FakeLog(records)
     asked = asking(log)
-    assert await asked.ask("r0", "short", Place(P, offset)) == ""
+    assert await asked.read("r0", "short", Place(P, offset)) == ""
     await log.all_closed()
 
 
 async def test_nothing_is_had_of_a_broker_that_is_away_and_all_of_it_when_it_is_back() -> None:
     log = FakeLog([record(0), record(1)], fails=1)
     asked = asking(log)
-    places = [asked.ask(f"r{offset}", "short", Place(P, offset)) for offset in range(2)]
+    places = [asked.read(f"r{offset}", "short", Place(P, offset)) for offset in range(2)]
     assert await asyncio.gather(*places) == ["", ""]
     await log.all_closed()
-    assert await asked.ask("r1", "short", Place(P, 1)) == "question 1"
+    assert await asked.read("r1", "short", Place(P, 1)) == "question 1"
     await asked.stop()
 
 
@@ -93,13 +93,13 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatc
     monkeypatch.setattr(CLOCKS.get(), "monotonic_s", lambda: now_s)
     log = FakeLog([record(0)], fails=1, failure=BrokerRefuses("no right to read"))
     asked = asking(log)
-    assert await asked.ask("r0", "short", Place(P, 0)) == ""
+    assert await asked.read("r0", "short", Place(P, 0)) == ""
     await log.all_closed()
-    assert await asked.ask("r0", "short", Place(P, 0)) == ""
+    assert await asked.read("r0", "short", Place(P, 0)) == ""
     assert log.seeks == [0]
-    assert await asked.ask("r0", "medium", Place(P, 0)) == "question 0", "another topic's rights are its own"
+    assert await asked.read("r0", "medium", Place(P, 0)) == "question 0", "another topic's rights are its own"
     now_s += question_reader._BARRED_S
-    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0"
+    assert await asked.read("r0", "short", Place(P, 0)) == "question 0"
     await asked.stop()
 
 
@@ -113,13 +113,13 @@ async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanw
 
     def still(at: int) -> None:  # its end was seen, and never comes
         if not late:
-            late.append(asked.ask("r0", "short", Place(P, 0)))
+            late.append(asked.read("r0", "short", Place(P, 0)))
             log.records.clear()
             asyncio.get_running_loop().call_later(0.05, log.records.extend, [record(0)])
 
     log.on_read = still
     async with asyncio.timeout(5):
-        assert await asked.ask("r1", "short", Place(P, 1)) == ""
+        assert await asked.read("r1", "short", Place(P, 1)) == ""
         assert await late[0] == "question 0"
     await log.all_closed()
 
@@ -127,8 +127,8 @@ async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanw
 async def test_two_of_one_place_the_later_counts() -> None:
     """A topic was made anew."""
     asked = asking(FakeLog([record(0)]))
-    before = asked.ask("another", "short", Place(P, 0))
-    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0"
+    before = asked.read("another", "short", Place(P, 0))
+    assert await asked.read("r0", "short", Place(P, 0)) == "question 0"
     assert await before == ""
 
 
@@ -136,9 +136,9 @@ async def test_stopped_nobody_is_told_that_there_was_no_question() -> None:
     """It would be answered "busy", where another gateway can read it."""
     log = FakeLog([record(0)])
     asked = asking(log)
-    waiting = asked.ask("r0", "short", Place(P, 0))
+    waiting = asked.read("r0", "short", Place(P, 0))
     await asyncio.sleep(0)
     await asked.stop()
     assert waiting.cancelled()
-    assert asked.ask("r0", "short", Place(P, 0)).cancelled()
+    assert asked.read("r0", "short", Place(P, 0)).cancelled()
     assert log.open_readers == 0

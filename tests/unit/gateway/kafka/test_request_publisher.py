@@ -34,7 +34,7 @@ async def test_a_request_bears_its_deadline_by_the_clock_that_was_set() -> None:
 async def test_an_end_is_logged_with_its_model_and_error() -> None:
     producer = FakeProducer()
     told = answer(text="so far", status="failed", reason="internal", model="m", error=OWN_FAULT)
-    await publisher_to(producer).ended(make_entry(log=Place(3, 0), response=told))
+    await publisher_to(producer).publish_end(make_entry(log=Place(3, 0), response=told))
     logged = decode_reply(producer.of("chat.replies")[0].value)
     assert isinstance(logged, ReplyDone)
     assert (logged.error, logged.model, logged.output_text, logged.origin) == (OWN_FAULT, "m", "so far", "gateway")

@@ -190,7 +190,7 @@ async def test_two_customers_with_the_same_words_are_two(client: httpx2.AsyncCli
     await until(lambda: len(edge.asked) == 2)
     for asked in edge.asked:
         await until(lambda name=asked.id: edge.gateway.inflight.get(name).answer.created)  # type: ignore[union-attr]
-        edge.replied([done(asked.id, asked.id, session_id=asked.session_id)])
+        edge.receive_replies([done(asked.id, asked.id, session_id=asked.session_id)])
     texts = {(await each).json()["choices"][0]["message"]["content"] for each in asking}
     assert texts == {asked.id for asked in edge.asked}
 

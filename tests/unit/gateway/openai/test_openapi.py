@@ -37,7 +37,7 @@ class AnsweringProducer(FakeProducer):
     def _answer(self) -> None:
         for asked in self.edge.asked:
             if self.edge.gateway.inflight.get(asked.id) is not None:
-                self.edge.replied([done(asked.id, "Here.", session_id=asked.session_id)])
+                self.edge.receive_replies([done(asked.id, "Here.", session_id=asked.session_id)])
 
 
 @pytest_asyncio.fixture

@@ -209,7 +209,7 @@ async def test_whoever_looks_takes_no_answer_from_who_follows_it(client: httpx2.
     asked = edge.asked[0]
     following = asyncio.ensure_future(client.get(f"/responses/{name}?stream=true"))
     await until(lambda: edge.gateway.inflight.get(asked.id).connection_id)  # type: ignore[union-attr]
-    edge.replied([delta(asked.id, "Ada", session_id=asked.session_id)])
+    edge.receive_replies([delta(asked.id, "Ada", session_id=asked.session_id)])
     seen = (await client.get(f"/responses/{name}")).json()
     assert (seen["status"], seen["output"][0]["content"][0]["text"]) == ("in_progress", "Ada")
     await answer(edge, "Ada.", asked=asked, after="Ada")

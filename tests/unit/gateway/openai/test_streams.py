@@ -52,12 +52,12 @@ async def test_whoever_does_not_read_is_left_alone_and_the_text_waits_in_one_pie
     client.reads.clear()
     asked = edge.asked[0]
     for at, piece in enumerate("abcdefgh"):
-        edge.replied([delta(asked.id, piece, at, session_id=asked.session_id)])
+        edge.receive_replies([delta(asked.id, piece, at, session_id=asked.session_id)])
         await asyncio.sleep(0)
     client.reads.set()
     await until(lambda: b'"content":"bcdefgh"' in client.read)
     client.reads.clear()
-    edge.replied([delta(asked.id, "i", 8, session_id=asked.session_id)])
+    edge.receive_replies([delta(asked.id, "i", 8, session_id=asked.session_id)])
     await client.served
     assert b"DONE" not in client.read
     await door.http.exchanges.stop()
@@ -73,7 +73,7 @@ async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest
     await until(lambda: edge.asked)
     asked = edge.asked[0]
     await until(lambda: edge.gateway.inflight.get(asked.id).answer.created)  # type: ignore[union-attr]
-    edge.replied([delta(asked.id, "Here", session_id=asked.session_id)])
+    edge.receive_replies([delta(asked.id, "Here", session_id=asked.session_id)])
     await until(lambda: b"Here" in client.read)
     entry = edge.gateway.inflight.get(asked.id)
     assert entry is not None

@@ -18,7 +18,7 @@ from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 async def answered_from_the_faq(people: People, session_id: str, *, times: int = 2) -> None:
     for number in range(times):
         entry = make_entry(number, session=SessionKey("t", session_id), stood_in=True)
-        people.ended(entry, answer(f"{session_id}{number}", source="faq"), None)
+        people.note_answer(entry, answer(f"{session_id}{number}", source="faq"), None)
         await quiet()
 
 
@@ -63,7 +63,7 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():
-        people.received(client, HandoffRequest(event_id="h"))
+        people.receive(client, HandoffRequest(event_id="h"))
         await quiet()
     assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]
 
@@ -75,5 +75,5 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
     people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
     await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
-    assert await people.wished(asked, None, Caller(SessionKey("t", "a"))) is None
+    assert await people.answer_wish(asked, None, Caller(SessionKey("t", "a"))) is None
     assert broker.records == []

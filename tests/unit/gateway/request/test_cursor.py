@@ -12,8 +12,8 @@ from gateway.request.cursor import (
     RESUMABLE_MS,
     CursorKey,
     Place,
+    ResumePoint,
     Seal,
-    Told,
     checksum,
     digest_of,
     response_digest,
@@ -29,7 +29,7 @@ SEAL = KEY.seal(SessionKey("t", "s"))
 COUNTS = st.integers(0, 2**53 - 1)
 PLACES = st.none() | st.builds(Place, partition=COUNTS, offset=COUNTS)
 TOLD = st.builds(
-    Told,
+    ResumePoint,
     digest=st.binary(min_size=12, max_size=12),
     event_id=st.text("abcAB09_.:-", min_size=1, max_size=64),
     bucket=st.sampled_from(["short", "medium", "long"]),
@@ -51,11 +51,11 @@ SESSIONS = st.builds(SessionKey, NAMES, NAMES)
 
 
 @given(OPEN)
-def test_what_was_written_is_read(open_: list[Told]) -> None:
+def test_what_was_written_is_read(open_: list[ResumePoint]) -> None:
     assert SEAL.read(SEAL.write(open_)) == open_
 
 
-def longest(number: int) -> Told:
+def longest(number: int) -> ResumePoint:
     """Of an answer whose every field is as long as it can be."""
     counts = dict.fromkeys(("received_unix_ms", "seq", "chars", "generation", "age_ms"), 2**53 - 1)
     waits = dict.fromkeys(("first_token_ms", "deadline_ms"), 2**31)
@@ -65,7 +65,7 @@ def longest(number: int) -> Told:
 
 
 @given(TOLD)
-def test_no_answer_takes_more_of_a_cursor_than_the_longest(each: Told) -> None:
+def test_no_answer_takes_more_of_a_cursor_than_the_longest(each: ResumePoint) -> None:
     assert len(SEAL.write([each])) <= len(SEAL.write([longest(0)]))
 
 
@@ -79,7 +79,7 @@ def test_a_cursor_of_as_many_open_answers_as_a_connection_may_have_is_read() -> 
 
 
 @given(OPEN, st.data())
-def test_a_changed_cursor_is_refused(open_: list[Told], data: st.DataObject) -> None:
+def test_a_changed_cursor_is_refused(open_: list[ResumePoint], data: st.DataObject) -> None:
     """Whichever character is another, missing or added."""
     cursor = SEAL.write(open_)
     at = data.draw(st.integers(0, len(cursor) - 1))
@@ -140,7 +140,7 @@ def test_how_old_an_answer_is_its_client_knows_best(wire: float, age: int | None
 def test_what_was_told_adds_up(pieces: list[str]) -> None:
     each = told()
     for piece in pieces:
-        each.tell(piece)
+        each.add_text(piece)
     text = "".join(pieces)
     assert (each.seq, each.chars, each.crc) == (len(pieces), len(text), checksum(text))
 

@@ -36,11 +36,11 @@ class Client:
     finished: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.outbox.begin(SEAL, (), 0.0)
+        self.outbox.start_session(SEAL, (), 0.0)
 
     def read(self) -> None:
         encode, decode = GATEWAY_CODECS[self.codec].encode, CLIENT_CODECS[self.codec].decode
-        for sent in self.outbox.take(0.0):
+        for sent in self.outbox.drain(0.0):
             message = decode(encode(sent))
             assert message == sent
             if isinstance(message, ResponseCreated):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gateway.request.cursor import CursorKey, Place, Told
+from gateway.request.cursor import CursorKey, Place, ResumePoint
 from gateway.request.entry import Entry, Item, Publication
 from gateway.request.outbox import Outbox
 from gateway.request.trace_times import RequestTrace
@@ -23,12 +23,12 @@ SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 SESSION = SessionKey("t", "s")
 
 
-def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000, age: int = 0) -> Told:
+def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000, age: int = 0) -> ResumePoint:
     """Received at 0; of that age."""
     each = make_entry(number, soft=soft, hard=hard, log=Place(0, 0))
-    opened = each.opened().told
+    opened = each.opened().resume_point
     if text:
-        opened.tell(text)
+        opened.add_text(text)
     opened.age_ms = age
     return opened
 
@@ -207,7 +207,7 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Reque
         place=Place(2, 6),
         trace=RequestTrace(context=TraceContext(1, 2), recorded=True),
     )
-    each = begun.opened().told
+    each = begun.opened().resume_point
     assert each.trace == TraceContext(1, 2).packed()
     each.age_ms = 150
     entry = table.adopt(each, SESSION, "c2", 150.0)
@@ -223,9 +223,9 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Reque
 
 def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: Requests) -> None:
     entry = table.adopt(told(age=950), SESSION, "c2", 950)
-    assert entry.opened().told == told(), "its age is written with it"
+    assert entry.opened().resume_point == told(), "its age is written with it"
     table.end_recall(entry)
-    assert entry.opened().told == told()
+    assert entry.opened().resume_point == told()
 
 
 @pytest.mark.parametrize("off_ms", [-3_600_000, -60_000, 0, 60_000, 3_600_000])
@@ -239,7 +239,7 @@ def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateway
     table.end_recall(entry)
     assert (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms) == (7_050, 7_850)
     assert entry.request.asked_unix_ms == each.received_unix_ms
-    assert entry.opened().told.received_unix_ms == each.received_unix_ms
+    assert entry.opened().resume_point.received_unix_ms == each.received_unix_ms
 
 
 # --- anywhere, any time
@@ -264,7 +264,7 @@ class Resuming(RuleBasedStateMachine):
         self.shops = [Shop(), Shop()]
         self.at, self.connection, self.num_connections = 0, "c", 1
         self.outbox = Outbox()
-        self.outbox.begin(SEAL, (), 0.0)
+        self.outbox.start_session(SEAL, (), 0.0)
         self.cursor: str | None = None
         self.seen, self.seq, self.ends = "", 0, 0
         entry = make_entry(soft=10_000, hard=10_000, log=Place(0, 0))
@@ -308,7 +308,7 @@ class Resuming(RuleBasedStateMachine):
     @rule()
     def arrive(self) -> None:
         """All that was written to the socket reaches the client."""
-        for message in self.outbox.take(0.0):
+        for message in self.outbox.drain(0.0):
             if isinstance(message, ResponseCreated):
                 assert self.seen == "", "no text is told twice"
             elif isinstance(message, ResponseDelta):
@@ -333,7 +333,7 @@ class Resuming(RuleBasedStateMachine):
         assert self.cursor is not None
         open_ = SEAL.read(self.cursor)
         assert open_ is not None
-        self.outbox.begin(SEAL, open_, 0.0)
+        self.outbox.start_session(SEAL, open_, 0.0)
         for each in open_:
             reader = self.shops[shop]
             entry = reader.table.get_any(each.response_id)

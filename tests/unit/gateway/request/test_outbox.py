@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.request.cursor import CursorKey, Told, checksum, digest_of
+from gateway.request.cursor import CursorKey, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Outbox, Shown
 from shared.wire.messages import Ping, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
 from shared.wire.outcome import Response
@@ -16,11 +16,11 @@ NAMES = {letter: f"resp_{number:024x}" for number, letter in enumerate("rabc")}
 
 def outbox() -> Outbox:
     empty = Outbox()
-    empty.begin(SEAL, (), 0.0)
+    empty.start_session(SEAL, (), 0.0)
     return empty
 
 
-def told(text: str = "", *, seq: int = 0, letter: str = "r") -> Told:
+def told(text: str = "", *, seq: int = 0, letter: str = "r") -> ResumePoint:
     """So much of an answer was told, in so many deltas."""
     return builders.told(digest=digest_of(NAMES[letter]), seq=seq, chars=len(text), crc=checksum(text))
 
@@ -57,10 +57,10 @@ def taken(*items: ServerMessage | Opened | Shown | Response) -> list[object]:
     box = outbox()
     for item in items:
         box.put(item)
-    return brief(box.take(0.0))
+    return brief(box.drain(0.0))
 
 
-def cursors(messages: list[ServerMessage]) -> list[list[Told] | None]:
+def cursors(messages: list[ServerMessage]) -> list[list[ResumePoint] | None]:
     return [SEAL.read(getattr(message, "cursor", None) or "") for message in messages]
 
 
@@ -69,7 +69,7 @@ def test_deltas_that_wait_are_merged_into_one() -> None:
     for item in (opened(), shown(0, "He"), shown(2, "y "), shown(4, "you")):
         box.put(item)
     assert (box.merged, box.size_chars) == (2, 7)
-    assert brief(box.take(0.0)) == ["r", ("r", 0, 0, "Hey you")]
+    assert brief(box.drain(0.0)) == ["r", ("r", 0, 0, "Hey you")]
     assert not box
     assert box.size_chars == 0
 
@@ -93,10 +93,10 @@ def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
     box = outbox()
     for item in (opened("a"), shown(0, "xy", "a"), opened("b"), shown(0, "z", "b")):
         box.put(item)
-    first = box.take(0.0)
+    first = box.drain(0.0)
     for item in (shown(2, "!", "a"), ended("xy!", "a"), ended("z", "b")):
         box.put(item)
-    assert cursors([*first, *box.take(0.0)]) == [
+    assert cursors([*first, *box.drain(0.0)]) == [
         [told(letter="a")],
         [told("xy", seq=1, letter="a")],
         [told("xy", seq=1, letter="a"), told(letter="b")],
@@ -109,10 +109,10 @@ def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
 
 def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
     box = Outbox()
-    box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")], 0.0)
+    box.start_session(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")], 0.0)
     box.put(shown(2, "!", "a"))
     box.put(ended("z", "b"))
-    messages = box.take(0.0)
+    messages = box.drain(0.0)
     assert brief(messages) == [("a", 1, 2, "!"), ("b", "z")]
     assert cursors(messages) == [
         [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
@@ -126,9 +126,9 @@ def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place
     for item in (*waiting, ended("34", "b")):
         box.put(item)
     assert (box.size_chars, bool(box)) == (8, True)
-    box.let_go(NAMES["a"])
+    box.drop_answer(NAMES["a"])
     assert box.size_chars == 4
-    messages = box.take(0.0)
+    messages = box.drain(0.0)
     assert brief(messages) == ["b", ("b", 0, 0, "34"), ("b", "34")]
     assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")], []]
 
@@ -138,9 +138,9 @@ def test_a_cursor_says_how_old_its_answers_are() -> None:
     box = Outbox()
     known = told(letter="a")
     known.age_ms = 300
-    box.begin(SEAL, [known], 1_000.0)
+    box.start_session(SEAL, [known], 1_000.0)
     box.put(Opened(ResponseCreated(response_id=NAMES["b"], event_id="e", bucket="short"), told(letter="b"), 1_100.0))
-    (message,) = box.take(1_250.9)
+    (message,) = box.drain(1_250.9)
     assert [[each.age_ms for each in told_ or ()] for told_ in cursors([message])] == [[550, 150]]
 
 
@@ -157,7 +157,7 @@ def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: lis
         box.put(opened(letter))
 
     def write() -> None:
-        for message in box.take(0.0):
+        for message in box.drain(0.0):
             if isinstance(message, ResponseDelta):
                 letter = letters[message.response_id]
                 assert (message.seq, message.offset) == (seqs[letter], len(got[letter]))

@@ -24,7 +24,7 @@ def test_a_workers_first_word_is_measured_and_a_gateways_own_end_in_the_log_says
     """Else a fallback would pass for the word of a worker that hangs."""
     keeper, words = admission_gate(), list[int]()
     for reply in (done("Within 5 days.", origin="gateway"), delta("Hi"), done("Hi")):
-        keeper.heard(reply, 50)
+        keeper.note_reply(reply, 50)
         words.append(keeper.admission.breaker.words)
     assert words == [0, 1, 1]
 
@@ -37,14 +37,14 @@ def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.Cap
     """Once each, however often it reports."""
     keeper = admission_gate()
     for said in (report("w1"), report("w1"), report("w1"), None, None):
-        keeper.reported("w1", said)
+        keeper.update_worker("w1", said)
     told = capsys.readouterr().out
     assert (told.count("worker_found"), told.count("worker_left")) == (1, 1)
 
 
 def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
     keeper = admission_gate()
-    keeper.reported("w1", report("w1"))
+    keeper.update_worker("w1", report("w1"))
     later = now_unix_ms() + 10_000
     keeper.admission.fleet.observe(report("w2"), later)
     keeper.forget_silent(later)
@@ -56,8 +56,8 @@ def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.Capt
 def test_a_worker_that_left_and_came_back_is_told_of_its_clock_again(capsys: pytest.CaptureFixture[str]) -> None:
     keeper = admission_gate()
     for _ in range(2):
-        keeper.reported("w1", report("w1", behind_ms=60_000))
+        keeper.update_worker("w1", report("w1", behind_ms=60_000))
     assert capsys.readouterr().out.count("clocks_differ") == 1
-    keeper.reported("w1", None)
-    keeper.reported("w1", report("w1", behind_ms=60_000))
+    keeper.update_worker("w1", None)
+    keeper.update_worker("w1", report("w1", behind_ms=60_000))
     assert capsys.readouterr().out.count("clocks_differ") == 1

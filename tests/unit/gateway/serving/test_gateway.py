@@ -77,7 +77,7 @@ async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
         await client.say(asks("second"))
         await quiet()
     assert [(end.status, end.reason) for end in client.ends] == [("failed", "internal")]
-    edge.replied([done(name_of("first"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("first"), "Within 30 days.")])
     assert (client.ends[-1].status, client.num_inflight, len(edge.gateway.inflight)) == ("completed", 0, 0)
 
 
@@ -90,7 +90,7 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
         now = int(now_unix_ms())
         reads = report(f"w{number}", unix_ms=now, running=0, first_token_ms=first_token_ms, partitions=(number,))
-        edge.gateway.asking.admission_gate.reported(reads.worker_id, reads)
+        edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
     sessions = [f"s{number}" for number in range(8)]
     for session in sessions:
         await edge.connect().say(SessionStart(session_id=session), asks("e"))
@@ -158,13 +158,13 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").answer.fallback)
     await quiet()
-    edge.replied([delta(name_of("e"), "Within 30")])
+    edge.receive_replies([delta(name_of("e"), "Within 30")])
     edge.questions.come.set()
     await quiet()
     assert edge.cancelled == []
     assert not client.ends
     assert entry_of(edge, "e").answer.fallback is None
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     await quiet()
     assert [(end.source, end.output_text) for end in client.ends] == [("model", "Within 30 days.")]
     assert edge.cancelled == []
@@ -217,10 +217,10 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
     (told,) = edge.notices
     entry = entry_of(edge, "e")
     assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.request.asked_unix_ms)
-    edge.replied([delta(name_of("e"), "Within 30 ")])
+    edge.receive_replies([delta(name_of("e"), "Within 30 ")])
     await until(lambda: recalled(entry))
     assert (entry.answer.text, entry.input) == ("Within 30 ", "")
-    edge.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
 
 
@@ -230,7 +230,7 @@ async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: boo
     edge = Edge(word_s=0.05)
     edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
     await adopting(edge, soft_ms=MINUTE_MS)
-    edge.replied([delta(name_of("e"), "")] if heard else [])
+    edge.receive_replies([delta(name_of("e"), "")] if heard else [])
     await until(lambda: recalled(entry_of(edge, "e")))
     assert entry_of(edge, "e").answer.text == text
 
@@ -287,11 +287,11 @@ async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge
         await here.say(asks(f"e{number}"))
         await quiet()
         await there.say(asks(f"e{number}"))
-        edge.replied([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
+        edge.receive_replies([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
     for client in sockets:
         await client.say(asks("last"))
         await quiet()
-        edge.replied([delta(name_of("last"), "In ")])
+        edge.receive_replies([delta(name_of("last"), "In ")])
         back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
         assert [message.recovered for message in back.heard if isinstance(message, SessionCreated)] == [True]
         assert len(CursorKey(b"secret").seal(SessionKey("demo", "s")).read(client.cursor) or ()) <= 4
@@ -319,7 +319,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
     put_all(slow, add_delta(entry_of(edge, "e"), delta(name_of("e"), "Within "), 0.0))
     heard = len(slow.heard)
     await quick.say(asks("e"))
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     slow.flush()
     assert slow.heard[heard:] == []
     assert [end.output_text for end in quick.ends] == ["Within 30 days."]
@@ -332,7 +332,7 @@ async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge:
 async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, named: str) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     await client.say(ResponseCancel(**{named: name_of("e") if named == "response_id" else "e"}))
     assert [end.status for end in client.ends] == ["completed"]
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)

@@ -75,7 +75,7 @@ async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(edge: 
     assert any(isinstance(message, SessionDeleted) for message in client.heard)
     generation = edge.history.generations[SESSION]
     assert (edge.asked[-1].id, edge.asked[-1].generation) == (name_of("after", generation), generation)
-    edge.replied([done(name_of("after", generation), "Within 30 days.")])
+    edge.receive_replies([done(name_of("after", generation), "Within 30 days.")])
     assert client.ends[-1].output_text == "Within 30 days."
 
 
@@ -83,21 +83,21 @@ async def test_what_the_first_computation_still_says_is_not_the_second_ones_answ
     """The same event with the same text: its replies bear the id that it had in the conversation that was erased."""
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([delta(name_of("e"), "A secret")])
+    edge.receive_replies([delta(name_of("e"), "A secret")])
     await client.say(SessionDelete(), asks("e"))
     await quiet()
     heard, counted = len(client.heard), dropped("erased")
-    edge.replied([delta(name_of("e"), " is", 8), done(name_of("e"), "A secret is told.")])
+    edge.receive_replies([delta(name_of("e"), " is", 8), done(name_of("e"), "A secret is told.")])
     assert client.heard[heard:] == []
     assert dropped("erased") == counted + 2
-    edge.replied([done(entry_of(edge, "e").response_id, "Within 30 days.")])
+    edge.receive_replies([done(entry_of(edge, "e").response_id, "Within 30 days.")])
     assert ends(client) == [("cancelled", "A secret"), ("completed", "Within 30 days.")]
 
 
 async def test_what_was_cancelled_stands_in_the_log_without_its_text(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([delta(name_of("e"), "A secret")])
+    edge.receive_replies([delta(name_of("e"), "A secret")])
     await client.say(SessionDelete())
     await quiet()
     (written,) = edge.producer.of(TOPICS.replies)
@@ -109,7 +109,7 @@ async def test_a_reply_of_another_session_is_nobodys(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     heard, counted = len(client.heard), dropped("session")
-    edge.replied([but(done(name_of("e"), "Another's."), session_id="t")])
+    edge.receive_replies([but(done(name_of("e"), "Another's."), session_id="t")])
     assert client.heard[heard:] == []
     assert dropped("session") == counted + 1
 
@@ -123,7 +123,7 @@ async def test_without_redis_nothing_is_erased_and_nothing_ends(edge: Edge) -> N
     errors = [message.error.code for message in client.heard if isinstance(message, ErrorEvent)]
     assert errors == ["history_unavailable"]
     assert not any(isinstance(message, SessionDeleted) for message in client.heard)
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     assert ends(client) == [("completed", "Within 30 days.")]
 
 
@@ -152,9 +152,9 @@ async def answered(edge: Edge) -> FakeConnection:
     """A client that lost its socket in the middle of an answer, which has ended since."""
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([delta(name_of("e"), "Within 30")])
+    edge.receive_replies([delta(name_of("e"), "Within 30")])
     client.lose()
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     return client
 
 
@@ -182,7 +182,7 @@ async def test_text_that_is_held_is_not_told_again(edge: Edge) -> None:
 async def test_an_answer_that_is_still_written_ends_when_its_client_comes_back(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([delta(name_of("e"), "Within 30")])
+    edge.receive_replies([delta(name_of("e"), "Within 30")])
     client.lose()
     erased(edge)
     back = await edge.connect().say(comes_back(client))
@@ -195,9 +195,9 @@ async def test_an_answer_that_is_still_written_ends_when_its_client_comes_back(e
 async def test_it_ends_as_soon_as_the_erasure_is_heard_of(edge: Edge) -> None:
     client = await edge.connect().say(START, asks("e"))
     await quiet()
-    edge.replied([delta(name_of("e"), "Within 30")])
+    edge.receive_replies([delta(name_of("e"), "Within 30")])
     edge.erased(Erase(tenant="demo", session_id="s", generation=erased(edge)))
-    edge.replied([delta(name_of("e"), " days.", 9), done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([delta(name_of("e"), " days.", 9), done(name_of("e"), "Within 30 days.")])
     assert (ends(client), deltas(client)) == ([("cancelled", "Within 30")], ["Within 30"])
 
 
@@ -221,7 +221,7 @@ async def test_a_question_asked_again_is_a_new_one_and_the_erased_answer_in_the_
     back = await edge.connect().say(comes_back(client), asks("e"))
     await quiet()
     assert ends(back) == [("cancelled", "")]
-    edge.replied([done(name_of("e", generation), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e", generation), "Within 30 days.")])
     assert ends(back) == [("cancelled", ""), ("completed", "Within 30 days.")]
     assert len(edge.asked) == 2
 
@@ -232,7 +232,7 @@ async def test_another_conversations_erasure_and_an_older_one_end_nothing(edge: 
     await quiet()
     for session_id, told in (("t", generation + 1), ("s", generation), ("s", generation - 1)):
         edge.erased(Erase(tenant="demo", session_id=session_id, generation=told))
-    edge.replied([done(name_of("e", generation), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e", generation), "Within 30 days.")])
     assert ends(client) == [("completed", "Within 30 days.")]
 
 
@@ -244,7 +244,7 @@ async def test_a_workers_word_that_it_was_cancelled_ends_nothing(edge: Edge) -> 
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     heard = len(client.heard)
-    edge.replied([but(done(name_of("e"), ""), status="cancelled", reason="client")])
+    edge.receive_replies([but(done(name_of("e"), ""), status="cancelled", reason="client")])
     assert client.heard[heard:] == []
-    edge.replied([done(name_of("e"), "Within 30 days.")])
+    edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     assert ends(client) == [("completed", "Within 30 days.")]

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from gateway.request.cursor import CursorKey
-from gateway.session.protocol import Begin, Refuse, Send, Session, State, error_event
+from gateway.session.protocol import OpenSession, Refuse, Send, Session, State, error_event
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate
@@ -71,7 +71,7 @@ class Edge:
                 raise effect.error
             if isinstance(effect, Send):
                 self._read(effect.message)
-            elif isinstance(effect, Begin):
+            elif isinstance(effect, OpenSession):
                 self._read(self.session.created(recovered=False, replayed=0))
                 if effect.resume is not None:
                     assert SEAL.read(effect.resume.cursor) is None

@@ -4,12 +4,12 @@ import pytest
 
 from gateway.session.protocol import (
     Ask,
-    Begin,
-    CancelAsked,
+    CancelRequest,
     CheckToken,
     Close,
     CloseCode,
-    Forget,
+    EraseSession,
+    OpenSession,
     Send,
     State,
     error_event,
@@ -35,7 +35,7 @@ from tests.support.fakes.sessions import ALL, ANNOUNCED, ASK, START, new, opened
 @pytest.mark.parametrize("handoff", [False, True])
 def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
     session = new(handoff=handoff)
-    assert session.receive(START, 0) == [Begin(None)]
+    assert session.receive(START, 0) == [OpenSession(None)]
     assert session.created(recovered=False, replayed=0) == SessionCreated(
         session_id="sess_1",
         connection_id="conn_1",
@@ -51,7 +51,7 @@ def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
 def test_a_client_keeps_the_session_that_it_names() -> None:
     session = new()
     assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [
-        Begin(Resume(cursor="c"), returns=True)
+        OpenSession(Resume(cursor="c"), returns=True)
     ]
     created = session.created(recovered=True, replayed=3)
     assert (created.session_id, created.recovered, created.replayed) == ("mine", True, 3)
@@ -95,9 +95,9 @@ def test_another_first_message_than_hello_closes_it_and_nothing_after_it_is_carr
     ("message", "effects"),
     [
         (ASK, [Ask(ASK)]),
-        (ResponseCancel(response_id="r"), [CancelAsked("r", None)]),
-        (ResponseCancel(target_event_id="e"), [CancelAsked(None, "e")]),
-        (SessionDelete(), [Forget()]),
+        (ResponseCancel(response_id="r"), [CancelRequest("r", None)]),
+        (ResponseCancel(target_event_id="e"), [CancelRequest(None, "e")]),
+        (SessionDelete(), [EraseSession()]),
         (START, "already_started"),
         (ResponseCancel(), "invalid_field"),
     ],

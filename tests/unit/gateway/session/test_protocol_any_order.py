@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gateway.session.protocol import Ask, Begin, Close, ForCare, Send, State
+from gateway.session.protocol import Ask, Close, ForPeople, OpenSession, Send, State
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS
 from shared.wire.messages import (
@@ -55,13 +55,13 @@ class Connection(RuleBasedStateMachine):
                 assert before is State.NEW
                 assert not isinstance(message, SessionStart)
                 self.was_closed = True
-            elif isinstance(effect, Begin):
+            elif isinstance(effect, OpenSession):
                 assert before is State.NEW
                 assert not self.was_open
                 self.was_open = True
             else:
                 assert before is State.OPEN
-                if isinstance(effect, ForCare):
+                if isinstance(effect, ForPeople):
                     assert effect.message == message
 
     @rule(ms=st.floats(0, 30_000))
@@ -113,7 +113,9 @@ class Guarded(RuleBasedStateMachine):
             assert before is State.OPEN
             return
         for effect in effects:
-            if isinstance(effect, Begin) or (isinstance(effect, Send) and isinstance(effect.message, SessionRefreshed)):
+            if isinstance(effect, OpenSession) or (
+                isinstance(effect, Send) and isinstance(effect.message, SessionRefreshed)
+            ):
                 assert good
                 assert self.owner in {None, sub}
                 self.owner = sub
@@ -125,7 +127,7 @@ class Guarded(RuleBasedStateMachine):
     def ask(self, message: ResponseCreate | HandoffRequest | Feedback) -> None:
         before = self.session.state
         effects = receive(self.session, message, self.now)
-        expected = [Ask(message) if isinstance(message, ResponseCreate) else ForCare(message)]
+        expected = [Ask(message) if isinstance(message, ResponseCreate) else ForPeople(message)]
         assert (effects == expected) == (before is State.OPEN and self.now < self.until)
 
     @rule(ms=st.integers(1, 30_000))

@@ -200,7 +200,7 @@ async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> Non
     first, second = edge.connect(), edge.connect()
     assert errors(second) == [(None, "too_many_connections")]
     assert (first.closed_with, second.closed_with) == (None, CloseCode.CONNECTION_LIMIT)
-    edge.gateway.closed(first)
+    edge.gateway.disconnect(first)
     assert edge.connect().closed_with is None
 
 

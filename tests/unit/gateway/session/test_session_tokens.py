@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.access.identity import TokenGate
 from gateway.access.token_keys import KeySet
-from gateway.session.protocol import Ask, Begin, Close, CloseCode, Refuse, Send, State
+from gateway.session.protocol import Ask, Close, CloseCode, OpenSession, Refuse, Send, State
 from shared.wire.fields import MAX_ID_CHARS, Identifier
 from shared.wire.messages import (
     ClientMessage,
@@ -26,7 +26,7 @@ from tests.support.tokens import KEYS, NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, tok
 def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
     session = new(now=NOW_UNIX_MS, gate=gate())
     assert receive(session, SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
-        Begin(None, returns=True)
+        OpenSession(None, returns=True)
     ]
     assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
     assert (session.tenant, session.session_id) == ("shop", "mine")

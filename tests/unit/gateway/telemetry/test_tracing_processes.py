@@ -8,7 +8,7 @@ import pytest
 from gateway.request.answer import State
 from gateway.request.cursor import CursorKey
 from gateway.request.entry import Adoption
-from gateway.telemetry.trace_spans import Ended, spans_of
+from gateway.telemetry.trace_spans import KeptTrace, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
@@ -35,7 +35,7 @@ class AtGateway:
 
     def __init__(self, rules: KeepRules | None = None) -> None:
         self.store = Store()
-        self.exporter: TraceExporter[Ended] = TraceExporter(
+        self.exporter: TraceExporter[KeptTrace] = TraceExporter(
             spans_of=spans_of, send=self.store, endpoint="http://store:4318"
         )
         self.tracer = Tracer(rules=rules or KeepRules(), exporter=self.exporter, gateway_id="gw-0")
@@ -51,7 +51,7 @@ def cut(at: AtGateway, **fields: Any) -> Any:
     entry = entry_of(trace, done_unix_ms=NOW + 15_000, **fields)
     timings = Timings(ttft_ms=100.0, total_ms=15_000.0)
     entry.answer.response = answer(entry.response_id, status="incomplete", reason="deadline", timings=timings)
-    at.tracer.ended(entry, entry.answer.response)
+    at.tracer.finish(entry, entry.answer.response)
     return entry
 
 
@@ -59,7 +59,7 @@ def test_a_missed_deadline_waits_for_the_workers_word() -> None:
     at = AtGateway()
     cut(at)
     assert at.sent() == []
-    at.tracer.heard(None, told(), NOW + 15_040)
+    at.tracer.note_worker_end(None, told(), NOW + 15_040)
     (spans,) = at.sent()
     assert {"process chat.requests.short", "queue", "response.create"} <= spans
 
@@ -73,7 +73,7 @@ def test_whoever_says_nothing_is_waited_for_five_seconds() -> None:
     at.tracer.give_up(NOW + 15_001)
     (spans,) = at.sent()
     assert "process chat.requests.short" not in spans
-    at.tracer.heard(None, told(), NOW + 15_040)
+    at.tracer.note_worker_end(None, told(), NOW + 15_040)
     assert len(at.sent()) == 1, "told twice"
 
 
@@ -89,7 +89,7 @@ def test_a_workers_word_without_times_ends_the_wait_and_another_gateways_does_no
     """An answer that was repeated, or a worker of before."""
     at = AtGateway()
     cut(at)
-    at.tracer.heard(None, word, NOW + 15_040)
+    at.tracer.note_worker_end(None, word, NOW + 15_040)
     assert len(at.sent()) == sent
 
 
@@ -97,8 +97,8 @@ def test_the_first_worker_that_ends_it_counts() -> None:
     """A request may be answered by two, after a rebalance."""
     at = AtGateway()
     entry = entry_of(request_trace(sent_unix_ms=NOW))
-    at.tracer.heard(entry, told(times=worker_times(worker_id="w-1")), NOW + 200)
-    at.tracer.heard(entry, told(times=worker_times(worker_id="w-2")), NOW + 300)
+    at.tracer.note_worker_end(entry, told(times=worker_times(worker_id="w-1")), NOW + 200)
+    at.tracer.note_worker_end(entry, told(times=worker_times(worker_id="w-2")), NOW + 300)
     assert entry.request.trace is not None
     assert entry.request.trace.worker is not None
     assert entry.request.trace.worker.times.worker_id == "w-1"
@@ -107,7 +107,7 @@ def test_the_first_worker_that_ends_it_counts() -> None:
 @pytest.mark.parametrize("asked", [None, TRACEPARENT])
 def test_without_a_store_the_clients_context_goes_through_as_it_came(asked: str | None) -> None:
     """One of our own tells the workers that nobody records."""
-    trace = Tracer().begin(asked)
+    trace = Tracer().start(asked)
     assert trace.traceparent.endswith("-01" if asked else "-00")
     assert asked in {None, trace.traceparent}
 
@@ -158,17 +158,19 @@ def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) 
     fields = {"adoption": Adoption(latest_unix_ms=NOW), "state": State.WAITING, "done_unix_ms": NOW + 900}
     entry = entry_of(at.tracer.adopt(cursor, NOW + 300), **fields)
     if half is not None:
-        at.tracer.heard(entry, half, NOW + 900)
+        at.tracer.note_worker_end(entry, half, NOW + 900)
     entry.answer.response = answer(entry.response_id, timings=Timings(total_ms=900.0))
-    at.tracer.ended(entry, entry.answer.response)
+    at.tracer.finish(entry, entry.answer.response)
     return entry
 
 
 def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> None:
     """The same trace; under the other gateway's root, linked with what the workers were told."""
     first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
-    begun = first.tracer.begin(TRACEPARENT)
-    cursor = KEY.seal(SessionKey("t", "s")).write([entry_of(begun, response_id="resp_" + "01" * 12).opened().told])
+    begun = first.tracer.start(TRACEPARENT)
+    cursor = KEY.seal(SessionKey("t", "s")).write(
+        [entry_of(begun, response_id="resp_" + "01" * 12).opened().resume_point]
+    )
     (told_of,) = KEY.seal(SessionKey("t", "s")).read(cursor) or []
     entry = adopted(second, told_of.trace, told(status="completed", reason="stop"))
     second.exporter.send_all()
@@ -181,19 +183,19 @@ def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> No
     assert process.links == (int(begun.traceparent.split("-")[2], 16),)
     assert {span.name for span in trace.spans} == {root.name, process.name, "prepare", "queue", "send chat.replies"}
     assert len({span.span_id for span in trace.spans} | {begun.context.child_id(n) for n in range(20)}) == 25
-    assert entry.opened().told.trace == told_of.trace, "a third gateway goes on with the same"
+    assert entry.opened().resume_point.trace == told_of.trace, "a third gateway goes on with the same"
 
 
 def test_without_the_workers_word_an_adopted_answer_has_its_root_alone_and_waits_for_nobody() -> None:
     first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
-    adopted(second, first.tracer.begin(None).told)
+    adopted(second, first.tracer.start(None).packed)
     second.exporter.send_all()
     assert [[span.name for span in trace.spans] for trace in second.store.taken] == [["response.resume"]]
 
 
 def test_where_either_gateway_records_nothing_an_adopted_answer_has_no_trace() -> None:
     silent, recording = Tracer(), AtGateway(KeepRules(ratio=1.0))
-    assert silent.begin(TRACEPARENT).told is None
-    assert silent.adopt(recording.tracer.begin(None).told, NOW) is None
-    adopted(recording, silent.begin(TRACEPARENT).told)
+    assert silent.start(TRACEPARENT).packed is None
+    assert silent.adopt(recording.tracer.start(None).packed, NOW) is None
+    adopted(recording, silent.start(TRACEPARENT).packed)
     assert recording.sent() == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.telemetry.trace_spans import Ended, spans_of
+from gateway.telemetry.trace_spans import KeptTrace, spans_of
 from shared.settings.telemetry import TracingSettings
 from shared.telemetry import metrics
 from shared.tracing.export import MOST_WAITING, TraceExporter, open_exporter
@@ -124,7 +124,7 @@ def test_spans_cross_to_the_store_with_the_process_that_each_is_of(status: int) 
         settings = TracingSettings(endpoint=store.endpoint)
         exporter = open_exporter(settings, spans_of)
         assert exporter is not None
-        facts: Ended = answered(request_trace(), worker=whole())
+        facts: KeptTrace = answered(request_trace(), worker=whole())
         exporter.put(facts)
         with capture_logs() as lines:
             exporter.stop()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.request.cursor import Place
 from gateway.request.entry import Entry
 from gateway.request.trace_times import SEND_SPAN, RequestTrace
-from gateway.telemetry.trace_spans import Ended, ended, spans_of, why_kept
+from gateway.telemetry.trace_spans import KeptTrace, kept_trace, spans_of, why_kept
 from shared.faq.fallback import Fallback
 from shared.tracing import conventions as names
 from shared.tracing.context import begin_trace
@@ -50,7 +50,7 @@ def entry_of(trace: RequestTrace | None, **fields: Any) -> Entry:
     return make_entry(soft=soft, hard=hard, received=NOW, trace=trace, **(secret | fields))
 
 
-def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
+def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> KeptTrace:
     """Sent at +2, acknowledged at +8, first text at +100, whole at +200."""
     trace.sent_unix_ms, trace.acked_unix_ms = NOW + 2, NOW + 8
     if worker is not None:
@@ -65,11 +65,11 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
     return _ended(entry)
 
 
-def _ended(entry: Entry) -> Ended:
+def _ended(entry: Entry) -> KeptTrace:
     assert entry.answer.response is not None
     why = why_kept(entry, entry.answer.response, KeepRules(ratio=1.0))
     assert why is not None
-    return ended(
+    return kept_trace(
         entry,
         entry.answer.response,
         why,
@@ -253,7 +253,7 @@ def test_whatever_the_clocks_say_it_is_one_tree(
         trace.worker, trace.heard_unix_ms = worker_half(times, heard), heard
     check_tree(
         spans_of(
-            Ended(
+            KeptTrace(
                 trace=trace,
                 why="missed",
                 gateway_id="gw-0",
