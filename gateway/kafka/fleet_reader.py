@@ -1,4 +1,4 @@
-"""Reports of the workers from `chat.workers`, as they come.
+"""Read the workers' reports from `chat.workers`.
 
 From the topic's end: every worker reports a few times a second, and an older report would be as fresh as its receipt.
 """
@@ -16,7 +16,7 @@ Reported = Callable[[str, WorkerReport | None], None]
 
 
 async def read_reports(reader: PartitionReader, reported: Reported) -> None:
-    """Connect, as long as it takes, and read until cancelled. What is not a report is counted and skipped."""
+    """Connect, as long as it takes, and read until cancelled. A record that is not a report is counted and skipped."""
     await reader.start()
 
     def handle(records: list[Record]) -> None:

@@ -1,8 +1,8 @@
-"""Other gateways' replies, for the answers that were adopted from them: read again from where they begin, and on.
+"""Follow other gateways' replies, for the answers that were adopted from them: from where those begin.
 
-One reader a partition, for as long as an adopted answer of it is open. Whoever comes while it is reading on waits until
-it has caught up; then all who came are served by going back once, the later the farther the last way was: whoever
-comes with old cursors has the log read again once a second at most. Only the records of their sessions are decoded.
+There is one reader a partition, for as long as an adopted answer of it is open. An answer that joins while it reads
+waits until it has caught up. Then it seeks back once for all that have joined, at most once a second; the wait grows
+with the distance of the last seek. Only the records of their sessions are decoded.
 """
 
 import asyncio
@@ -33,8 +33,9 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Followed:
-    """A partition, of which `replied` is told. `keys` by answer, and how many answers have each is `wanted`. `coming`
-    wait for the next way back; the futures are done when they have been told what it holds."""
+    """A partition that is followed; `replied` gets its replies. `keys` are the record keys by answer, `wanted` the
+    number of answers of each. `coming` are the answers that wait for the next seek, each with its offset and a future
+    that is done once the log's replies to it have been passed on."""
 
     replied: Callable[[list[Reply]], None]
     task: asyncio.Task[None] | None = None
@@ -57,8 +58,9 @@ class LogFollower:
     def join(
         self, place: Place, session_id: str, response_id: str, replied: Callable[[list[Reply]], None]
     ) -> "asyncio.Future[None]":
-        """Follow an answer whose replies begin there, until it `leave`s: `replied` is told what concerns the adopted,
-        in the log's order. The future is done when all that the log holds of it by now has been told."""
+        """Follow an answer whose replies begin at that place, until it `leave`s. `replied` gets the replies to all
+        adopted answers, in the log's order. The future is done once every reply that the log holds by now has been
+        passed on."""
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         followed = self._followed.get(place.partition)
         if followed is None:
@@ -72,7 +74,7 @@ class LogFollower:
         return told
 
     def leave(self, partition: int, response_id: str) -> None:
-        """Let an answer go that has ended; where it never joined nothing happens."""
+        """Stop following an answer that has ended; do nothing where it never joined."""
         followed = self._followed.get(partition)
         if followed is not None and (key := followed.keys.pop(response_id, None)) is not None:
             followed.wanted[key] -= 1
@@ -120,7 +122,8 @@ class LogFollower:
             await reader.stop()
 
     async def _go_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
-        """To where the first of those that came begins; the offset at which all of them have been told."""
+        """Seek to the first offset of the answers that have joined; return the offset at which all of them have caught
+        up."""
         end = await reader.end()
         start = min(offset for offset, _ in followed.coming)
         reader.seek(start)

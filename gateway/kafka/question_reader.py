@@ -1,6 +1,6 @@
-"""The questions of adopted requests, from the topics in which they stand: the FAQ may have to answer them.
+"""Read the questions of adopted requests from their topics: the FAQ may have to answer them.
 
-One way through a partition for all who wait for it, since thousands come together when a gateway has died.
+A partition is read once for all the requests that wait for it, since thousands come together when a gateway has died.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ log = get_logger()
 
 @dataclass(slots=True)
 class QuestionReader:
-    """`open_reader` makes a reader of a bucket's partition. A bucket whose topic may not be read is left alone for a
-    while."""
+    """`open_reader` makes a reader of a bucket's partition. A bucket whose topic may not be read is not tried again for
+    a while."""
 
     open_reader: Callable[[Bucket, int], LogReader]
     _asked: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
@@ -39,8 +39,8 @@ class QuestionReader:
     _stopped: bool = False
 
     def read(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
-        """Read what was asked there; nothing where it cannot be had; cancelled by `stop`. While it is being read
-        whoever asks again gets the same future: cancel none, but `shield` it."""
+        """Read the question at that place; it is empty where it cannot be read, and cancelled by `stop`. A second
+        caller gets the same future while it is read: `shield` it, never cancel it."""
         future = self._asked.get(response_id)
         if future is not None:
             return future
@@ -63,14 +63,14 @@ class QuestionReader:
         return future
 
     async def stop(self) -> None:
-        """Stop reading; nobody who waits is told that there was no question."""
+        """Stop reading; cancel the futures that wait."""
         self._stopped = True
         for future in self._asked.values():
             future.cancel()
         await self._tasks.cancel()
 
     async def _read(self, bucket: Bucket, number: int) -> None:
-        """Read until nobody waits for this partition."""
+        """Read until no request waits for this partition."""
         reader = self.open_reader(bucket, number)
         wanted: dict[int, str] = {}
         try:
@@ -94,8 +94,8 @@ class QuestionReader:
             await reader.stop()
 
     async def _go_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
-        """Read from the first record that is wanted to the last, or to where the log ends by now. Who comes meanwhile
-        and stands ahead is taken along."""
+        """Read from the first wanted record to the last, or to the log's present end. A request that arrives meanwhile
+        and lies ahead is read on the way."""
         end = await reader.end()
         reader.seek(min(wanted))
         while wanted and (at := await reader.next_offset()) < end and at <= max(wanted):
@@ -117,7 +117,7 @@ class QuestionReader:
 
 
 def _question_of(record: Record, response_id: str) -> str:
-    """Return the question in a record; nothing where another request stands there, or none."""
+    """Return the question in a record; an empty one where the record is another request's, or no request."""
     try:
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
     except ProtocolError as error:

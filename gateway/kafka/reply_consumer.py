@@ -1,4 +1,4 @@
-"""Replies from this gateway's own partition of `chat.replies`, in batches as they come."""
+"""Read replies in batches from this gateway's own partition of `chat.replies`."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""Accepted requests and cancels to Kafka."""
+"""Publish accepted requests, cancels, adoptions, erasures and the gateway's own ends to Kafka."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,13 +34,13 @@ class RequestPublisher:
     next_offset: Callable[[], int | None]
 
     def log_place(self) -> Place | None:
-        """Return the place in the log that replies to a request published from now on stand behind."""
+        """Return the place in the reply log from which the replies to a request published now can be read."""
         offset = self.next_offset()
         return None if offset is None else Place(self.reply_partition, offset)
 
     def partition_of(self, entry: Entry) -> int | None:
-        """Return the partition of its bucket's topic that it goes to; None where Kafka has not said yet how many there
-        are."""
+        """Return the partition of its bucket's topic that a request goes to; None where the number of partitions is not
+        known yet."""
         topic = self.topics.requests(entry.publication.bucket)
         return self.producer.partition_of(topic, entry.request.session.record_key)
 
@@ -95,7 +95,8 @@ class RequestPublisher:
         return Place(*written)
 
     async def cancel(self, entry: Entry) -> None:
-        """Whoever else the answer is written for still gets it."""
+        """Cancel a request for this gateway, and for the one that it was adopted from; other readers of the answer
+        still get it."""
         created, log_partition = (
             entry.request.asked_unix_ms,
             entry.request.log.partition if entry.request.log is not None else None,
@@ -106,7 +107,7 @@ class RequestPublisher:
             )
 
     async def adopt(self, entry: Entry) -> None:
-        """Have the worker that has it tell it here too."""
+        """Have the worker that has the request send its replies to this gateway too."""
         adopt = Adopt(
             request_id=entry.response_id,
             reply_partition=self.reply_partition,
@@ -124,7 +125,7 @@ class RequestPublisher:
             log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
     async def publish_end(self, entry: Entry) -> None:
-        """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
+        """Write an end of the gateway's own to the log, for another gateway that the client may resume at; do not wait
         for the acknowledgement."""
         response = entry.answer.response
         if entry.request.log is None or response is None:

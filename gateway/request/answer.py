@@ -1,4 +1,4 @@
-"""An answer as far as it has come: its state, its text, its end. Pure.
+"""Hold an answer's state, its text so far and its end. Pure.
 
 COUNTING → PUBLISHING → WAITING → STREAMING → DONE
 """
@@ -39,10 +39,10 @@ _NEXT: Final = {
 class Answer:
     """The answer to one request; only `advance` changes its `state`.
 
-    `attempt` is that of the last delta, which came at `last_delta_unix_ms`; -1 before the first. `diverged`: another
-    attempt wrote another text, and no delta is taken any more. `fallback` is why the FAQ answers. `stood_in`: a gateway
-    answered from the FAQ or said "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
-    `settled`: the end was shown, and is in the metrics."""
+    `attempt` is that of the last delta, which arrived at `last_delta_unix_ms`; -1 before the first. `diverged`: another
+    attempt wrote another text, and further deltas are dropped. `fallback` is why the FAQ answers. `stood_in`: a gateway
+    answered from the FAQ or with "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
+    `settled`: the end was delivered, and is in the metrics."""
 
     state: State = State.COUNTING
     parts: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Answer:
 
     @property
     def has_delta(self) -> bool:
-        """Return whether a worker's delta has come here."""
+        """Return whether a worker's delta has arrived here."""
         return self.attempt >= 0
 
     @property

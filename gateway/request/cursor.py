@@ -1,7 +1,8 @@
-"""A client's place in its answers, signed: pure. Any gateway that knows the key goes on from it.
+"""Sign and read cursors, each a client's place in its open answers. Pure. Every gateway that has the key can resume
+from one.
 
 A cursor is base64url of MessagePack and a keyed BLAKE2b (16 bytes) of tenant, session and content. It lists the answers
-that are open, as the client knows them, and where Kafka holds what is to come of them
+that are open, as far as the client has them, and where Kafka holds the rest
 (docs/decisions/0014-the-reply-topic-is-the-log.md).
 """
 
@@ -37,14 +38,13 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class ResumePoint(Struct, array_like=True):
-    """An open answer and what its client has been told of it.
+    """Where a client can resume one open answer: the part of it that the client has.
 
-    `log` is where in the reply topic its replies begin; None where nobody knows. `place` is where the bucket's topic
-    holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`. `crc`
-    is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number. `trace` is the packed
-    context of whoever began its trace; None where none is recorded. `generation` is its conversation's.
-    `age_ms` is how long after its receipt the cursor was written.
-    """
+    `log` is where in the reply topic its replies begin; None where that is not known. `place` is where the bucket's
+    topic holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`.
+    `crc` is the CRC-32 of the `chars` characters sent, in UTF-8; `seq` is the next delta's number. `trace` is the
+    packed context of the gateway that began its trace; None where none is recorded. `generation` is its conversation's.
+    `age_ms` is how long after its receipt the cursor was written."""
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
     event_id: str
@@ -70,8 +70,8 @@ class ResumePoint(Struct, array_like=True):
         return now_unix_ms <= self.received_unix_ms + self.deadline_ms + RESUMABLE_MS
 
     def elapsed_ms(self, wire_unix_ms: float, age_ms: int | None) -> int:
-        """Return how long ago it was received: by the client, whose cursor came `age_ms` ago; where it does not tell,
-        by the clocks, and no less than when the cursor was written."""
+        """Return the milliseconds since its receipt. `age_ms` is the cursor's age by the client's clock; where the
+        client does not give it, the gateways' clocks decide, and no less than when the cursor was written."""
         if age_ms is not None:
             return self.age_ms + age_ms
         return max(self.age_ms, int(wire_unix_ms - self.received_unix_ms))
@@ -89,7 +89,7 @@ class Seal:
     __slots__ = ("_mac",)
 
     def __init__(self, mac: "hashlib.blake2b") -> None:
-        """`mac` has taken in the session."""
+        """Make a seal from a `mac` that has the session's name already."""
         self._mac = mac
 
     def write(self, points: Collection[ResumePoint]) -> str:

@@ -16,8 +16,8 @@ class DueTimes:
     _held: set[tuple[int, str]] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
-        """Add the deadlines that hold now; again where one may have been passed over, since the client had text that it
-        has no longer."""
+        """Add the deadlines that hold now. A request is added again when its client returns: a deadline may have been
+        passed over because of text that the client has no longer."""
         for unix_ms in (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms):
             due = (unix_ms, entry.response_id)
             if due not in self._held:

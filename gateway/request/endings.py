@@ -1,6 +1,6 @@
-"""The ends that a gateway gives an answer itself: a fallback, a cut, a cancel, a failure. Pure.
+"""End an answer by the gateway itself: a fallback, a cut, a cancel, a failure. Pure.
 
-The first end wins, whoever gives it: a worker's or another gateway's (`gateway.request.replies`), or one of these.
+The first end wins: a worker's or another gateway's (`gateway.request.replies`), or one of these.
 """
 
 from typing import Final

@@ -29,9 +29,9 @@ class Adoption:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """A request's way to the workers: its place in the bucket's topic, None until Kafka has told; `published` once
-    Kafka has it. `eta_ms` is the first text's predicted time from receipt; None where nothing is known, or the workers
-    do not get the request."""
+    """A request's way to the workers: its `place` in the bucket's topic, None before Kafka's acknowledgement;
+    `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt; None where nothing is
+    known, or the workers do not get the request."""
 
     bucket: Bucket = "short"
     partition: int | None = None
@@ -76,7 +76,7 @@ class Entry:
         return self.answer.created and bool(self.answer.chars or self.seen)
 
     def opened(self) -> Opened:
-        """Return the item that begins the answer, or begins it again."""
+        """Return the item that starts the answer, or starts it again."""
         publication = self.publication
         return Opened(
             ResponseCreated(
@@ -107,7 +107,7 @@ class Entry:
             self.publication.admitted_unix_ms = now_unix_ms
 
     def acknowledge(self) -> list[Item]:
-        """Note that Kafka has the request. Replies that came sooner are shown now."""
+        """Note that Kafka has the request. Replies that arrived sooner are shown now."""
         self.publication.published = True
         if self.answer.state is not State.PUBLISHING:
             return []
@@ -130,7 +130,7 @@ class Entry:
         return self.unseen() if self.seen else [shown]
 
     def open_late(self) -> list[Item]:
-        """Begin an answer that ends before its client has a `response.created`; nothing where it has one."""
+        """Start an answer that ends before its client has a `response.created`; return nothing where it has one."""
         if self.answer.created:
             return []
         self.answer.drop_text()

@@ -1,8 +1,8 @@
-"""Hold what waits to be written to one client: pure, in order, and no bigger for a slow client.
+"""Queue what is to be written to one client: pure, in order, and bounded for a slow client.
 
-Deltas of one answer that are not yet written are merged into one, so what waits is bounded by the text of the answers
-in flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each
-`response.created`. So is the cursor: it says what has left, of every answer that is open.
+Deltas of one answer that are not yet written are merged into one, so the queue is bounded by the text of the answers in
+flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each
+`response.created`. The cursor is written then too: it has what has left of every open answer.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Shown:
 
 @dataclass(slots=True)
 class _Growing:
-    """A delta that is not written yet. Its parts are joined when it leaves: who reads little has many."""
+    """A delta that is not written yet. Its parts are joined when it leaves: a slow client's has many."""
 
     response_id: str
     offset: int
@@ -47,7 +47,7 @@ _Item = ServerMessage | Opened | _Growing | Response
 
 
 class Outbox:
-    """`begin` comes before the first answer."""
+    """The queue of one connection. `start_session` is called before the first answer."""
 
     __slots__ = ("_growing", "_items", "_points", "_received_unix_ms", "_seal", "merged", "size_chars")
 
@@ -65,8 +65,7 @@ class Outbox:
         return len(self._items)
 
     def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
-        """Begin a session whose name is known; its client comes back with these answers open, each of its age by
-        now."""
+        """Start a session whose name is known; its client returns with these answers open, each of its age by now."""
         self._seal = seal
         self._points = {each.response_id: each for each in points}
         self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._points.items()}
@@ -90,13 +89,14 @@ class Outbox:
         self._items.append(item)
 
     def drop_answer(self, response_id: str) -> None:
-        """Another client's outbox has this answer from now on: nothing more is told of it here, nor by the cursor."""
+        """Drop an answer that another client's outbox has from now on: nothing more of it is written here, nor in the
+        cursor."""
         self._points.pop(response_id, None)
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
     def drain(self, now_unix_ms: float) -> list[ServerMessage]:
-        """Everything that waits, in order, with its `seq` and its cursor."""
+        """Return everything that waits, in order, with its `seq` and its cursor."""
         items, self._items = self._items, []
         self._growing.clear()
         self.size_chars = 0

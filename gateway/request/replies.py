@@ -1,8 +1,7 @@
-"""Replies placed in their answer, from a worker or another gateway. Pure.
+"""Place a worker's or another gateway's replies in their answer. Pure.
 
-Replies may come late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request reached us.
-Text is placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which carries the whole
-text.
+Replies may arrive late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request. Text is
+placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text.
 """
 
 from typing import Final
@@ -28,9 +27,10 @@ def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]
 def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
     """End an answer by the terminal event of a worker, or of another gateway that has this answer too.
 
-    Where a worker's text does not continue what was shown, the answer has failed: two texts are never spliced. A cut
-    that came a little sooner contradicts nothing. A gateway's end stands: the answer is replayed. A worker that took
-    over a partition and did not begin ends nothing while text of another flows: the deadline does, if need be."""
+    Where a worker's text does not continue what was shown, the answer has failed: two texts are never spliced. An end
+    by a deadline or a cancel may have less text than was shown. Another gateway's end always holds: the answer is
+    replayed. A worker that was given a partition and did not start the request ends nothing while another's text flows:
+    the deadline does, if need be."""
     answer = entry.answer
     if reply.origin == "worker" and not reply.output_text and answer.flows(reply.attempt, now_unix_ms):
         return []

@@ -11,12 +11,12 @@ from shared.wire.session_key import SessionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """All that is fixed once a message is a request.
+    """A request, with all that is fixed once a message has become one.
 
     `input` is empty where another gateway accepted it (`Adoption.question`). Its times on the wire are `clock_ms` ahead
     of this process's. `generation` is the conversation's; without `generation_known` Redis was away, and the time of
-    receipt stands for it. `log` is where in the reply topic its replies begin; None where that is not known. `trace` is
-    None where another gateway accepted it and recorded no trace."""
+    receipt takes its place. `log` is where in the reply topic its replies begin; None where that is not known. `trace`
+    is None where another gateway accepted it and recorded no trace."""
 
     response_id: str
     event_id: str

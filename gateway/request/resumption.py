@@ -1,4 +1,5 @@
-"""Clients that come back to an answer: here, or at another gateway than the one that accepted it. Pure."""
+"""Attach returning clients to their answers: here, or at another gateway than the one that accepted the request.
+Pure."""
 
 from typing import Final
 
@@ -26,7 +27,7 @@ def reattach(entry: Entry, connection_id: str) -> list[Item]:
 
 
 def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
-    """Attach a client that has come back; return what its cursor says it lacks, as far as it is known here."""
+    """Attach a returning client; return what it lacks by its cursor, as far as it is known here."""
     entry.connection_id = connection_id
     answer = entry.answer
     if not answer.created:
@@ -40,8 +41,8 @@ def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
 def adopt(
     point: ResumePoint, session: SessionKey, connection_id: str, now_unix_ms: float, trace: RequestTrace | None = None
 ) -> Entry:
-    """Return the entry of an answer that another gateway began, from its client's cursor, of its age by now. Until the
-    log has been read, or for a while, its deadlines wait for what the log may still say."""
+    """Return the entry of an answer that another gateway accepted, from its client's cursor, of its age by now. Its
+    deadlines wait until the log has been read, or for a while."""
     now = int(now_unix_ms)
     start = now - point.age_ms
     hard = start + point.deadline_ms

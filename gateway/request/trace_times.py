@@ -19,9 +19,9 @@ class Adopted:
 
 @dataclass(slots=True, kw_only=True)
 class RequestTrace:
-    """`traceparent` goes with the request to the workers. `sent`: handed to Kafka; `acked`: acknowledged; `last_text`:
-    text for the client came for the last time; `heard`: a worker told its end, and `worker` what it told. Of an answer
-    that was `adopted` the request was another gateway's to send."""
+    """The times of one request. `traceparent` goes with it to the workers. `sent`: handed to Kafka; `acked`:
+    acknowledged; `last_text`: the last text for the client; `heard`: a worker's end arrived, with its times in
+    `worker`. The request of an `adopted` answer was sent by another gateway."""
 
     context: TraceContext
     traceparent: str = ""
@@ -40,10 +40,10 @@ class RequestTrace:
 
     @property
     def send_id(self) -> int:
-        """The span that the workers were told."""
+        """Return the id of the send span, which the workers' spans are linked to."""
         return self.begun.child_id(SEND_SPAN)
 
     @property
     def packed(self) -> bytes | None:
-        """Return the context by which another gateway continues the trace; None where nobody records it."""
+        """Return the context by which another gateway continues the trace; None where none is recorded."""
         return self.begun.packed() if self.recorded else None

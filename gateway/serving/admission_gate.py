@@ -1,4 +1,4 @@
-"""Admission's shell: counts what it decides and tells the log what changes."""
+"""Run admission for the gateway: count its decisions and log its changes."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _SKEW_MS: Final = 1_000.0
 
 @dataclass(slots=True)
 class AdmissionGate:
-    """`draining`: the gateway ends, and takes nobody new."""
+    """Admission with its metrics and logs. `draining`: the gateway shuts down, and accepts no new request."""
 
     admission: Admission
     memory: MemoryWatch = field(default_factory=MemoryWatch)
@@ -41,7 +41,7 @@ class AdmissionGate:
         check_memory(refuses=self.memory.refuses)
 
     def fallback_reason(self, entry: Entry, now: float) -> FallbackReason | None:
-        """Why the fallback is to answer at once; None where the workers get the request."""
+        """Return why the fallback is to answer at once; None where the workers get the request."""
         if self.memory.sheds:
             return "memory"
         decision = self.admission.decide(
@@ -75,7 +75,7 @@ class AdmissionGate:
     # --- workers
 
     def update_worker(self, worker_id: str, report: WorkerReport | None) -> None:
-        """Take a worker's newest report; None: it leaves."""
+        """Keep a worker's newest report; None: the worker leaves."""
         fleet, now = self.admission.fleet, now_unix_ms()
         if report is None:
             self._skewed.discard(worker_id)
@@ -111,7 +111,7 @@ class AdmissionGate:
     # --- what changes
 
     def _log_breaker(self) -> None:
-        """One line a change."""
+        """Log a change of the common breaker, in one line."""
         breaker = self.admission.breaker
         if breaker.state is not self._breaker:
             self._breaker = breaker.state
@@ -119,7 +119,7 @@ class AdmissionGate:
             log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
 
     def log_worker_breakers(self) -> None:
-        """One line a worker whose breaker has changed."""
+        """Log each worker whose breaker has changed, in one line."""
         shut = self.admission.fleet.shut()
         for name, breaker in shut.items():
             if self._shut.get(name) is not breaker.state:

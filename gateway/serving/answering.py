@@ -1,5 +1,4 @@
-"""Bring answers to their clients: take what the workers say, have the FAQ answer in their stead, show what is new, end
-and settle."""
+"""Deliver answers to their clients: replies as they arrive, fallbacks in the workers' stead, and each answer's end."""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ class Answering:
     # --- the workers' word
 
     def receive_replies(self, batch: Sequence[Reply]) -> None:
-        """Take the workers' replies, a batch at a time: each client touched is written to once."""
+        """Receive a batch of replies; write once to each client that they concern."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in batch:
@@ -90,7 +89,7 @@ class Answering:
     # --- the FAQ's, in their stead
 
     def fall_back(self, entry: Entry, why: FallbackReason) -> None:
-        """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
+        """Have the FAQ answer in the model's stead; the question of an adopted request is read first."""
         if entry.answer.fallback is not None:
             return  # at the soft deadline, and its question is still being read
         entry.answer.fallback = why
@@ -118,7 +117,7 @@ class Answering:
         self.answer_with(entry, choose_fallback(entry.input, hits))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
-        """Give an answer; the conversation remembers it, if it says something."""
+        """End an answer with a fallback; the history keeps it unless it is "busy"."""
         self.end(entry, endings.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             response = entry.answer.response
@@ -128,8 +127,8 @@ class Answering:
     # --- the end
 
     def deliver(self, entry: Entry, items: Iterable[Item]) -> None:
-        """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has
-        happened is told to a client that comes back, if it cannot be told to this one."""
+        """Write items to the client, and settle an answer that has ended. Raises nothing: where this client cannot be
+        written to, it is sent away, and gets the end when it returns."""
         if entry.answer.done:
             self.inflight.retire(entry)
         with contained("answer", request_id=entry.response_id) as telling:
@@ -144,7 +143,7 @@ class Answering:
             self._settle(entry)
 
     def _settle(self, entry: Entry) -> None:
-        """Each book by itself."""
+        """Release what the answer holds, count it and end its trace, each by itself."""
         response = entry.answer.response
         assert response is not None
         entry.answer.settled = True
@@ -160,16 +159,16 @@ class Answering:
         metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
-        """End an answer by this gateway itself: its client hears of it, and so does the log."""
+        """Deliver an end that this gateway has given, and write it to the log."""
         self.deliver(entry, items)
         with contained("answer", request_id=entry.response_id):
             if entry.answer.fallback != "broker":
                 self.beside.start(self.publisher.publish_end(entry))
 
     def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
-        """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
-        that is forgotten, and its client asks anew. `torn`: something of it may have been lost on the way to its
-        client, which is sent away, and told it when it comes back; so is an end that nobody has been told."""
+        """End an answer as failed after a fault of our own; no other answer is touched. One that cannot even fail is
+        forgotten, and its client asks again. `torn`: part of it may have been lost on the way to its client, which is
+        sent away and resumes; so is the client of an end that was not delivered."""
         if entry is None or entry.answer.settled:
             return
         if torn or entry.answer.done:
@@ -190,7 +189,7 @@ class Answering:
             self.inflight.refuse(entry)
 
     def run_for(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        """Start what is done beside for one answer; a fault in it ends that one."""
+        """Run a task for one answer; a fault in it ends that answer."""
         self.beside.start(self._run(entry, work))
 
     async def _run(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
@@ -209,6 +208,6 @@ class Answering:
             self.fail(entry)
 
     def stop_worker(self, entry: Entry) -> None:
-        """Tell the worker that an answer has ended here and need not be written on."""
+        """Cancel a published request whose answer has ended here: the worker need not go on."""
         if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))

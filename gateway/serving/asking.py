@@ -1,4 +1,4 @@
-"""A question's way in: accepted, counted, decided, published. A client may take it back."""
+"""Take a question in: accept, count, decide, publish. Its client may cancel it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -34,7 +34,8 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own."""
+    """The way of a question to Kafka. Each waits (counting tokens, Kafka's acknowledgement, Redis) in a task of its
+    own."""
 
     limits: AdmissionLimits
     tokenizer: Tokenizer
@@ -51,7 +52,8 @@ class Asking:
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
     async def ask(self, connection: Connection, asked: ResponseCreate) -> None:
-        """Take a question. Raises `ProtocolError` where it is not taken."""
+        """Accept a question, or attach the client to the answer that it has already. Raises `ProtocolError` where it is
+        refused."""
         session, now = connection.session, now_unix_ms()
         generation, sure = await self.erasing.generation_of(session)
         known = self.inflight.find(session.key, asked.event_id)
@@ -87,8 +89,7 @@ class Asking:
         metrics.inflight.set(len(self.inflight))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
-        """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
-        stands behind."""
+        """Count, decide, publish, a session's questions one after the other. The deadline's timer runs meanwhile."""
         try:
             async with self._locks.hold(entry.request.session):
                 delivery = await self._send(entry, asked, session)
@@ -109,7 +110,7 @@ class Asking:
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
-        `BrokerUnavailable`, `ProtocolError` where Kafka does not take it."""
+        `BrokerUnavailable`, `ProtocolError` where Kafka refuses it."""
         if entry.answer.response is not None:  # while it stood in line
             return None
         try:
@@ -147,14 +148,13 @@ class Asking:
             connection.flush()
 
     async def _count(self, text: str) -> int:
-        """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
+        """Return the input's tokens, counted off the loop; 0 where its bytes already show that it is short."""
         if surely_short(text):
             return 0
         return await asyncio.to_thread(self.tokenizer.count, text)
 
     def cancel(self, connection: Connection, cancel: CancelRequest) -> None:
-        """Take a question back. An answer that has ended meanwhile stays as it is; where there is none, the client is
-        told."""
+        """Cancel a request. An answer that has ended stays as it is; for an unknown one the client gets an error."""
         session = connection.session
         entry = self.inflight.named(session.key, cancel.response_id, cancel.event_id)
         if entry is None:

@@ -1,4 +1,4 @@
-"""The deadlines of all answers: one timer of the event loop for the earliest."""
+"""Watch the deadlines of all answers, by one timer of the event loop for the earliest."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Deadlines:
     _timer_unix_ms: int = 0
 
     def watch(self, entry: Entry) -> None:
-        """Watch a request's deadlines: one that is new, or whose client has come back."""
+        """Watch a request's deadlines: a new one, or one whose client has returned."""
         self.due_times.add(entry)
         self._set_timer()
 
@@ -36,7 +36,7 @@ class Deadlines:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
 
     def _set(self, due_unix_ms: int | None) -> None:
-        """Never later than it is set already; None: nothing is due."""
+        """Set the timer, unless it is set to an earlier time already; None: nothing is due."""
         if due_unix_ms is None or (self._timer is not None and self._timer_unix_ms <= due_unix_ms):
             return
         if self._timer is not None:
@@ -57,7 +57,7 @@ class Deadlines:
         self._set_timer()
 
     def _expire(self, entry: Entry, now: float) -> None:
-        """End an answer whose deadline came: what is written stands, else the FAQ answers."""
+        """End an answer whose deadline has passed: text that was shown stays, else the FAQ answers."""
         if entry.answer.visible:
             self.answering.end(entry, endings.cut(entry, now))
         else:

@@ -1,9 +1,9 @@
-"""Conversations are erased, here or at another gateway: wherever they are kept, but for what Kafka holds until its time
-has passed.
+"""Erase conversations wherever they are kept, but for what Kafka holds until its retention has passed.
 
-An erasure begins a new generation of its conversation (`shared.conversation.erasures`). Whatever this gateway holds of
-an earlier one ends with it, as soon as the gateway hears of the later: by its own client, by the log of erasures, or
-from Redis, which is asked before anything is told again or asked anew."""
+An erasure starts a new generation of its conversation (`shared.conversation.erasures`). All that this gateway holds of
+an earlier generation ends as soon as it knows of the later one: by its own client, by the log of erasures, or from
+Redis, which is asked before an answer is resumed or a question is accepted.
+"""
 
 from dataclasses import dataclass, field
 
@@ -36,19 +36,19 @@ class Erasing:
     _known: Erasures = field(default_factory=Erasures)
 
     async def generation_of(self, session: Session) -> tuple[int, bool]:
-        """Return the conversation's generation, and whether it is sure. While Redis is away, it is that of the last
-        erasure that was heard of here."""
+        """Return the conversation's generation, and whether it is known for sure. While Redis is away, it is that of
+        the last erasure known here."""
         told = await self.history.generation(session.key)
         self._end_before(session.key, told or 0)
         return self._known.generation(session.key, now_unix_ms()), told is not None
 
     def apply(self, erase: Erase) -> None:
-        """Take in that a gateway has erased a conversation, be it this one."""
+        """Apply an erasure that a gateway, perhaps this one, has published."""
         self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation)
 
     async def erase(self, connection: Connection) -> None:
-        """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
-        of what is asked from now on. While Redis is away its client is told to try again, whatever was erased."""
+        """Erase a conversation (`session.delete`): its history, its KV and what is in flight; questions asked from now
+        on are kept. While Redis is away the client gets an error, and tries again."""
         key = connection.session.key
         least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
         try:
@@ -60,7 +60,7 @@ class Erasing:
             self.beside.start(self._publish(connection, generation))
 
     async def _publish(self, connection: Connection, generation: int) -> None:
-        """Have workers and gateways forget it, then tell the client that all have."""
+        """Publish an erasure to workers and gateways, then confirm it to the client."""
         try:
             await self.publisher.erase(connection.session.key, generation)
         except BrokerUnavailable:
@@ -72,7 +72,7 @@ class Erasing:
         connection.flush()
 
     def _end_before(self, session: SessionKey, generation: int) -> None:
-        """Drop what is held of earlier generations than this."""
+        """End and forget what is held of generations before this one."""
         now = now_unix_ms()
         if generation <= self._known.generation(session, now):
             return
@@ -87,7 +87,7 @@ class Erasing:
 
 
 def _not_erased() -> ProtocolError:
-    """Somebody who has to forget the conversation cannot be reached."""
+    """Return the error of an erasure that could not reach Redis or Kafka."""
     return ProtocolError(
         "history_unavailable",
         "the history cannot be erased now; try again",

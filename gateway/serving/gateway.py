@@ -1,4 +1,4 @@
-"""The gateway's dispatcher: a connection's messages go to its session, and what they mean to whoever carries it out.
+"""Dispatch a connection's messages: its session decides what each means, and one part of the gateway carries that out.
 
     session → asking → admission_gate (admission) → request_publisher ⇒ Kafka
     Kafka ⇒ reply_consumer → answering → inflight → outbox → socket
@@ -57,14 +57,14 @@ class Gateway:
         return let_in
 
     def disconnect(self, connection: Connection) -> None:
-        """Let a socket go that is gone; its requests go on, and their answers into the history."""
+        """Forget a connection whose socket is gone; its requests go on, and their answers go into the history."""
         self.rate_limits.leave(connection)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
     async def receive(self, connection: Connection, message: ClientMessage) -> None:
-        """Take a decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
-        client; the connection stays."""
+        """Carry out a decoded message, the connection's next; it waits for Redis, and for a token's key. Errors go to
+        the client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
             await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))

@@ -1,4 +1,4 @@
-"""This process's memory against its budget: reads it, and tells who asks how near the budget it is."""
+"""Watch this process's memory against its budget."""
 
 import asyncio
 import ctypes
@@ -39,7 +39,7 @@ class MemoryWatch:
         return self.level >= MemoryLevel.REFUSING
 
     def missing(self) -> str | None:
-        """Return what `/ready` says of the memory."""
+        """Return the memory's line for `/ready`; None while there is enough."""
         if not self.refuses:
             return None
         used, budget = self._resident_bytes / MIB, self.budget_bytes / MIB
@@ -55,8 +55,8 @@ class MemoryWatch:
             metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:
-        """Watch until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it
-        from."""
+        """Watch until cancelled; return at once where there is no budget, and with a warning where memory cannot be
+        read."""
         if not self.budget_bytes:
             return
         try:

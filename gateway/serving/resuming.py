@@ -53,8 +53,8 @@ class Resuming:
             self.people.resend_open_handoff(connection)
 
     def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[ResumePoint] | None:
-        """Return the open answers of a client that comes back, each of its age by now; None where not every one of them
-        can be gone on with."""
+        """Return the open answers of a returning client, each of its age by now; None where not every one of them can
+        be resumed."""
         points = seal.read(resume.cursor)
         if points is None:
             return None
@@ -90,13 +90,13 @@ class Resuming:
         return entry
 
     def _cancel_erased(self, connection: Connection, point: ResumePoint, now: float) -> None:
-        """Tell the client that the answer was cancelled, and nothing of it."""
+        """Send the client a cancelled end, without text, for an answer that was erased."""
         entry = self._adopt(connection, point, now)
         self.answering.cancel(entry)
         self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
-        """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
+        """Read an adopted answer from the log; no deadline ends it until all that the log holds is known."""
         await self.recall.read(entry, self.answering.receive_replies)
         end_recall(entry)
         self.deadlines.watch(entry)

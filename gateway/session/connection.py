@@ -1,4 +1,4 @@
-"""A client as the gateway sees it, whichever front end it came by."""
+"""Define a client's connection as the gateway uses it, the same for every front end."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -13,18 +13,19 @@ from shared.wire.messages import ServerMessage
 
 
 class Connection(Protocol):
-    """Never blocks: `put` queues, `flush` writes what the socket takes. A closed connection swallows both."""
+    """A client's connection. It never blocks: `put` queues, `flush` writes what the socket takes. A closed connection
+    ignores both."""
 
     session: Session
     num_inflight: int
 
     def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
-        """Before the first answer is put: the session's seal, and the answers that its client comes back with."""
+        """Start the session, before the first answer is put: its seal, and the answers that its client returns with."""
 
     def put(self, item: ServerMessage | Item) -> None: ...
 
     def drop_answer(self, response_id: str) -> None:
-        """Another connection hears of that answer from now on; what waits of it here is not written."""
+        """Drop an answer that another connection shows from now on; what waits of it here is not written."""
 
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
@@ -33,8 +34,7 @@ class Connection(Protocol):
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:
-    """Put items into the outbox. Raises nothing: a client that a fault of our own keeps from being told is sent
-    away."""
+    """Put items into the outbox. Raises nothing: after a fault of our own the client is sent away."""
     with contained("connection", connection=connection.session.connection_id) as putting:
         for item in items:
             connection.put(item)
@@ -51,11 +51,11 @@ def write(connection: Connection) -> None:
 
 
 def send_away(connection: Connection) -> None:
-    """Close a connection whose client comes back and is told anew."""
+    """Close a connection whose client is to return and resume."""
     connection.close(CloseCode.INTERNAL, "internal error")
 
 
 def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
-    """Tell a client what was wrong, and count it."""
+    """Send a client an error, and count it."""
     metrics.refused.labels(error.code).inc()
     connection.put(error_event(error, event_id))

@@ -1,4 +1,4 @@
-"""Keep who is connected, and which of them waits for which answer."""
+"""Keep the open connections, and count the answers that each waits for."""
 
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, send_away
@@ -17,22 +17,22 @@ class Connections:
         metrics.connections.set(len(self._open))
 
     def remove(self, connection: Connection) -> bool:
-        """Return whether it was among them."""
+        """Remove a connection; return whether it was known."""
         known = self._open.pop(connection.session.connection_id, None) is not None
         metrics.connections.set(len(self._open))
         return known
 
     def of(self, entry: Entry) -> Connection | None:
-        """Return the connection that hears of an answer; None after that was lost."""
+        """Return the connection that an answer is shown on; None after that was lost."""
         return self._open.get(entry.connection_id) if entry.connection_id is not None else None
 
     @staticmethod
     def count_in(connection: Connection) -> None:
-        """Count an answer in that the connection waits for from now on."""
+        """Count one more answer that the connection waits for."""
         connection.num_inflight += 1
 
     def attach(self, connection: Connection, entry: Entry) -> None:
-        """Have this connection wait for the answer from now on."""
+        """Move an open answer to this connection."""
         if self.is_elsewhere(connection, entry):
             former = self.of(entry)
             if former is not None:
@@ -46,13 +46,13 @@ class Connections:
         return not entry.answer.done and entry.connection_id != connection.session.connection_id
 
     def count_out(self, entry: Entry) -> None:
-        """Count an answer out that nobody waits for any more."""
+        """Count one answer less that its connection waits for."""
         connection = self.of(entry)
         if connection is not None:
             connection.num_inflight -= 1
 
     def send_away(self, entry: Entry) -> None:
-        """Close the connection that waits for the answer: its client comes back, and is told anew. Raises nothing."""
+        """Close the connection that an answer is shown on: its client returns, and resumes. Raises nothing."""
         with contained("connection", request_id=entry.response_id):
             if (connection := self.of(entry)) is not None:
                 send_away(connection)

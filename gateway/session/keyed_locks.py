@@ -1,4 +1,4 @@
-"""One lock a key: whoever comes waits for those before, and keys wait for nobody but themselves."""
+"""Hold one lock a key, first come first served; keys do not wait for each other."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -14,7 +14,7 @@ class _Lock:
 
 @dataclass(slots=True)
 class KeyedLocks:
-    """A lock is there while somebody holds it or waits for it."""
+    """Locks by key. A lock exists while a task holds it or waits for it."""
 
     _locks: dict[Hashable, _Lock] = field(default_factory=dict)
 

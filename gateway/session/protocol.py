@@ -1,4 +1,4 @@
-"""One connection's side of the protocol, as a pure state machine: messages and time in, effects out.
+"""Decide what a connection's messages mean: a pure state machine, messages and time in, effects out.
 
 NEW --session.start--> OPEN --close, token expired--> CLOSED
  └--no hello, wrong first message, bad token--> CLOSED
@@ -66,7 +66,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class CheckToken:
-    """Have the keys ready that the token needs, and go on by `Session.check_token`."""
+    """Have the key ready that the token needs, then continue by `Session.check_token`."""
 
     message: SessionStart | SessionRefresh
     token: str
@@ -74,8 +74,8 @@ class CheckToken:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """The session is open: `created` tells its client, and whether what it missed since `resume` follows. `returns`:
-    the client has named the session."""
+    """Open the session: send `session.created`, and what the client missed since `resume`. `returns`: the client has
+    named the session."""
 
     resume: Resume | None
     returns: bool = False
@@ -83,7 +83,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell the client what was wrong, before the close that follows."""
+    """Send the client an error, before the close that follows."""
 
     error: ProtocolError
 
@@ -103,14 +103,14 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForPeople:
-    """Somebody is to take over, or thinks so much of an answer."""
+    """Hand over to a person, or record the rating of an answer."""
 
     message: HandoffRequest | Feedback
 
 
 @dataclass(frozen=True, slots=True)
 class EraseSession:
-    """Erase what is kept of this session."""
+    """Erase the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,12 @@ class SessionLimits:
 
 
 class Session:
-    """`connection_id` names the socket, `session_id` the conversation: the client's, or else `fresh_session_id`.
+    """One connection's session. `connection_id` names the socket, `session_id` the conversation: the client's, or else
+    `fresh_session_id`.
 
-    With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
-    the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
-    there is to know of a conversation. `address` is the client's, as it is charged.
-    """
+    With a `gate` the tenant and the subject are the token's, and `conversation_id`, the session's name behind the
+    gateway, is that subject's alone. Without one every client speaks for `tenant`, and the session's id is all that
+    identifies a conversation. `address` is the client's, for charges."""
 
     __slots__ = (
         "_address",
@@ -192,8 +192,8 @@ class Session:
         return SessionKey(self.tenant, self.conversation_id)
 
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
-        """Return the effects of a decoded message. Raises `ProtocolError` where the client is to be told, and stays
-        open."""
+        """Return the effects of a decoded message. Raises `ProtocolError` where the message is refused and the session
+        stays."""
         if self.state is State.CLOSED:  # what was on its way when the close was decided
             return []
         if isinstance(message, Pong):
@@ -227,8 +227,8 @@ class Session:
                 return []
 
     def check_token(self, check: CheckToken, now_unix_ms: float) -> list[Effect]:
-        """Return the effects of a message whose token can be checked now: those of `receive`, which has returned the
-        check. Raises `ProtocolError`."""
+        """Return the effects of the message in a check that `receive` has returned, now that the token's key is there.
+        Raises `ProtocolError`."""
         self._hello_came = False
         if self.state is State.CLOSED:
             return []
@@ -260,13 +260,13 @@ class Session:
         return [OpenSession(message.resume, returns=message.session_id is not None)]
 
     def reject(self, error: ProtocolError) -> Close:
-        """Close a session that is not begun, or goes no further, for that reason."""
+        """Close a session that cannot be opened, or cannot continue, with that error's close code."""
         self.state = State.CLOSED
         return Close(_code_of(error), error.code)
 
     @property
     def caller(self) -> Caller:
-        """Return who is charged for what is done in the session."""
+        """Return the payer of what is done in the session."""
         subject = "" if self.identity is None else self.identity.subject
         return Caller(self.key, subject, self._address)
 
@@ -298,8 +298,8 @@ class Session:
         self.conversation_id = owned_session_id(self.identity.subject, self.session_id)
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
-        """Take a newer token of the same subject: it lets the session go on, and never shortens it. Raises
-        `ProtocolError`: the session goes on as it was."""
+        """Accept a newer token of the same subject: it extends the session, and never shortens it. Raises
+        `ProtocolError`, which leaves the session as it was."""
         newer = _identify(self._gate, token, now_unix_ms)
         assert newer is not None  # without a gate a token is refused
         assert self.identity is not None  # with a gate an open session has one
@@ -318,15 +318,16 @@ class Session:
         return self._gate is not None and self.identity is not None and self._gate.expired(self.identity, now_unix_ms)
 
     def _end_expired(self) -> list[Effect]:
-        """Clients whose tokens were made together do not all come back together."""
+        """Close a session whose token has expired. The time to reconnect depends on the connection, so that clients do
+        not all return together."""
         self.state = State.CLOSED
         reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
         closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
         return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
 
     def tick(self, now_unix_ms: float) -> list[Effect]:
-        """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
-        out. A clock set back by more than an interval ends the interval: nobody is waited for until it is right."""
+        """Return the effects of time: a late hello, an expired token, a ping, missing pongs. A clock set back by more
+        than an interval ends the interval, so that no client waits until it is right."""
         waited_ms = abs(now_unix_ms - self._opened_unix_ms)
         if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
@@ -350,7 +351,7 @@ def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent
 
 
 def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> Identity | None:
-    """Return whom the token names; None where no tokens are checked. Raises `ProtocolError`."""
+    """Return the token's identity; None where no tokens are checked. Raises `ProtocolError`."""
     if gate is not None and token is not None:
         return gate.identify(token, now_unix_ms)
     if gate is None and token is None:

@@ -1,5 +1,5 @@
 """Charge clients for what they do before it is done. A client that has used up its minute, or holds too many sockets
-open, is told when to come again."""
+open, gets the time to wait."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,13 @@ from shared.wire.messages import HandoffRequest, SessionStart
 
 @dataclass(slots=True, kw_only=True)
 class RateLimits:
+    """The quotas and the open sockets, asked once for each effect of a message."""
+
     quotas: Quotas
     sockets: OpenSockets = field(default_factory=OpenSockets)
 
     def admit(self, connection: Connection) -> bool:
-        """Return whether there is room for a connection that has just come; else its client is told, and it is
-        closed."""
+        """Return whether there is room for a new connection; else its client gets an error, and it is closed."""
         session = connection.session
         try:
             self.sockets.add(session.connection_id, session.caller.address)
@@ -30,12 +31,13 @@ class RateLimits:
         return True
 
     def leave(self, connection: Connection) -> None:
-        """Give the place of a connection that is gone to another."""
+        """Free the place of a connection that is gone."""
         self.sockets.remove(connection.session.connection_id)
 
     async def charge(self, connection: Connection, effect: Effect) -> bool:
-        """Charge an effect before it is carried out; return whether it may be, else its client is told. A question's
-        shared part is charged later, within its own deadline; a token's is not, since its subject is not known yet."""
+        """Charge an effect before it is carried out; return whether it may be, else the client gets an error. A
+        question's shared part is charged later, within its own deadline; a token has none, since its subject is not
+        known yet."""
         kind, caller = _kind_of(effect), connection.session.caller
         try:
             if isinstance(effect, OpenSession):

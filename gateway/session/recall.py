@@ -1,4 +1,4 @@
-"""Read on an adopted answer from where its gateway was: its text by a worker or the log, its question by the topic."""
+"""Continue an adopted answer: its text from a worker or the log, its question from its topic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,8 @@ _QUESTION_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Recall:
-    """`adopt` has the worker tell an answer here; where it says nothing within `word_s` the log is read."""
+    """The readers of adopted answers. `adopt` has the worker send its replies here; where none comes within `word_s`
+    the log is read."""
 
     adopt: Callable[[Entry], Awaitable[None]]
     follower: LogFollower
@@ -28,9 +29,10 @@ class Recall:
     word_s: float = 0.25
 
     async def read(self, entry: Entry, replied: Callable[[list[Reply]], None]) -> None:
-        """Have `replied` told of an adopted answer; return when it is, as far as it has come by now. The worker that
-        has it does so at once; else the log that its first gateway reads is followed until it is let go. Where its
-        client has seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
+        """Have `replied` called with an adopted answer's replies; return once all that exist by now have been passed
+        on. The worker that has the request sends them at once; else the log that its first gateway reads is followed
+        until `leave`. Where its client has no text yet the question is read beside the log, else after it: then it is
+        seldom needed."""
         if entry.publication.published and not entry.answer.done:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)
@@ -42,12 +44,12 @@ class Recall:
             self._prefetch_question(entry)
 
     def leave(self, entry: Entry) -> None:
-        """Let an answer go that has ended; one that was not adopted is followed nowhere."""
+        """Stop following an answer that has ended; do nothing where it was not adopted."""
         if entry.adoption is not None and entry.request.log is not None:
             self.follower.leave(entry.request.log.partition, entry.response_id)
 
     def _prefetch_question(self, entry: Entry) -> None:
-        """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
+        """Start reading an adopted request's question: the FAQ may have to answer it, and reading may take longer than
         the deadline leaves."""
         if entry.publication.place is not None and not (entry.answer.done or entry.answer.chars or entry.input):
             self.question_reader.read(
@@ -55,7 +57,7 @@ class Recall:
             ).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
-        """Return the input of an adopted request; nothing where it cannot be had in time."""
+        """Return the input of an adopted request; an empty one where it cannot be read in time."""
         if entry.publication.place is None or entry.adoption is None:
             return entry.input
         limit_s = min(max(0.0, entry.adoption.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)

@@ -12,15 +12,15 @@ GRACE_MS: Final = 250.0
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """`first_token`: the worker's first text came by the soft deadline; `whole`: its whole answer by the hard one. What
-    a gateway gives in its stead keeps neither, though its customer has something."""
+    """Which deadlines were met. `first_token`: the worker's first text came by the soft one; `whole`: its whole answer
+    by the hard one. A gateway's fallback meets neither."""
 
     first_token: bool
     whole: bool
 
 
 def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
-    """Return how the promise was kept; None where nothing can be said: the client let go, asked for a person, or
+    """Return which deadlines were met; None where that cannot be judged: the client cancelled, asked for a person, or
     nothing was timed."""
     timings = response.timings
     if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
@@ -34,6 +34,6 @@ def attainment(response: Response, promise: Deadline, received_unix_ms: float, *
 
 
 def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:
-    """Return whether its end came later than was promised of all answers, whoever gives them."""
+    """Return whether an answer's end came later than every answer's may, a fallback's included."""
     total_ms = response.timings.total_ms
     return total_ms is not None and received_unix_ms + total_ms > promise.deadline_unix_ms + GRACE_MS

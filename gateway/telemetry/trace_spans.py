@@ -1,4 +1,4 @@
-"""A request that has ended, as a trace: the gateway's spans, and the worker's where it told its times. Pure."""
+"""Make the spans of a request that has ended: the gateway's, and the worker's where it sent its times. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,8 +20,8 @@ _ADOPTED: Final = "adopted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTrace:
-    """All that the spans are made of; no text, and no name of whoever asked. `trace` may still hear of the worker. The
-    wall clock is `clock_ms` ahead of the times."""
+    """The facts that the spans are made of; no text, and no name of a client. `trace` may still get the worker's times.
+    The wall clock is `clock_ms` ahead of the times."""
 
     trace: RequestTrace
     why: Why
@@ -43,13 +43,13 @@ class KeptTrace:
 
     @property
     def awaits_worker(self) -> bool:
-        """Return whether a worker may have the request and has not told yet how it ended there."""
+        """Return whether a worker may have the request and has not sent its end yet."""
         return self.trace.sent_unix_ms is not None and self.trace.heard_unix_ms is None
 
 
 def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
-    """Return why a trace is kept; None where it is not kept, or nobody told of it. When an adopted answer's first text
-    came is not known."""
+    """Return why a trace is kept; None where it is not kept, or none was recorded. The time of an adopted answer's
+    first text is not known."""
     if entry.request.trace is None:
         return None
     received, deadline = entry.request.received_unix_ms, entry.deadline
@@ -67,6 +67,7 @@ def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
 def kept_trace(
     entry: Entry, response: Response, why: Why, *, gateway_id: str, request_topic: str, reply_topic: str
 ) -> KeptTrace:
+    """Return the facts of a trace that is kept."""
     assert entry.request.trace is not None, "whose trace is not made has none"
     received = entry.request.received_unix_ms
     attributes: dict[str, Attribute] = {
@@ -99,8 +100,8 @@ def kept_trace(
 
 
 def spans_of(ended: KeptTrace) -> Trace:
-    """Root → send, admit, the time in the topic, the worker's half, its answer's way back, deliver. An adopted answer's
-    root is under that of whoever began it, and what that one did is left out."""
+    """Return the spans: root → send, admit, the time in the topic, the worker's half, the reply's way back, deliver. An
+    adopted answer's root is under that of the gateway that accepted the request, whose own spans are left out."""
     tree, gateway = SpanTree(ended.trace.context), Process("gateway", ended.gateway_id)
     adopted = ended.trace.adopted
     root = tree.add(

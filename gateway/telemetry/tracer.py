@@ -1,7 +1,7 @@
-"""The traces of a gateway's requests: begun with each, decided at its end, handed to the exporter whole.
+"""Record the traces of a gateway's requests: started with each, decided at its end, exported whole.
 
-A worker tells its times with its answer's end. Where this gateway ended the answer first (the deadline, a cancel), what
-is kept waits a while for that word; whoever never says anything has died with it, or never read the request.
+A worker sends its times with its answer's end. Where this gateway ended the answer first (by a deadline or a cancel), a
+kept trace waits a while for them; a worker that sends none has died, or never read the request.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ _SWEEP_S: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Tracer:
-    """Without an `exporter` nothing is recorded, and a client's trace context goes through as it came."""
+    """The traces in progress. Without an `exporter` nothing is recorded, and a client's trace context goes through as
+    it came."""
 
     rules: KeepRules = field(default_factory=KeepRules)
     exporter: TraceExporter[KeptTrace] | None = None
@@ -40,6 +41,7 @@ class Tracer:
     _waiting: OrderedDict[str, KeptTrace] = field(default_factory=OrderedDict)
 
     def start(self, traceparent: str | None) -> RequestTrace:
+        """Start a request's trace, under the client's context where it sent one."""
         context = begin_trace(traceparent, secrets.randbits(_RANDOM_BITS))
         recorded = self.exporter is not None
         told = None if recorded else traceparent
@@ -47,8 +49,7 @@ class Tracer:
         return RequestTrace(context=context, traceparent=traceparent, recorded=recorded)
 
     def adopt(self, told: bytes | None, now_unix_ms: float) -> RequestTrace | None:
-        """Adopt an answer that another gateway began: its trace goes on under that gateway's span. None where
-        nobody records it."""
+        """Continue the trace of an adopted answer under the first gateway's span; None where none is recorded."""
         if self.exporter is None or told is None:
             return None
         begun = TraceContext.unpacked(told)
@@ -56,7 +57,8 @@ class Tracer:
         return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
 
     def note_worker_end(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
-        """Take a worker's end of a request that runs (`entry`), or of one that this gateway has ended before."""
+        """Keep the times in a worker's end, of a request in flight (`entry`) or of one that this gateway has ended
+        before."""
         if self.exporter is None or done.origin != "worker":
             return
         waiting = None if entry is not None else self._waiting.pop(done.request_id, None)
@@ -68,7 +70,7 @@ class Tracer:
             self.exporter.put(waiting)
 
     def finish(self, entry: Entry, response: Response) -> None:
-        """Keep its trace or forget it."""
+        """Export an ended answer's trace, or drop it."""
         if self.exporter is None:
             return
         why = why_kept(entry, response, self.rules)
@@ -90,7 +92,7 @@ class Tracer:
             self._give_up_oldest(self.exporter)
 
     async def watch(self) -> None:
-        """Watch until cancelled: no trace waits for a worker's word for long."""
+        """Watch until cancelled: no trace waits long for a worker's end."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             self.give_up(now_unix_ms() - _WAIT_MS)
