@@ -248,7 +248,7 @@ class GatewayProcess:
             await self._drain(server)
 
     async def _startup(self) -> None:
-        """Connect, as long as it takes: until then the page is served and the FAQ answers."""
+        """Connect, as long as it takes; meanwhile the page is served and the FAQ answers."""
         kafka = self._kafka
         self._tasks.start(self._redis.history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
@@ -336,7 +336,8 @@ def _session_limits(settings: Settings) -> SessionLimits:
 
 
 def _check_who_may_ask(settings: Settings) -> None:
-    """Check who may ask. Raises `SettingsError`: nobody is let in because something was forgotten."""
+    """Check that authentication is configured. Raises `SettingsError`: a gateway that was not told who may ask does not
+    start."""
     if settings.auth.decided_mode is None:
         raise SettingsError(
             f"it is not said who may ask: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, or "

@@ -53,7 +53,7 @@ _IDLE_POLL_S: Final = 0.02
 
 @dataclass(kw_only=True)
 class ServingWing:
-    """The gateway with its parts: one table of what is in flight, and of who is connected, for all of them."""
+    """The gateway with its parts, which share one table of requests in flight and one of connections."""
 
     limits: AdmissionLimits
     tokenizer: Tokenizer

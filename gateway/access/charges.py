@@ -1,4 +1,4 @@
-"""The charges for what clients do, and whom they fall on: pure."""
+"""Decide what each message costs, and which payers are charged. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,8 +52,8 @@ class Tariff:
     costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
     def here(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """Return the charges that this gateway counts by itself: who has many addresses or sessions is not looked up
-        for that."""
+        """Return the charges that this gateway counts by itself: no other count is looked up for a client with many
+        addresses or sessions."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
             name = f"{caller.session.tenant}/{caller.session.session_id}"
@@ -71,8 +71,8 @@ class Tariff:
         )
 
     def opened(self, reason: HandoffReason, caller: Caller) -> list[Charge]:
-        """Return a hand-off that is made, whoever has paid for asking: of the tenant's each customer has a fair
-        share."""
+        """Return the charges of a hand-off that is made, beside that of asking for it: each customer has a fair share
+        of the tenant's."""
         name, most = "fallbacks" if reason == "fallbacks" else "requested", self.handoff.per_minute
         if not most:
             return []
@@ -83,10 +83,10 @@ class Tariff:
         return charges
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
-        """Return the units, no more than a minute's worth: else it could never be had."""
+        """Return the charge of one message, at most a minute's worth: more could never be paid."""
         return Charge(payer, name, min(self.costs_units[kind], per_minute), per_minute)
 
 
 def _due(charges: list[Charge]) -> list[Charge]:
-    """Return the charges that fall on somebody and cost something: 0 is no limit, or free."""
+    """Return the charges that have a payer and cost something: 0 is no limit, or free."""
     return [charge for charge in charges if charge.name and charge.units]

@@ -1,9 +1,9 @@
-"""Whom a token speaks for. Pure: token, keys and the time in, an identity or the refusal out.
+"""Verify tokens. Pure: token, keys and the time in, an identity or the refusal out.
 
 A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithm is the key's, never the token's
 choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside `alg`
 and `kid` (`jku`, `jwk`, `x5u`) is never followed. Of the many ways to write one signature in base64url only the
-canonical one passes. No part of a token stands in a refusal.
+canonical one passes. A refusal quotes no part of a token.
 """
 
 import re
@@ -61,15 +61,15 @@ class TokenRules:
 
 @dataclass(slots=True)
 class TokenGate:
-    """The rules with the keys of the moment; whoever reads newer keys replaces them. `correction_ms` is what the wall
-    clock, which tokens go by, is ahead of the times that are given."""
+    """The rules with the present keys; the reader of newer keys replaces them. The wall clock, by which tokens expire,
+    is `correction_ms` ahead of the given times."""
 
     rules: TokenRules
     keys: KeySet
     correction_ms: Callable[[], float] = lambda: 0.0
 
     def identify(self, token: str, now_unix_ms: float) -> Identity:
-        """Return whom a token names. Raises `ProtocolError` (see `verify`)."""
+        """Return the identity in a token. Raises `ProtocolError` (see `verify`)."""
         return verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
 
     def expired(self, identity: Identity, now_unix_ms: float) -> bool:
@@ -103,7 +103,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> I
 
 
 def lacks_key(token: str, keys: KeySet, rules: TokenRules) -> bool:
-    """Return whether a newer set of public keys may let this token in that the present one does not know."""
+    """Return whether a token names a key that is not known, and that newer public keys may have."""
     try:
         header = _header(token, rules)
         algorithm = _algorithm(header)

@@ -1,9 +1,9 @@
-"""Public keys, read from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
+"""Read public keys from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
 
-One read at a time, for which nobody waits longer than `Jwks.timeout_s`. Keys are read at the start, at every
-`Jwks.refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
-known, at most once every `Jwks.cooldown_s`: whoever invents key ids makes one request in that time, and waits for
-it himself.
+There is one read at a time, and no client waits for it longer than `Jwks.timeout_s`. Keys are read at the start, at
+every `Jwks.refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
+known, at most once every `Jwks.cooldown_s`: a client that invents key ids causes one request in that time, and waits
+for it itself.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Jwks:
         return self._tried_s is not None and monotonic_s() - self._tried_s < self.cooldown_s
 
     async def _read(self) -> None:
-        """One read, shared by all who wait for it; it goes on when one of them does not."""
+        """Read the keys once for all callers that wait; a caller that is cancelled does not stop it."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_once(), name="read the JWKS")
         await asyncio.shield(self._reading)
@@ -161,7 +161,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Keys come from the address in the settings, and from no other that it names."""
+    """A refusal of redirects: keys come from the address in the settings alone."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -30,12 +30,11 @@ class LocalQuota:
         return len(self._full_ms)
 
     def charge(self, charges: Sequence[Charge], now_ms: float, *, tenant: str = "") -> Overdrawn | None:
-        """All of the charges, or, where one is too many, none. `now_ms` is monotonic; `tenant` tells payers of one name
-        apart.
+        """Charge all of the charges, or none where one is too many, which is returned. `now_ms` is monotonic; `tenant`
+        tells payers of one name apart.
 
-        A bucket is known by when it will be full again (the generic cell rate algorithm, ITU-T I.371): each unit moves
-        that by its share of the minute, and it may not lie more than a minute ahead.
-        """
+        A bucket is kept as the time at which it will be full again (the generic cell rate algorithm, ITU-T I.371): each
+        unit moves that time by its share of the minute, and it may not lie more than a minute ahead."""
         full_ms: dict[tuple[str, str], float] = {}
         for charge in charges:
             name: tuple[str, str] = (charge.payer, f"{tenant}/{charge.name}")

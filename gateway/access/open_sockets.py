@@ -1,7 +1,7 @@
-"""Count the sockets that clients hold open here, all of them and each one: pure.
+"""Count the sockets that clients hold open here, all of them and each client's. Pure.
 
-An open socket costs its client nothing, so one address or one token's subject may hold only a part of them. Whoever
-has no quota (0) may hold as many as there are; so may a trusted proxy that does not say whom it speaks for.
+An open socket costs its client nothing, so one address or one token's subject may hold only a part of them. A client
+without a quota (0) may hold as many as there are; so may a trusted proxy that does not name its client.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ _RETRY_AFTER_MS: Final = 2_000
 
 @dataclass(slots=True, kw_only=True)
 class OpenSockets:
-    """Each connection comes, may begin a session for a subject, and leaves; whoever may not is told when to come
-    again."""
+    """The open sockets. Each is added, may be assigned to a subject, and is removed; a client with too many gets the
+    time to wait."""
 
     most: int = 10_000
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
@@ -31,7 +31,7 @@ class OpenSockets:
     _held: Counter[str] = field(default_factory=Counter)
 
     def add(self, connection_id: str, address: str) -> None:
-        """Count a socket in. Raises `ProtocolError` where there are too many, here or of that address."""
+        """Count a socket. Raises `ProtocolError` where there are too many, here or of that address."""
         if len(self._keys) >= self.most:
             raise _too_many(f"{self.most} connections are open here")
         keys: list[str] = []
@@ -40,19 +40,19 @@ class OpenSockets:
         self._hold(connection_id, keys)
 
     def assign(self, connection_id: str, tenant: str, subject: str) -> None:
-        """Note that the socket's session is that subject's. Raises `ProtocolError` where it has too many."""
+        """Assign a socket to its session's subject. Raises `ProtocolError` where that has too many."""
         if subject and self.quotas.subject_per_minute and connection_id in self._keys:
             self._hold(connection_id, [self._free(f"subject/{tenant}/{subject}", self.most // _SUBJECT_PART)])
 
     def remove(self, connection_id: str) -> None:
-        """One that never came in is not known."""
+        """Remove a socket; one that was never added is ignored."""
         for key in self._keys.pop(connection_id, ()):
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
 
     def missing(self) -> str | None:
-        """Return what `/ready` says of too many sockets."""
+        """Return the sockets' line for `/ready`; None while there is room."""
         return f"{self.most} connections are open: nobody new is let in" if len(self._keys) >= self.most else None
 
     def _is_proxy(self, address: str) -> bool:

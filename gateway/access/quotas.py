@@ -37,7 +37,8 @@ return {0, '0'}
 
 
 class Quotas:
-    """Each `take` charges all of it or raises `ProtocolError`, with when to come again."""
+    """The counts of what clients use up. Each charge is made whole, or `ProtocolError` is raised with the time to
+    wait."""
 
     def __init__(self, tariff: Tariff, redis: RedisSettings) -> None:
         self._tariff = tariff
@@ -47,14 +48,15 @@ class Quotas:
         self._take = self._redis.script(_TAKE)
 
     def charge_here(self, kind: Kind, caller: Caller) -> None:
-        """Take the charges that this gateway counts by itself."""
+        """Make the charges that this gateway counts by itself."""
         _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:
-        """Take the charges that all gateways count together."""
+        """Make the charges that all gateways count together."""
         _check(await self._charge_shared(caller.session.tenant, self._tariff.shared(kind, caller)))
 
     async def charge(self, kind: Kind, caller: Caller) -> None:
+        """Make all charges of a message."""
         self.charge_here(kind, caller)
         await self.charge_shared(kind, caller)
 
@@ -93,7 +95,7 @@ def _check(overdrawn: Overdrawn | None) -> None:
 
 
 def _key(tenant: str, name: str) -> str:
-    """Return a bucket's key. A tenant's keys are in one slot of a cluster, and name nobody."""
+    """Return a bucket's Redis key. A tenant's keys are in one slot of a cluster, and show no name."""
     return f"replyline:quota:{{{_digest(tenant)}}}:{_digest(name)}"
 
 

@@ -1,7 +1,7 @@
-"""The keys that tokens are checked with. Pure.
+"""Hold the keys that tokens are checked with. Pure.
 
-A key has one algorithm, by what it is: a secret HS256, an RSA key RS256, a P-256 key ES256, an Ed25519 key EdDSA. So no
-token can have a public key taken for a secret, whatever its header says (CVE-2015-9235). A key's id is looked up in the
+A key has one algorithm, by its type: a secret HS256, an RSA key RS256, a P-256 key ES256, an Ed25519 key EdDSA. So no
+token can have a public key used as a secret, whatever its header claims (CVE-2015-9235). A key's id is looked up in the
 set and is nothing else: no path, no address.
 """
 
@@ -67,10 +67,9 @@ def secret_key(secret: bytes) -> TokenKey:
 
 
 def parse_jwks(data: bytes) -> tuple[TokenKey, ...]:
-    """Return the set's public signature keys (RFC 7517). Others, secrets and private keys among them, are passed over.
+    """Return the set's public signature keys (RFC 7517); others, secrets and private keys among them, are skipped.
 
-    Raises `ValueError` where none is left: a set that lets nobody in is taken for a fault.
-    """
+    Raises `ValueError` where none is left: a set that admits no client is a fault."""
     try:
         entries = msgspec.json.decode(data, type=_Jwks).keys
     except UNREADABLE as error:

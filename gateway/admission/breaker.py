@@ -1,14 +1,14 @@
-"""A circuit breaker between a gateway and a worker, or all of them: pure.
+"""Break the circuit between a gateway and a worker, or all of them. Pure.
 
     CLOSED → OPEN → HALF_OPEN → CLOSED or OPEN
 
-It measures the time to a worker's first word on a request, from the request's receipt: the first text, or a terminal
-event without any. Not the time of whole answers, which depends on the length asked for; and not that of first texts
-alone: the fallback cuts it off at the deadline, so it is never far above that, and a request that a worker refuses in
-time, as it has to under load, is no fault. A request whose word never comes counts once it has waited for too long.
+It measures the time from a request's receipt to a worker's first reply: the first text, or a terminal event without
+any. Whole answers are not measured, since their time depends on the length asked for; nor first texts alone, since the
+fallback cuts those off at the deadline. A request that a worker refuses in time, as it has to under load, is no fault.
+A request without a reply counts once it has waited too long.
 
-The P99 is above its threshold where more than one word in a hundred of the window is late (M. Nygard, Release It!; the
-states are his). Closing asks more than staying closed: every probe's word within `close_ratio` of the threshold.
+The P99 is above its threshold where more than one reply in a hundred of the window is late (M. Nygard, Release It!; the
+states are his). Closing needs more than staying closed: every probe's reply within `close_ratio` of the threshold.
 """
 
 from collections import deque
@@ -92,7 +92,7 @@ class Breaker:
             self._probes_out -= 1
 
     def measured(self, *, took_ms: float, threshold_ms: float, probe: int | None, now_unix_ms: float) -> None:
-        """Note that a request's first word came after so long, or has not come for longer than the threshold."""
+        """Count a request's time to its first reply, or that it has none after more than the threshold."""
         if self._counts(probe):
             self._probes_out -= 1
             self._judge_probe(took_ms <= threshold_ms * self._policy.close_ratio, now_unix_ms)

@@ -1,7 +1,7 @@
-"""Decide whether a request is taken, and whether the workers get it: pure.
+"""Decide whether a request is accepted, and whether the workers get it. Pure.
 
-What cannot be taken is refused at once, with the reason and when to come back. What is taken and the workers cannot
-meet goes the light path: the fallback answers at once, and Kafka never sees it.
+A request that cannot be accepted is refused at once, with the reason and the time to wait. One that the workers cannot
+answer in time is answered by the fallback at once, and never reaches Kafka.
 """
 
 import heapq
@@ -67,7 +67,8 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
 
 
 def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
-    """Raise `ProtocolError` where a connection may not wait for one more answer: each stands in its every cursor."""
+    """Raise `ProtocolError` where a connection may not wait for one more answer: every cursor of it has each of
+    them."""
     if of_connection >= limits.max_inflight_per_connection:
         raise ProtocolError(
             "too_many_inflight",
@@ -138,7 +139,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request on which no worker has said a word yet."""
+    """A request to which no worker has replied yet."""
 
     received_unix_ms: float
     threshold_ms: float
@@ -153,8 +154,8 @@ class _Sent:
 
 
 class Admission:
-    """Owned by the gateway's event loop. Each request: `decide`; if the workers get it then also `heard` with the first
-    reply, `ended` with the client's answer, and `withdrawn` if it could not be published."""
+    """The decisions of one gateway, owned by its event loop. Call `decide` for each request; where the workers get it
+    also `note_first_reply`, `release` at the answer's end, and `withdraw` if it could not be published."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
@@ -166,7 +167,7 @@ class Admission:
 
     @property
     def inflight(self) -> int:
-        """Requests that the workers got and whose client has no whole answer yet."""
+        """Return the number of requests that the workers got and whose answer has not ended."""
         return len(self._shares)
 
     def decide(
@@ -212,8 +213,7 @@ class Admission:
         return Decision(None, eta_ms)
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
-        """Note that a worker said something of a request, be it that it gives up. The time since its receipt for a
-        first word, None for any other."""
+        """Note a worker's reply; return the time since receipt where it is the first, None for any other."""
         sent = self._silent.pop(request_id, None)
         if sent is None:
             return None
@@ -222,11 +222,12 @@ class Admission:
         return took_ms
 
     def release(self, request_id: str) -> None:
-        """Note that the client has its whole answer, whoever gave it."""
+        """Release a request whose answer has ended."""
         self._shares.release(request_id)
 
     def withdraw(self, request_id: str) -> None:
-        """Kafka did not take the request, or another has its name now: that says nothing of the workers."""
+        """Withdraw a request that Kafka did not take, or whose id another has now: it counts neither for nor against
+        the workers."""
         sent = self._silent.pop(request_id, None)
         if sent is not None:
             self.breaker.withdraw(sent.probe)
@@ -253,7 +254,7 @@ class Admission:
         return not reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
-        """Count requests as late that have been without a word for so long."""
+        """Count requests as late that have had no reply for too long."""
         while self._overdue and self._overdue[0][0] < now_unix_ms:
             overdue_unix_ms, request_id = heapq.heappop(self._overdue)
             sent = self._silent.get(request_id)

@@ -1,13 +1,14 @@
-"""The workers as this gateway knows them: pure. When would a request that is sent now get its first token?
+"""Estimate when a worker would give a request its first token, if it were sent now. Pure.
 
 A worker reports a few times a second, with the partitions that it reads. The broker chooses the partition by the
-session's key, and so the worker: its estimate counts, and no other's. In between, what this gateway has sent it since
-stands on top, less what the machine can have done in that time, so a burst is seen before the next report.
+session's key, and so the worker: only that one's estimate counts. Between reports, the requests sent to it since are
+added, less what the machine can have done in that time, so a burst shows before the next report.
 
-A report is as fresh as its receipt here: a worker's own clock, which may be minutes off, is compared and never used.
+A report's age is measured from its receipt here: a worker's own clock, which may be minutes off, is compared and never
+used.
 
-A worker that hangs or has died still owns its partitions until another says that it reads them: what is sent there is
-late by its fault, and each has a breaker of its own.
+A worker that hangs or has died still owns its partitions until another reports that it reads them: requests sent there
+are late by its fault, so each worker has a breaker of its own.
 """
 
 from collections import deque
@@ -85,8 +86,8 @@ class KnownWorker:
 
 
 class Fleet:
-    """Owned by the gateway's event loop. A request takes the same time however many workers there are, while somebody
-    reads its partition; else all of them are looked at."""
+    """The known workers; owned by the gateway's event loop. A request takes the same time however many workers there
+    are, while one reads its partition; else all of them are looked at."""
 
     def __init__(self, *, ttl_ms: float, breaker: BreakerPolicy | None = None) -> None:
         """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
@@ -125,14 +126,14 @@ class Fleet:
         return True
 
     def expire(self, now_unix_ms: float) -> list[str]:
-        """Forget the silent; returns who they were."""
+        """Forget workers that have not reported for too long; return their names."""
         silent = [name for name, known in self._known.items() if not self._fresh(known, now_unix_ms)]
         for name in silent:
             self.forget(name)
         return silent
 
     def owner(self, bucket: Bucket, partition: int | None) -> KnownWorker | None:
-        """Return the worker that reads the partition, or was the last to; None where nobody ever said so."""
+        """Return the worker that reads the partition, or read it last; None where none ever reported it."""
         return self._owners.get((bucket, partition)) if partition is not None else None
 
     def shut(self) -> dict[str, Breaker]:
@@ -141,8 +142,8 @@ class Fleet:
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
     def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
-        """Return the worker that will get a request of that partition. Where nobody says that it reads it, as in a
-        rebalance, the soonest of those that serve the bucket; None where no such worker is known."""
+        """Return the worker that will get a request of that partition. Where none reports it, as in a rebalance, return
+        the soonest of those that serve the bucket; None where no such worker is known."""
         reader = self._readers.get((bucket, partition)) if partition is not None else None
         if reader is not None and self._fresh(reader, now_unix_ms):
             return reader
@@ -159,13 +160,13 @@ class Fleet:
         reader.sent(bucket, now_unix_ms)
 
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
-        """Return whether a report is fresh by this gateway's own clock; should that be set back, a report from the time
-        to come is not fresh either."""
+        """Return whether a report is fresh by this gateway's own clock; after that was set back, a report from the
+        future is not fresh either."""
         return abs(now_unix_ms - known.received_unix_ms) <= self._ttl_ms
 
     def _hand_over(self, known: KnownWorker, before: _Partitions, now: _Partitions) -> None:
-        """Hand partitions over: what a worker reports anew is its own; of what it reports no more, all that nobody else
-        has reported since."""
+        """Assign partitions by a worker's report: those that are new in it are its own; those that are gone from it
+        stay its own unless another has reported them since."""
         if before == now:
             return
         was, is_ = _places(before), _places(now)

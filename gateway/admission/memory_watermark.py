@@ -14,7 +14,8 @@ _HYSTERESIS: Final = 0.02
 
 
 class MemoryLevel(IntEnum):
-    """`SHEDDING`: what comes is answered at little cost. `REFUSING`: nobody and nothing new is taken."""
+    """The memory's level against its budget. `SHEDDING`: requests are answered at little cost. `REFUSING`: no new
+    connection or request is accepted."""
 
     NORMAL = 0
     SHEDDING = 1

@@ -1,10 +1,10 @@
-"""Track what the tenants hold of the workers at once, and which of them has too much: pure.
+"""Track what each tenant holds of the workers, and which tenant has too much. Pure.
 
-Nobody is held back while slots are free, nor where one tenant asks alone. When the slots are taken it is whoever holds
-the most that gets no more, if that is much over an even share: the longest queue is the one that is cut (Suter,
-Lakshman, Stiliadis and Choudhury, INFOCOM 1998). So many small tenants are never refused for the sake of a big one.
-Who is held back holds little: beside a flood that gets no more, one who asks twice at once may hold the most of all.
-So below half of the slots only those are held back who ask much, answered or not.
+No tenant is held back while slots are free, nor where one asks alone. When the slots are full, the tenant that holds
+the most gets no more, if that is well over an even share: the longest queue is cut (Suter, Lakshman, Stiliadis and
+Choudhury, INFOCOM 1998). So many small tenants are never refused for a big one. A tenant that is held back soon holds
+little: beside a flood that gets no more, one that asks twice at once may hold the most. So below half of the slots only
+tenants that ask much, answered or not, are held back.
 """
 
 from collections import Counter, OrderedDict
@@ -19,7 +19,7 @@ _SPARE: Final = 8
 
 
 class TenantShares:
-    """Each request: `asks`; if the workers get it then also `took`, and `ended` at its end. Each takes the same time
+    """Each request: `asks`; if the workers get it then also `took`, and `release` at its end. Each takes the same time
     however many tenants there are."""
 
     def __init__(self) -> None:
@@ -80,8 +80,8 @@ class TenantShares:
             self._num_silent += more * (tenant not in self._asked_unix_ms)
 
     def has_too_much(self, tenant: str, slots: int) -> bool:
-        """Return whether one more of this tenant's would be at the cost of others. `slots` is what the workers can
-        decode together; 0 where that is not known, and nobody has too much."""
+        """Return whether one more of this tenant's requests would be at the cost of others. `slots` is what the workers
+        can decode together; 0 where that is not known, and no tenant has too much."""
         if not slots or len(self) < slots - slots // _SPARE:
             return False
         held = self._held[tenant]

@@ -1,4 +1,4 @@
-"""Who sends one request, and how long that client waits: pure."""
+"""Describe the sender of one request, and how long that client waits. Pure."""
 
 import math
 from dataclasses import dataclass

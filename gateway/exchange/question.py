@@ -1,4 +1,4 @@
-"""What one request asks, whatever protocol it came in: pure."""
+"""Hold the question of one request, the same for every protocol. Pure."""
 
 import hashlib
 from collections.abc import Iterable

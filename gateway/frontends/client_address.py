@@ -1,7 +1,7 @@
-"""Find the address that a client is charged by: pure.
+"""Find the address that a client is charged by. Pure.
 
-A proxy that is trusted says in `X-Forwarded-For` whom it speaks for. Proxies append to what came with the request, so
-the last address that is no trusted proxy's is the client's, and what stands before it the client may have written.
+A trusted proxy names its client in `X-Forwarded-For`. Proxies append to the header that came with the request, so the
+last address that is no trusted proxy's is the client's; the client may have written those before it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ _IPV6_PREFIX: Final = 64  # one customer has so many addresses
 
 
 def charged_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
-    """`peer`: whose socket it is; `forwarded`: the header's lines. Empty where the peer has no address."""
+    """Return the address to charge. `peer` is the socket's, `forwarded` the header's lines. It is empty where the peer
+    has no address."""
     hops = [hop.strip() for line in forwarded for hop in line.split(",")]
     found = _parsed(peer)
     while found is not None and hops and _is_in(found, trusted):

@@ -1,4 +1,4 @@
-"""WebSocket as the gateway serves it, whatever is said over it: the handshake's terms, the limits, how frames leave."""
+"""Serve WebSockets: the handshake's terms, the limits, and how frames are written."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
@@ -29,8 +29,8 @@ Respond = Callable[[ServerConnection, Request], Response | None]
 
 
 class BoundedConnection(ServerConnection):
-    """A connection that bounds what waits: a client that does not read what its own frames call for (a pong for every
-    ping) is not read from either: over `write_limit`, until it has taken most of it."""
+    """A connection with a bounded write buffer: over `write_limit` nothing is read from a client that does not read the
+    replies to its own frames (a pong for every ping), until it has read most of them."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -67,11 +67,10 @@ async def serve_sockets(handle: Handle, settings: GatewaySettings, respond: Resp
 
 
 def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bool) -> None:
-    """Send a frame each, and all of them in one write; the socket must be open.
+    """Send one frame a message, all in one write; the socket must be open.
 
-    It goes through the connection's sans-I/O protocol straight into its transport, as websockets' own `broadcast` does:
-    no task, lock or await a message. How much the transport holds tells a slow client.
-    """
+    The frames go through the connection's sans-I/O protocol straight into its transport, as in websockets' own
+    `broadcast`: no task, lock or await a message. The transport's buffer shows whether a client is slow."""
     send = socket.protocol.send_text if text else socket.protocol.send_binary
     for payload in payloads:
         send(payload)

@@ -75,7 +75,8 @@ class WebSocketConnection:
         merge_bytes: int,
         congested: dict["WebSocketConnection", None],
     ) -> None:
-        """`congested` is the front end's: a connection is in it while its client does not take what is written."""
+        """Make the connection of a socket. `congested` is the front end's: a connection is in it while its client does
+        not read what is written."""
         self._congested = congested
         self._merge_bytes = merge_bytes
         self._socket = socket
@@ -97,7 +98,7 @@ class WebSocketConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return how many bytes the client has not taken yet: in the transport and, merged, before it."""
+        """Return how many bytes the client has not read yet: in the transport and, merged, before it."""
         waiting = self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
         return self._socket.transport.get_write_buffer_size() + waiting
 
@@ -244,7 +245,7 @@ class WebSocketFrontend:
             await self._until_taken(connection, socket)
 
     async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
-        """Wait until the client has taken its answers: till then no more questions are read."""
+        """Wait until the client has read its answers; no more questions are read before."""
         most = self.settings.buffer_close_bytes
         while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(_RELIEVE_S)
@@ -294,7 +295,7 @@ class WebSocketFrontend:
         return connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s
 
     def announce_shutdown(self) -> None:
-        """Tell every client when to come back, each at another time."""
+        """Send every client a time to return, each another."""
         for connection in self._connections:
             wait_ms = 100 + secrets.randbelow(_MAX_RECONNECT_MS)
             with contained("connection", connection=connection.session.connection_id):

@@ -32,8 +32,8 @@ _MAX_RECONNECT_MS: Final = 5_000
 
 
 class ChatConnection:
-    """What the gateway tells waits here for whoever writes it. `closing` is why the gateway ends it; `receiving` is
-    held while a message of the client's is received."""
+    """One call's connection: it queues what its writer sends. `closing` is why the gateway ends it; `receiving` is held
+    while a message of the client's is received."""
 
     __slots__ = ("_news", "_outbox", "closing", "num_inflight", "receiving", "session")
 

@@ -1,4 +1,4 @@
-"""What a call says beside its messages: pure."""
+"""Read a call's metadata. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What an HTTP request says beside its body: pure."""
+"""Read an HTTP request's headers. Pure."""
 
 import re
 from collections.abc import Mapping

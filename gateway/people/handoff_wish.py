@@ -1,8 +1,8 @@
-"""Decide whether a customer plainly asks for a person, in English or Chinese: pure.
+"""Decide whether a customer plainly asks for a person, in English or Chinese. Pure.
 
-Told by a list of phrasings, a clause at a time: who would only like to know whether a person packed the parcel, or does
-not want one, goes on to the model. A wish that is missed costs one more question, and there is a button; one that is
-imagined costs an answer. So what is in doubt is none.
+The test is a list of phrasings, a clause at a time: a customer that asks whether a person packed the parcel, or does
+not want one, gets the model's answer. A missed wish costs one more question, and there is a button; an imagined one
+costs an answer. So a doubtful one is none.
 """
 
 import re
@@ -84,7 +84,7 @@ _ZH_ASKS: Final = re.compile(r"(?:能|可|可以)不$|能不能.{0,4}$|可不可
 
 
 def wants_person(text: str) -> bool:
-    """Return whether a text says in so many words that a person is to take over."""
+    """Return whether a text asks in so many words for a person."""
     if len(text) > MAX_CHARS:
         return False
     folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'").translate(_SIMPLIFIED)

@@ -1,4 +1,5 @@
-"""Hand-offs to people: one of a conversation at a time, and in Kafka before anyone is told of it."""
+"""Hand conversations over to people: one hand-off of a conversation at a time, in Kafka before its client knows of
+it."""
 
 import asyncio
 import secrets
@@ -24,7 +25,8 @@ _MAX_REMEMBERED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """`handoff` is None where Kafka did not take it: nobody has been asked. `was_open`: somebody had been already."""
+    """The result of opening a hand-off. `handoff` is None where Kafka did not take it; `was_open`: there was one
+    already."""
 
     handoff: Handoff | None
     was_open: bool = False
@@ -60,7 +62,7 @@ class Handoffs:
         return Opening(opening.handoff, was_open=opening.handoff is not None)
 
     async def find(self, session: SessionKey) -> Handoff | None:
-        """Return the hand-off that is open. One that Redis had and has no more is resolved."""
+        """Return the open hand-off. One that Redis no longer has is resolved."""
         own, stored = self._own.get(session, (None, False))
         if own is not None and wire_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
             own = None
@@ -109,7 +111,7 @@ class Handoffs:
         return Opening(handoff)
 
     async def _generation(self, session: SessionKey) -> int:
-        """In which it is asked for. While Redis is away nobody can tell what was erased before."""
+        """Return the conversation's generation; while Redis is away the present time takes its place."""
         try:
             return await self.store.generation(session)
         except StoreUnavailable:

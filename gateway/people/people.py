@@ -1,4 +1,4 @@
-"""The part that people have in answers: the hand-offs that are asked for or due, and customers' ratings."""
+"""Serve what people do in conversations: hand-offs, asked for or due, and customers' ratings."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class People:
         return len(self._beside)
 
     def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
-        """Take a client's message. Raises `ProtocolError` where it is not taken."""
+        """Start a hand-off, or record a rating. Raises `ProtocolError` where the message is refused."""
         if isinstance(message, Feedback):
             self._rate(connection, message)
         else:
@@ -67,7 +67,7 @@ class People:
     # --- a client comes back
 
     def resend_open_handoff(self, connection: Connection) -> None:
-        """Tell a client that came back what it may not have heard: that a person has been asked."""
+        """Send a returning client the open hand-off of its conversation again: it may have missed it."""
         if self.settings.enabled:
             self._beside.start(self._resend_open(connection))
 
@@ -96,8 +96,8 @@ class People:
         connection.flush()
 
     async def answer_wish(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
-        """In the words of a question: what that is answered; None where it is any other question, or there have been
-        too many of them: then it is answered as any other is, by what the FAQ says of it."""
+        """Return the answer to a question that asks for a person; None for any other question, or where there have been
+        too many: the question is answered as any other then."""
         if not self.settings.enabled or not wants_person(entry.input):
             return None
         language = detect_language(entry.input)
@@ -118,7 +118,7 @@ class People:
     # --- or is due
 
     def note_answer(self, entry: Entry, response: Response, connection: Connection | None) -> None:
-        """Note that an answer has ended; after so many that did not help somebody takes over."""
+        """Note that an answer has ended; hand over after so many that did not help."""
         known = self.answers.answered(entry.request.session, response, stood_in=entry.answer.stood_in)
         if known.first:
             metrics.conversations.inc()
@@ -127,7 +127,7 @@ class People:
             self._beside.start(self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
-        """Hand over after fallbacks. Nobody has asked for it: where it does not come about, nothing is said of it."""
+        """Hand over after fallbacks. The customer did not ask for it: where it fails, the client is sent nothing."""
         caller = Caller(entry.request.session) if connection is None else connection.session.caller
         with suppress(ProtocolError):
             opening = await self._open(caller, "fallbacks", detect_language(entry.input))

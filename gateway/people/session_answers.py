@@ -1,7 +1,7 @@
-"""Keep what each session was answered lately, and what its customer thought of it: pure, and bounded.
+"""Keep each session's latest answers and their ratings: pure, and bounded.
 
-It tells whether somebody may rate an answer, how often in a row nothing helped, and which answers a person who takes
-over should know.
+They decide whether a client may rate an answer, how many answers in a row did not help, and which answers a person who
+takes over should see.
 """
 
 from collections import OrderedDict
@@ -42,8 +42,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """The rating of an answer that counts now, and the one before; None where nobody had rated it. `reason` is set
-    where it is another than before."""
+    """The rating that counts now, and the one before; None where there was none. `reason` is set where it has
+    changed."""
 
     source: Source
     verdict: Verdict
@@ -52,7 +52,7 @@ class Rated:
 
 
 def verdict_of(feedback: Feedback) -> Verdict | None:
-    """Return whether the answer settled the matter, as its customer says it, else as the rating does."""
+    """Return whether the answer settled the matter: by `resolved`, else by the rating."""
     if feedback.resolved is not None:
         return "resolved" if feedback.resolved else "unresolved"
     if feedback.rating is not None:
@@ -75,8 +75,8 @@ class SessionAnswers:
         return self._num_answers
 
     def answered(self, key: SessionKey, response: Response, *, stood_in: bool = False) -> Known:
-        """Note that an answer has ended; `stood_in`: it was given since no worker gave one in time. One that its
-        customer stopped, that failed, that returns a greeting or says what may help tells nothing."""
+        """Note that an answer has ended. `stood_in`: no worker gave it in time. A cancelled or failed answer, a
+        greeting, or an offer of entries that may help counts neither way."""
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
@@ -91,7 +91,7 @@ class SessionAnswers:
         return Known(session.fallbacks, first)
 
     def handed_over(self, key: SessionKey) -> None:
-        """Note that a person was asked: the fallbacks until now have had their consequence."""
+        """Note that a person was asked, and count fallbacks from 0 again."""
         session = self._sessions.get(key)
         if session is not None:
             session.fallbacks = 0
@@ -102,8 +102,8 @@ class SessionAnswers:
         return () if session is None else tuple(session.answers)
 
     def rate(self, key: SessionKey, feedback: Feedback) -> Rated:
-        """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is none of the session's,
-        or that is not remembered here, and for feedback that says nothing."""
+        """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is not the session's or is
+        no longer kept, and for feedback without a rating."""
         verdict = verdict_of(feedback)
         if verdict is None:
             raise ProtocolError("invalid_field", "feedback has a rating (up, down), or resolved", param="rating")

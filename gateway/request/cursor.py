@@ -38,7 +38,7 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class ResumePoint(Struct, array_like=True):
-    """Where a client can resume one open answer: the part of it that the client has.
+    """The place at which a client can resume one open answer: the part of it that the client has.
 
     `log` is where in the reply topic its replies begin; None where that is not known. `place` is where the bucket's
     topic holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`.

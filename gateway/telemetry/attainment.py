@@ -12,8 +12,8 @@ GRACE_MS: Final = 250.0
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Which deadlines were met. `first_token`: the worker's first text came by the soft one; `whole`: its whole answer
-    by the hard one. A gateway's fallback meets neither."""
+    """The deadlines that an answer met. `first_token`: the worker's first text came by the soft one; `whole`: its whole
+    answer by the hard one. A gateway's fallback meets neither."""
 
     first_token: bool
     whole: bool
