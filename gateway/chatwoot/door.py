@@ -87,7 +87,7 @@ class ChatwootDoor:
             await self.http.exchanges.ask(asker, exchange, question)
             if exchange.opened is None or exchange.seal is None:
                 raise ProtocolError("unavailable", "the answer is not assured", retriable=True)
-            return exchange.seal.write([exchange.opened.told])
+            return exchange.seal.write([exchange.opened.resume_point])
         finally:
             self.http.exchanges.leave(exchange, keep=True)
 
