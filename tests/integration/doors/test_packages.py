@@ -22,6 +22,7 @@ from tests.support.system import Service, System
 
 pytestmark = STANDARD
 ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "protocol.md"
 NODE = Path(playwright.__file__).parent / "driver" / "node"  # a newer one than most machines have
 TYPED = """
 from replyline_client import AsyncReplyline, Replyline, Response, ResponseDelta
@@ -81,6 +82,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     made = run("ops/setup/packages", folder)
     assert made.returncode == 0, made.stderr
+    version, page = distribution("replyline").version, PAGE.read_text()
+    for name in (f"replyline_client-{version}-py3-none-any.whl", f"replyline-client-{version}.tgz"):
+        assert (folder / name).exists()
+        assert f"dist/{name}`" in page
     return folder
 
 
@@ -149,8 +154,7 @@ async def test_where_nobody_answers_it_is_said_in_a_line(installed: Installed) -
 
 async def test_the_page_says_what_works(gateway: Service, installed: Installed) -> None:
     """docs/protocol.md, line by line as it is printed, but for the address."""
-    page = (ROOT / "docs" / "protocol.md").read_text()
-    (program,) = re.findall(rf"```{installed.language}\n(.*?)```", page, re.DOTALL)
+    (program,) = re.findall(rf"```{installed.language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     installed.program.write_text(program.replace("ws://127.0.0.1:8080/ws", gateway.ws))
     async with installed.asking() as process:
         assert process.stdout is not None
