@@ -7,6 +7,7 @@ BENCH_ARGS ?=
 BENCH_ENGINES_ARGS ?= --json engines.json
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
+DOORS_ARGS ?=
 MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
@@ -21,7 +22,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability doors up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -109,6 +110,13 @@ reliability: ## try every promise of docs/reliability.md, whole (80 minutes); wr
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest -m promise --reliability reliability.json $(RELIABILITY_ARGS)
 
+doors: ## ask by every client through every door, kill gateways in mid-stream (15 minutes); writes doors.json
+	@ops/setup/venv test
+	@ops/setup/test-services
+	@ops/setup/door-clients
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/pytest tests/doors --doors doors.json $(DOORS_ARGS)
+
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test
 	@ops/setup/test-services
@@ -126,5 +134,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json world.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json engines.json world.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
