@@ -2,10 +2,10 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from shared.settings.group import Group
 
@@ -13,6 +13,31 @@ Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
 MIN_SECRET_BYTES: Final = 32  # RFC 7518, 3.2: no shorter than the hash
+
+
+def check_secret(secret: bytes) -> None:
+    """Raise `ValueError` for a secret that is easily guessed."""
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ValueError(
+            f"{len(secret)} bytes are too few for a secret: {MIN_SECRET_BYTES} at least (openssl rand -base64 48)"
+        )
+
+
+def read_secret(path: Path) -> bytes:
+    """Return what the file holds; its last line end does not belong. Raises `ValueError`."""
+    try:
+        return path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
+
+
+def _holds_a_secret(path: Path) -> Path:
+    check_secret(read_secret(path))
+    return path
+
+
+SecretFile = Annotated[Path, AfterValidator(_holds_a_secret)]
+"""A file that holds a secret, and nothing else."""
 
 
 class AuthSettings(Group):
@@ -23,7 +48,7 @@ class AuthSettings(Group):
         description="anonymous: anyone may ask, as REPLYLINE_TENANT; token: with a token (empty: token where "
         "secret_file or jwks is set)",
     )
-    secret_file: Path | None = Field(
+    secret_file: SecretFile | None = Field(
         None,
         description="file with the HS256 secret that signs tokens, 32 bytes at least; a line end is not part of it",
     )
@@ -32,13 +57,6 @@ class AuthSettings(Group):
     )
     issuer: str = Field("replyline", min_length=1, description="`iss` that a token must have")
     audience: str = Field("replyline", min_length=1, description="`aud` that a token must have, alone or among others")
-
-    @field_validator("secret_file")
-    @classmethod
-    def _file_holds_a_secret(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            check_secret(read_secret(path))
-        return path
 
     @field_validator("jwks")
     @classmethod
@@ -72,22 +90,6 @@ class AuthSettings(Group):
     def secret_bytes(self) -> bytes | None:
         """Return the HS256 secret, None where there is none."""
         return read_secret(self.secret_file) if self.secret_file is not None else None
-
-
-def check_secret(secret: bytes) -> None:
-    """Raise `ValueError` for a secret that is easily guessed."""
-    if len(secret) < MIN_SECRET_BYTES:
-        raise ValueError(
-            f"{len(secret)} bytes are too few for a secret: {MIN_SECRET_BYTES} at least (openssl rand -base64 48)"
-        )
-
-
-def read_secret(path: Path) -> bytes:
-    """Return what the file holds; its last line end does not belong. Raises `ValueError`."""
-    try:
-        return path.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,13 +2,12 @@
 
 from base64 import b64decode
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from shared.settings.addresses import check_http_url
-from shared.settings.auth import check_secret, read_secret
+from shared.settings.auth import SecretFile, read_secret
 from shared.settings.credential_files import PasswordFile, read_password
 from shared.settings.group import Group
 from shared.settings.origins import is_serialized_origin
@@ -70,7 +69,7 @@ class GatewaySettings(Group):
         description="true: frames are compressed by permessage-deflate for clients that offer it; about 14 KiB more a "
         "connection",
     )
-    cursor_secret_file: Path | None = Field(
+    cursor_secret_file: SecretFile | None = Field(
         None,
         description="file with the gateways' common secret, 32 bytes at least, by which a client resumes at "
         "any of them (empty: at its own only); a line end is not part of it",
@@ -107,13 +106,6 @@ class GatewaySettings(Group):
     def buffer_merge_bytes(self) -> int:
         """Over this, deltas to a slow client are merged."""
         return self.buffer_close_bytes // 4
-
-    @field_validator("cursor_secret_file")
-    @classmethod
-    def _cursor_secret_file_holds_one(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            check_secret(read_secret(path))
-        return path
 
     @field_validator("allowed_origins")
     @classmethod
