@@ -10,11 +10,12 @@ from typing import Final
 from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
-from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers
+from shared.conversation.handoffs import Handoff, handoff_headers
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.telemetry.logs import get_logger
+from shared.wire.codec import msgpack_encode
 from shared.wire.messages import HandoffReason, Language
 from shared.wire.session_key import SessionKey
 
@@ -98,7 +99,7 @@ class Handoffs:
             await self.producer.publish(
                 Outgoing(
                     self.topic,
-                    encode_handoff(handoff),
+                    msgpack_encode(handoff),
                     key=session.record_key,
                     headers=handoff_headers(handoff, source=self.source),
                 )

@@ -3,10 +3,11 @@
 A cache, as all that is kept there: without it a customer may be handed over twice, and nothing else happens.
 """
 
-from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff
+from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError
 from shared.settings.redis import RedisSettings
+from shared.wire.codec import msgpack_encode
 from shared.wire.session_key import SessionKey
 
 
@@ -27,7 +28,7 @@ class HandoffStore:
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         """Keep one that was asked for in that generation; False where that was erased."""
-        return await self._values.put(handoff.session, encode_handoff(handoff), generation=generation, kept_s=open_s)
+        return await self._values.put(handoff.session, msgpack_encode(handoff), generation=generation, kept_s=open_s)
 
     async def remove(self, handoff: Handoff) -> bool:
         """Remove a hand-off that is resolved; return whether it was open: another of its conversation stays."""

@@ -1,18 +1,18 @@
 """A hand-off: the record that tells people of a customer who waits for one. Pure."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from shared.errors import ProtocolError
 from shared.wire.cloud_events import event_headers
+from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Identifier, Tenant
 from shared.wire.messages import HandoffReason, Language
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
 
 _TYPE: Final = "chat.handoff"
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class Handoff(Message, frozen=True, tag=_TYPE):
@@ -33,20 +33,9 @@ class Handoff(Message, frozen=True, tag=_TYPE):
         return SessionKey(self.tenant, self.session_id)
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Handoff).decode
-
-
-def encode_handoff(handoff: Handoff) -> bytes:
-    return _encode(handoff)
-
-
-def decode_handoff(value: bytes | None) -> Handoff:
-    """Return the hand-off in a record or in Redis. Raises `ProtocolError` for anything else."""
-    try:
-        return _decode(value or b"")
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"not a {_TYPE}: {error}") from None
+decode_handoff: Final[Callable[[bytes | None], Handoff]] = record_decoder(
+    msgspec.msgpack.Decoder(Handoff).decode, f"not a {_TYPE}"
+)
 
 
 def handoff_headers(handoff: Handoff, *, source: str) -> dict[str, bytes]:

@@ -145,7 +145,7 @@ def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequ
         raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
 
 
-def _or_refuse(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | None], T]:
+def record_decoder(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | None], T]:
     """Return a decoder of records that raises `ProtocolError` for anything else."""
 
     def decode_record(value: bytes | None) -> T:
@@ -157,9 +157,11 @@ def _or_refuse(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | Non
     return decode_record
 
 
-decode_reply: Final[Callable[[bytes | None], Reply]] = _or_refuse(msgspec.msgpack.Decoder(Reply).decode, "not a reply")
-decode_notice: Final[Callable[[bytes | None], Notice]] = _or_refuse(
+decode_reply: Final[Callable[[bytes | None], Reply]] = record_decoder(
+    msgspec.msgpack.Decoder(Reply).decode, "not a reply"
+)
+decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
     msgspec.msgpack.Decoder(Notice).decode, "neither a chat.cancel nor a chat.adopt"
 )
-decode_erase = _or_refuse(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
-decode_report = _or_refuse(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")
+decode_erase = record_decoder(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
+decode_report = record_decoder(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")

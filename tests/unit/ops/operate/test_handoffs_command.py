@@ -7,10 +7,11 @@ import pytest
 import typer
 
 from ops.operate import handoffs
-from shared.conversation.handoffs import Handoff, encode_handoff
+from shared.conversation.handoffs import Handoff
 from shared.errors import StoreUnavailable
 from shared.kafka import Kept, Record
 from shared.settings import Settings, load_settings
+from shared.wire.codec import msgpack_encode
 from shared.wire.session_key import SessionKey
 
 
@@ -49,7 +50,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
     async def scan(*_: Any) -> AsyncIterator[Kept]:
         for offset, name in enumerate(("aa1", "aa2", "bb")):
             record = Record(
-                topic="t", partition=0, offset=offset, key=None, value=encode_handoff(waits(name)), headers={}
+                topic="t", partition=0, offset=offset, key=None, value=msgpack_encode(waits(name)), headers={}
             )
             yield Kept(record, 1)
 
