@@ -87,7 +87,7 @@ class WorkerProcess:
             answers=self._answers,
             history=self._history,
             prompts=self._prompts,
-            topics=settings.kafka.topics,
+            replies=settings.kafka.topics.replies,
             max_waiting=settings.worker.max_waiting,
             kv=self._kv,
             tracer=Tracer(worker_id=self._worker_id),

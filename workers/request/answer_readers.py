@@ -37,7 +37,7 @@ class AnswerReaders:
         than the last request of its own asker removes none."""
         before = job.targets
         if not job.asked_again(cancel):
-            job.withdrawn = job.let_go(cancel.reply_partition)
+            job.withdrawn = job.remove_readers(cancel.reply_partition)
         for target in before.keys() - job.targets.keys():
             self._publisher.forget(target, job.id)
 

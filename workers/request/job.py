@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from shared.faq.fallback import Fallback
 from shared.records.deliveries import Partition
 from shared.wire.messages import Bucket, Cancel, ReplyDone
-from shared.wire.outcome import Grounding, Timings, Usage
+from shared.wire.outcome import Timings, Usage
 from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from workers.answer.stream import Answer
@@ -16,12 +16,16 @@ from workers.schedule.sequence import Sequence
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
-    """`targets` are those that it is written for, each with the creation of the request that asked for it there last:
-    its own, or one of those that asked for the same again. `owed` are those of them that have not acknowledged its end,
-    `done`, yet. What was computed before was looked for in `kv_unix_ms`; from `ready_unix_ms` on it could be computed.
-    One that is `decided` is answered by its `fallback`: the model is not asked. `instead` is said where nothing of what
-    the model wrote can be shown; None: its `fallback`, too. `withdrawn`: nobody waits for it any more, before it ended.
-    `faulty`: a fault of our own ended it. `erased`: its conversation was, before it ended."""
+    """A request that a worker answers.
+
+    - `decided`: the model is not asked, the `fallback` is the answer. `instead` replaces a model's answer that the
+      guard has withheld whole; None: the `fallback` does.
+    - `origins` are the records that ask for it. `targets` are its readers, each with the creation of the request that
+      last asked for it there; `owed` are the readers that have not acknowledged its end, `done`, yet.
+    - `withdrawn`: its last reader cancelled before it ended. `faulty`: a fault of our own ended it. `erased`: its
+      conversation was erased before it ended.
+    - `kv_unix_ms`: from when to when its KV was looked for; from `ready_unix_ms` on it could be computed.
+    """
 
     order: Order
     bucket: Bucket
@@ -52,41 +56,32 @@ class Job:
     def session(self) -> SessionKey:
         return self.order.session
 
-    @property
-    def grounding(self) -> tuple[Grounding, ...]:
-        """The FAQ entries that the answer is made from."""
-        return self.prompt.grounding
-
     def answers(self, order: Order) -> bool:
-        """Return whether that is the same request, and not another one under its id."""
+        """Return whether that is the same request, and not another under the same id."""
         mine = self.order
         return (mine.session, mine.request.input) == (order.session, order.request.input)
 
     @property
     def leaving(self) -> bool:
-        """Return whether nothing of it is for somebody who asks for the same from now on."""
+        """Return whether a request that asks for the same from now on must be computed anew."""
         if self.done is None:
             return self.withdrawn or self.erased
         return self.erased or not worth_telling(self.done.status, self.done.output_text)
 
     def asked_again(self, cancel: Cancel) -> bool:
-        """Return whether the cancel is of an older request than the last that asked for it there."""
+        """Return whether a later request from the same reader asks for it than the one that is cancelled."""
         there = cancel.reply_partition
         asked = [created for (_, partition), created in self.targets.items() if there in {None, partition}]
         return cancel.created_unix_ms is not None and bool(asked) and cancel.created_unix_ms not in asked
 
-    def let_go(self, reply_partition: int | None) -> bool:
-        """Note that nobody waits there any more (None: anywhere); return whether that was the last one. Who is not
-        written for has nothing to take back."""
+    def remove_readers(self, reply_partition: int | None) -> bool:
+        """Remove the readers at a partition (None: all); return whether none would be left, and then keep them: they
+        get the end."""
         left = {target: created for target, created in self.targets.items() if target[1] != reply_partition}
         if reply_partition is None or not left:
             return True
         self.targets = left
         return False
-
-    def known_output_ids(self) -> tuple[int, ...]:
-        """Return the tokens that the model decoded; none of an upstream's, of which only the text is known."""
-        return () if self.prompt.messages else tuple(self.sequence.output_ids)
 
     def usage(self) -> Usage:
         sequence = self.sequence

@@ -1,29 +1,25 @@
-"""A worker's requests, and the only file that touches every step of one.
+"""The worker: each request from its acceptance to its end.
 
     intake → engine_loop (scheduler → engine → answer) → reply_publisher → offsets → commit
 
 The event loop owns the jobs from `accept` until their terminal event is acknowledged; in between, the engine's thread
-owns what is written of them.
+owns their answers.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
-from shared.conversation.turn import Turn
-from shared.faq.fallback import Fallback
 from shared.process.clock import now_unix_ms
 from shared.records.deliveries import Partition
 from shared.telemetry.faults import contain_each, contained
-from shared.wire.failed_ends import OWN_FAULT
 from shared.wire.messages import Cancel, Erase, ReplyDone
-from shared.wire.outcome import BY_MODEL, ErrorDetail
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import TopicNames
 from workers.kv.cache import KvCache
 from workers.prompt.conversation import Prompts
+from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
@@ -34,9 +30,6 @@ from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
 
 _IDLE_POLL_S = 0.02
-_ENGINE_FAILED: Final = ErrorDetail(
-    type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
-)
 
 
 class MakeLoop(Protocol):
@@ -48,6 +41,8 @@ class MakeLoop(Protocol):
 
 
 class Worker:
+    """`replies` is the gateways' own topic."""
+
     def __init__(
         self,
         *,
@@ -56,7 +51,7 @@ class Worker:
         answers: OpenAnswers,
         history: History,
         prompts: Prompts,
-        topics: TopicNames,
+        replies: str,
         max_waiting: int,
         kv: KvCache | None = None,
         tracer: Tracer | None = None,
@@ -64,7 +59,7 @@ class Worker:
         self._answers = answers
         self._history = history
         self._prompts = prompts
-        self._topics = topics
+        self._replies = replies
         self.max_waiting = max_waiting
         self._kv = kv
         self._tracer = tracer or Tracer()
@@ -86,7 +81,7 @@ class Worker:
             sequence.erase()
         self._answers.add(job)
         if job.decided:
-            self.publish([Ended(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
+            self.publish([Ended(job, ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
             return
         with contained("answer", request_id=job.id) as adding:
             self.engine_loop.add(job)
@@ -157,7 +152,7 @@ class Worker:
 
     def _end(self, job: Job, finished: Finished) -> None:
         now = now_unix_ms()
-        done = self._terminal(job, finished)
+        done = terminal_event(job, finished, model=self._model, gateways=self._replies)
         traced = done
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
@@ -165,59 +160,16 @@ class Worker:
         contain_each(
             "answer",
             lambda: count_end(job, finished, done, now),
-            lambda: None if job.erased else self._remember(job, done),
+            lambda: self._remember(job, done),
             lambda: None if job.erased else self._answers.keep(job, done, now),
             request_id=job.id,
         )
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
-        if not done.output_text or done.status == "failed":
-            return
-        order = job.order
-        by_model = done.source in BY_MODEL
-        turn = done.within(
-            Turn,
-            request_id=job.id,
-            user=order.request.input,
-            asked_unix_ms=order.created_unix_ms,
-            grounding=job.prompt.grounding if by_model else done.grounding,
-            output_ids=job.known_output_ids() if by_model else (),
-            window_start=(job.prompt.window_start or job.id) if by_model else None,
-            generation=order.generation,
-        )
-        self._history.remember(order.session, turn)
+        if (turn := turn_of(job, done)) is not None:
+            self._history.remember(job.session, turn)
 
-    def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
-        fallback = self._in_the_models_stead(job, finished)
-        if fallback is not None:
-            return job.answer.done(
-                instead=(fallback.text, fallback.source),
-                status="completed",
-                reason="stop",
-                usage=job.usage(),
-                timings=job.timings(),
-                grounding=fallback.grounding,
-            )
-        error = (OWN_FAULT if job.faulty else _ENGINE_FAILED) if finished.status == "failed" else None
-        return job.answer.done(
-            status=finished.status,
-            reason=finished.reason,
-            usage=job.usage(),
-            timings=job.timings(),
-            model=self._model,
-            grounding=job.grounding,
-            error=error,
-        )
-
-    def _in_the_models_stead(self, job: Job, finished: Finished) -> Fallback | None:
-        if finished.unmet and not job.answer.text:
-            # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
-            return job.fallback if job.order.reply_topic != self._topics.replies else None
-        if finished.status not in ("completed", "incomplete"):
-            return None
-        if job.decided:
-            return job.fallback
-        return (job.instead or job.fallback) if job.answer.withheld else None
+    # --- the end of the process
 
     @property
     def suspects(self) -> list[tuple[Partition, int]]:
@@ -236,11 +188,3 @@ class Worker:
         except TimeoutError:
             pass
         return len(self._answers.jobs)
-
-
-def _ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
-    if cancelled:
-        return Finished(job.sequence, "cancelled", "client")
-    if job.order.deadline.expired(now_unix_ms, started=False):
-        return Finished(job.sequence, "incomplete", "deadline")
-    return Finished(job.sequence, "completed", "stop")

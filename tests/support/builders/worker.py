@@ -244,7 +244,7 @@ class Bench:
             answers=self.answers,
             history=history,
             prompts=self.prompts,
-            topics=TOPICS,
+            replies=TOPICS.replies,
             max_waiting=4,
             tracer=before(Tracer()),
         )

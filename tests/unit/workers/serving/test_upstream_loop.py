@@ -29,6 +29,7 @@ from workers.engine.upstream.body import ChatMessage
 from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
 from workers.prompt.conversation import Prompt
+from workers.request.ending import terminal_event, turn_of
 from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
@@ -111,7 +112,10 @@ async def test_an_answer_is_whole_and_its_usage_is_the_upstreams() -> None:
         asked = running.ask(0, stops=("\n",))
         assert await running.end(asked) == [("completed", "stop", "Within 30 days.")]
         assert (asked.usage().input_tokens, asked.usage().cached_tokens, asked.usage().output_tokens) == (50, 20, 2)
-        assert asked.known_output_ids() == ()
+        done = terminal_event(asked, running.ends[asked.id], model="m", gateways="chat.replies")
+        turn = turn_of(asked, done)
+        assert turn is not None
+        assert turn.output_ids == (), "of which only the text is known"
         assert fake.bodies[0]["model"] == "tiny", "the first that it lists"
         assert "priority" not in fake.bodies[0]
 

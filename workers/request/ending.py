@@ -1,0 +1,78 @@
+"""Decide how an answer ends: its terminal event, and the turn that the history remembers. Pure."""
+
+from typing import Final
+
+from shared.conversation.turn import Turn
+from shared.faq.fallback import Fallback
+from shared.wire.failed_ends import OWN_FAULT
+from shared.wire.messages import ReplyDone
+from shared.wire.outcome import BY_MODEL, ErrorDetail
+from workers.request.job import Job
+from workers.schedule.sequence import Finished
+
+_ENGINE_FAILED: Final = ErrorDetail(
+    type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
+)
+
+
+def ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
+    """Return how a request ends that the model is not asked for."""
+    if cancelled:
+        return Finished(job.sequence, "cancelled", "client")
+    if job.order.deadline.expired(now_unix_ms, started=False):
+        return Finished(job.sequence, "incomplete", "deadline")
+    return Finished(job.sequence, "completed", "stop")
+
+
+def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -> ReplyDone:
+    """Return the end as it goes on the wire; `gateways` is the gateways' own reply topic."""
+    fallback = _in_place_of_model(job, finished, gateways)
+    if fallback is not None:
+        return job.answer.done(
+            instead=(fallback.text, fallback.source),
+            status="completed",
+            reason="stop",
+            usage=job.usage(),
+            timings=job.timings(),
+            grounding=fallback.grounding,
+        )
+    error = (OWN_FAULT if job.faulty else _ENGINE_FAILED) if finished.status == "failed" else None
+    return job.answer.done(
+        status=finished.status,
+        reason=finished.reason,
+        usage=job.usage(),
+        timings=job.timings(),
+        model=model,
+        grounding=job.prompt.grounding,
+        error=error,
+    )
+
+
+def turn_of(job: Job, done: ReplyDone) -> Turn | None:
+    """Return the turn to remember; None of an answer that failed, has no text, or whose conversation was erased."""
+    if job.erased or not done.output_text or done.status == "failed":
+        return None
+    order, prompt = job.order, job.prompt
+    by_model = done.source in BY_MODEL
+    return done.within(
+        Turn,
+        request_id=job.id,
+        user=order.request.input,
+        asked_unix_ms=order.created_unix_ms,
+        grounding=prompt.grounding if by_model else done.grounding,
+        # Of an upstream's answer only the text is known.
+        output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),
+        window_start=(prompt.window_start or job.id) if by_model else None,
+        generation=order.generation,
+    )
+
+
+def _in_place_of_model(job: Job, finished: Finished, gateways: str) -> Fallback | None:
+    if finished.unmet and not job.answer.text:
+        # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
+        return job.fallback if job.order.reply_topic != gateways else None
+    if finished.status not in ("completed", "incomplete"):
+        return None
+    if job.decided:
+        return job.fallback
+    return (job.instead or job.fallback) if job.answer.withheld else None
