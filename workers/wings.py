@@ -1,4 +1,4 @@
-"""What a worker's process holds of Kafka."""
+"""The Kafka clients of a worker's process."""
 
 from contextlib import AsyncExitStack
 from functools import partial
@@ -12,7 +12,7 @@ from shared.wire.topics import BROADCAST_PARTITION
 
 
 class KafkaWing:
-    """Kafka's clients; all are closed, whatever one's end does."""
+    """All clients are closed, even where closing one fails."""
 
     def __init__(self, settings: Settings, client_id: str) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics

@@ -1,15 +1,15 @@
-"""Count how often each record was given to a process that did not live to see its end: pure.
+"""Count how often each record was delivered to a process that died before the record was done: pure.
 
-A record that ends whoever works on it would end one process after another. So its deliveries are counted, and the count
-outlives the process: it stands beside the partition's committed offset, as a note in Kafka's own metadata of the commit
-(docs/decisions/0025-a-record-is-delivered-four-times.md).
+A record that kills the process that works on it would kill one process after another. So its deliveries are counted,
+and the count outlives the process: it stands beside the partition's committed offset, as a note in Kafka's own metadata
+of the commit (docs/decisions/0025-a-record-is-delivered-four-times.md).
 
-A first delivery is not written down by itself. A partition that is `held` by a reader is noted as such before its first
-record is worked on; whoever finds that note later knows that its reader died, and takes all that stood in the log by
-then for delivered once. From the second delivery on each is noted before the record is worked on, and from
-the third on only a few such records are worked on at once, the last time each alone: every death leaves a part of the
-suspects, and nobody is given up who was not the only one there. A reader that is alive when it loses the partition
-leaves it free; what goes on there counts only if an earlier or a later reader dies of it.
+A first delivery is not noted by itself. A partition is noted as `held` before its first record is worked on; a reader
+that finds this note later knows that the reader before it died, and takes all records that stood in the log by then for
+delivered once. From the second delivery on each is noted before the record is worked on. From the third on only a few
+such records are worked on at once, the last time each alone: every death narrows the suspects, and no record is given
+up that was not the only one. A reader that is alive when it loses the partition leaves it free; deliveries under way
+there count only if an earlier or a later reader dies of them.
 """
 
 from collections.abc import Collection, Mapping
@@ -51,7 +51,7 @@ class Note:
     counts: Mapping[int, Count] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """Return the note as text; nothing where there is nothing to be said."""
+        """Return the note as text; an empty note is an empty text."""
         if self == Note():
             return ""
         counts = ",".join(
@@ -62,12 +62,12 @@ class Note:
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """One that nobody here has written says nothing."""
+        """Return the note in a text; an empty one where no reader of ours has written it."""
         try:
             version, held, floor, *rest = text.split()
             counts = [part.split(":") for part in rest[0].split(",")] if rest else []
-            told = {int(offset): int(count) for offset, count in counts}
-            found = cls(held == "held", int(floor), {at: Count(abs(count), count > 0) for at, count in told.items()})
+            numbers = {int(offset): int(count) for offset, count in counts}
+            found = cls(held == "held", int(floor), {at: Count(abs(n), fatal=n > 0) for at, n in numbers.items()})
         except ValueError:
             return cls()
         return found if version == _VERSION and found.encode() == text else cls()
@@ -187,7 +187,7 @@ class Deliveries:
             self._alone = None
 
     def lose(self, partitions: Collection[Partition]) -> None:
-        """They went to another reader."""
+        """Forget partitions that went to another reader."""
         for partition in partitions:
             self._tenures.pop(partition, None)
             if self._alone is not None and self._alone[0] == partition:
@@ -215,7 +215,7 @@ class Deliveries:
         return tenure.note(position, begun, held=False)
 
     def stands(self, partition: Partition, note: Note) -> None:
-        """Kafka has acknowledged it."""
+        """Note that Kafka has acknowledged a note."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             tenure.standing = note

@@ -1,7 +1,7 @@
 """Process records, each by itself, from its reading until it is done.
 
-Whatever is wrong with a record, those after it are processed and committed. One that cannot be decoded or handled goes
-to the dead letters with its reason; whoever asked is told so, where it can be made out who that is. One that ends the
+Whatever is wrong with a record, those after it are processed and committed. A record that cannot be decoded or handled
+becomes a dead letter with its reason, and its reader gets an error, where the record names one. A record that ends the
 processes that work on it is set aside after the fourth.
 """
 
@@ -54,13 +54,13 @@ class RecordProcessor:
         task.add_done_callback(lambda _: self.busy.pop(task, None))
 
     async def _process(self, record: Record) -> None:
-        """Process a record until it is handled or set aside, or left to the process that has its partition by now."""
+        """Handle a record or set it aside, unless another process has its partition by now."""
         request: ChatRequest | None = None
         try:
             number = await self.commits.await_delivery(*record.origin)
             if number is None:
                 return
-            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+            if number <= MOST + 1:  # decoded once more, to find its reader; if that ends a process too, never again
                 request = open_request(record.value, record.headers, unreadable=record.unreadable)
             if request is None or number > MOST:
                 await self._set_aside(record, poison(), request)
@@ -72,7 +72,7 @@ class RecordProcessor:
             await self._fail(record, error, request)
 
     async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
-        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
+        """Set a record aside after a fault of our own; it is decoded, where it was not, to find its reader."""
         caught("record", error, origin=origin_of(record))
         if request is None:
             with contained("record", origin=origin_of(record)), suppress(ProtocolError):
@@ -80,17 +80,18 @@ class RecordProcessor:
         await self._set_aside(record, own_fault(error), request)
 
     async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
-        """Tell who asked, and keep the record as a dead letter. It is done when both stand."""
+        """Publish an error to the reader, and keep the record as a dead letter. It is done when both are
+        acknowledged."""
         task = asyncio.current_task()
         if task in self.busy and len(self.tasks) - len(self.busy) < _MOST_ASIDE:
-            del self.busy[task]  # what waits for Kafka here takes no room
+            del self.busy[task]  # a record that waits for Kafka here takes no room
         self.offsets.deliveries.survived(*record.origin)
-        telling = [] if request is None else [self._tell(request, error)]
-        await asyncio.gather(*telling, self.letters.put(record, error))
+        errors = [] if request is None else [self._publish_error(request, error)]
+        await asyncio.gather(*errors, self.letters.put(record, error))
         self.offsets.done(*record.origin)
 
-    async def _tell(self, request: ChatRequest, error: ProtocolError) -> None:
-        """Tell who asked. Raises nothing: who cannot be told has a dead letter all the same."""
+    async def _publish_error(self, request: ChatRequest, error: ProtocolError) -> None:
+        """Publish an error to the reader. Raises nothing: where that fails there is the dead letter."""
         with contained("record", request_id=request.id):
             if (asker := asker_of(request, self.defaults)) is not None:
                 end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))

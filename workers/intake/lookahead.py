@@ -1,9 +1,9 @@
-"""Decide which of the requests read are begun, and which topics rest meanwhile: pure.
+"""Decide which of the requests read are begun, and which topics are paused meanwhile: pure.
 
-What is read is parked, and begun (prepared, then waiting for a slot) while fewer than `max_waiting` are. A bucket's
-reserve is its own; the rest of the room is lent to whoever has need of it. The bucket with the fewest waiting comes
-first, so two floods share what there is and a flood of one bucket never keeps another's requests out (max-min
-fairness: Bertsekas and Gallager, Data Networks, 6.5.2).
+A request is parked when it is read, and begun (prepared, then waiting for a slot) while fewer than `max_waiting` are.
+Each bucket has a reserve of its own; any bucket may use the rest of the room. The bucket with the fewest waiting comes
+first, so two floods share the room and a flood of one bucket never keeps another's requests out (max-min fairness:
+Bertsekas and Gallager, Data Networks, 6.5.2).
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class Lookahead(Generic[T]):
         return sum(waiting.values()) + kept_for_others < self.max_waiting
 
     def resting(self) -> frozenset[Bucket]:
-        """Return the buckets that nothing more is read of: from `max_waiting` parked until half of that is."""
+        """Return the buckets that are paused: from `max_waiting` parked requests until half of them are left."""
         for bucket, parked in self._parked.items():
             if len(parked) >= self.max_waiting:
                 self._resting.add(bucket)
@@ -57,6 +57,6 @@ class Lookahead(Generic[T]):
         return frozenset(self._resting)
 
     def drop(self, unwanted: Callable[[T], bool]) -> None:
-        """Forget parked requests: they will be read again, here or elsewhere."""
+        """Drop parked requests: they will be read again, here or elsewhere."""
         for bucket, parked in self._parked.items():
             self._parked[bucket] = deque(request for request in parked if not unwanted(request))

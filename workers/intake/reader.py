@@ -1,8 +1,10 @@
 """Turn records into jobs; read ahead a bounded number of requests.
 
-A record that cannot be decoded or served goes to the dead letters, with its reason; whoever asked is told so, where it
-can be made out who that is; the next one is served. One whose deadline has passed by its headers alone is answered, or
-passed over, without being decoded: it takes no room.
+    read → triage by the headers → park → begin what fits → processor → decode, settle, prepare → worker
+
+A record that cannot be decoded or served becomes a dead letter, and its reader gets an error where the record names
+one; the next record is served. A record whose deadline has passed by its headers alone is answered, or skipped, without
+being decoded: it takes no room.
 """
 
 import asyncio
@@ -42,7 +44,7 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Intake:
-    """Fills the worker's look-ahead and no more."""
+    """Keeps the worker's look-ahead full."""
 
     reader: GroupReader
     letters: DeadLetters
@@ -75,7 +77,7 @@ class Intake:
         await read_on("kafka requests", self._read, self._handle)
 
     async def _read(self) -> list[Record]:
-        await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+        await asyncio.sleep(0)  # a read of records that are fetched already does not yield
         self._begin_what_fits()
         self._rest()
         if self.offsets.num_open >= _MAX_OPEN:
@@ -89,13 +91,14 @@ class Intake:
         self._sort(records)
 
     def _rest(self) -> None:
-        """Back-pressure: the partitions of a bucket rest while enough of it is parked."""
+        """Pause the partitions of a bucket while enough of it is parked: back-pressure."""
         resting = self._lookahead.resting()
         self.reader.rest({topic for topic, bucket in self._buckets.items() if bucket in resting})
         metrics.partitions_paused.set(bool(resting))
 
     def _forget_revoked(self) -> None:
-        """Forget what a rebalance took: it is read again from what was committed, here or elsewhere."""
+        """Forget the records that a rebalance took: they are read again from the committed offset, here or
+        elsewhere."""
         revoked = set(self.reader.pop_revoked())
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
@@ -104,7 +107,7 @@ class Intake:
     # --- by the headers
 
     def _sort(self, records: list[Record]) -> None:
-        """Pass over what is too late, and what was read before and is done or under way; park the rest."""
+        """Skip records that are too late, or were read before and are done or under way; park the rest."""
         now, skipped = wire_unix_ms(), 0
         for record in records:
             try:
@@ -116,7 +119,7 @@ class Intake:
             log.info("expired_skipped", records=skipped)
 
     def _sort_one(self, record: Record, now: float) -> bool:
-        """Sort a record; return whether it is passed over."""
+        """Sort a record; return whether it is skipped."""
         fate = self._triage.fate(record.headers, record.key, now)
         if fate is Fate.SKIP:
             self.offsets.skip(*record.origin)
@@ -148,7 +151,7 @@ class Intake:
                 self._processor.start(record, error)
 
     def _begin_one(self, record: Record) -> bool:
-        """Begin a request; return whether it is served: by now it may be too late for it."""
+        """Begin a request; return whether it is served: it may be too late by now."""
         fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
         if fate is Fate.SKIP:
             self.offsets.done(*record.origin)
@@ -160,8 +163,8 @@ class Intake:
         return False
 
     def _waiting(self) -> dict[Bucket, int]:
-        """Return, by bucket, the requests being prepared and those without a slot; the engine's thread gives them
-        one."""
+        """Return, by bucket, how many requests are being prepared or wait for a slot. Slots are the engine's thread's
+        to give."""
         waiting = dict.fromkeys(self._lookahead.buckets, 0)
         for record in self._processor.busy.values():
             waiting[self._buckets[record.topic]] += 1
@@ -171,7 +174,7 @@ class Intake:
         return waiting
 
     async def _accept(self, request: ChatRequest, record: Record) -> None:
-        """Make a job of a request; its record is done when its end is acknowledged. Raises `ProtocolError`."""
+        """Make a request a job; its record is done when its end is acknowledged. Raises `ProtocolError`."""
         origin = record.origin
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
@@ -194,8 +197,9 @@ class Intake:
         self.worker.accept(job, cancelled=self.cancelled.pop(request, now_unix_ms()))
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Return whether it is answered together with the same request asked before. An answer that has nothing for it
-        is let out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
+        """Return whether the answer of the same request, asked before, answers it too. Wait first for an earlier answer
+        that was cancelled or erased to end, as long as this request's deadline allows: without Kafka it does not.
+        Raises `ProtocolError`."""
         while self.answers.leaving(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break
@@ -203,6 +207,6 @@ class Intake:
         return self.answers.repeated(order, origin)
 
     async def finish(self, limit_s: float) -> None:
-        """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that
-        would take for ever. What is parked or cut off is not committed: another worker reads it."""
+        """Wait for the requests that have been begun, within a limit: to set one aside takes for ever without a broker.
+        Records that are parked or cut off are not committed: another worker reads them."""
         await self._processor.tasks.drain(limit_s)

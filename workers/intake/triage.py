@@ -1,10 +1,10 @@
-"""Decide what becomes of a record whose deadline has passed, by its headers alone: pure.
+"""Decide by its headers alone what to do with a record whose deadline has passed: pure.
 
-A gateway that asked has answered by itself: its timer stands behind every request it holds, and gives the FAQ's answer
-or cuts the model's at the deadline, whatever the workers do. If it died its clients lost their sockets, and whoever
-asks again is a new request. So `ANSWERED_MS` after the deadline nobody waits for a gateway's record any more, and it is
-passed over; until then its terminal event is written, for a gateway whose timer is late. Any other producer's record
-gets its terminal event, however late.
+A gateway has answered its client by then: its timer gives the FAQ's answer or cuts the model's at the deadline,
+whatever the workers do. If the gateway died, its clients lost their sockets and ask again with a new request. So
+`ANSWERED_MS` after the deadline nobody waits for a gateway's record any more, and it is skipped; until then its
+terminal event is written, for a gateway whose timer is late. Any other producer's record gets its terminal event,
+however late.
 """
 
 import re
@@ -25,7 +25,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}")
 
 
 class Fate(Enum):
-    """`OPEN`: read on, the headers do not settle it. `SKIP`: done, nobody is owed anything."""
+    """`OPEN`: the record has to be decoded. `SKIP`: nobody waits for it."""
 
     OPEN = auto()
     SKIP = auto()
@@ -41,10 +41,9 @@ class Late:
 
 
 def deadline_in(headers: Mapping[str, bytes]) -> int | None:
-    """Return the hard deadline by the headers, in Unix milliseconds; None where they do not say one that can be gone
-    by."""
-    told = headers.get(DEADLINE)
-    deadline = parse_unix_ms(told) if told else None
+    """Return the hard deadline by the headers, in Unix milliseconds; None where they have none that is valid."""
+    value = headers.get(DEADLINE)
+    deadline = parse_unix_ms(value) if value else None
     return None if deadline is None or reads_as_seconds(deadline) else deadline
 
 
@@ -74,8 +73,8 @@ class Triage:
 
 
 def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
-    """Return the end of a request of which nothing was written: the input, which the FAQ could have answered, stands in
-    the value. A key of another form than `tenant/session` names no session."""
+    """Return the end of a request that has no answer: the FAQ cannot answer it, for its input stands in the value. A
+    key that is not of the form `tenant/session` names no session."""
     session_id = key.decode(errors="replace").partition("/")[2] if key else ""
     return Outcome.uncounted("incomplete", "deadline").within(
         ReplyDone,

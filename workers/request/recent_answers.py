@@ -1,6 +1,6 @@
-"""Keep what was answered a short while ago, for a request that comes again: pure.
+"""Keep the answers of the last two minutes, for a request that comes again: pure.
 
-A gateway's client that lost its socket asks another gateway for the same; the request has the same id there.
+A client that lost its socket asks another gateway for the same; the request has the same id there.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from shared.wire.session_key import SessionKey
 
 _CAPACITY: Final = 2_000
 _KEPT_MS: Final = 120_000.0
-# A turn tells when it was asked: so long an answer may have taken, and then it is kept.
+# A turn says when it was asked; its answer may have taken as long again.
 _TURN_KEPT_MS: Final = 2 * _KEPT_MS
 
 
@@ -27,7 +27,7 @@ class _Answered(NamedTuple):
 
 
 class RecentAnswers:
-    """The last so many, of the last two minutes."""
+    """The last `capacity` answers of the last two minutes."""
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
         self._capacity = capacity
@@ -55,7 +55,7 @@ class RecentAnswers:
         return done if same else None
 
     def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
-        """Return the answer under that id, for whoever knows that it was asked for."""
+        """Return the answer under that id."""
         found = self._answered.get(request_id)
         return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
 
@@ -69,7 +69,7 @@ class RecentAnswers:
 
 
 def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | None:
-    """Return the terminal event that a turn of the history tells of, where it is the answer to this very request."""
+    """Return the terminal event of a turn of the history, where it is the answer to this very request."""
     if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
         return None
     if not worth_telling(turn.status, turn.output_text):
@@ -80,14 +80,12 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
 
 
 def is_of(turn: Turn, order: Order) -> bool:
-    """Return whether a turn of the request's conversation is of this very request, and not of another one under its
-    id."""
+    """Return whether a turn is of this very request, and not of another under the same id."""
     return (turn.request_id, turn.user) == (order.request.id, order.request.input)
 
 
 def worth_telling(status: Status, text: str) -> bool:
-    """Return whether an answer is worth telling again: one that failed, was cancelled or has no text is worth another
-    try."""
+    """Return whether an answer may be given again: one that failed, was cancelled or has no text is computed anew."""
     return status in ("completed", "incomplete") and bool(text)
 
 

@@ -1,5 +1,5 @@
-"""The cancels of the last two minutes: pure. One may come before its request, or be read before it by whoever was given
-its partition."""
+"""The cancels of the last two minutes: pure. A cancel may come before its request, or be read before it by the worker
+that has just got its partition."""
 
 from collections import deque
 from typing import Final
@@ -13,14 +13,14 @@ _SLICE_MS: Final = 10_000.0
 
 
 class RecentCancels:
-    """Each counts for two minutes, and a twelfth longer at most, if no more than `capacity` come in that time; else the
+    """A cancel is kept for two minutes, and a twelfth longer at most. Where more than `capacity` come in that time the
     oldest are forgotten, ten seconds of them at once.
 
-    Each is of the very request that it names: by its id, by where its replies go (None: anywhere), and by when it was
-    created (None: whenever), so that whoever asks for the same again has not been cancelled. Of all that its hash is
-    kept: that another request has the same is less likely than one in 10^13. By this process's clock alone: compared
-    with the creation by the gateway's, a skew would lose a cancel. One whose request is read later still is lost, and
-    costs its work: with the longest deadline of the defaults that is past by then.
+    A cancel names its request by id, by reply partition (None: any) and by creation (None: any), so that the same
+    request asked again is not cancelled. Only the hash of these is kept: the chance of a collision is below one in
+    10^13. Times are by this process's clock alone: compared with the creation by the gateway's, a skew would lose a
+    cancel. A request that is read later than its cancel is kept is computed in vain; by then the longest deadline of
+    the defaults is past.
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
@@ -44,7 +44,7 @@ class RecentCancels:
         return forgotten
 
     def pop(self, request: ChatRequest, now_unix_ms: float) -> bool:
-        """Return whether the request was cancelled lately; whatever cancelled it is forgotten."""
+        """Return whether the request was cancelled lately, and forget the cancel."""
         self._expire(now_unix_ms)
         if not self._size:
             return False

@@ -1,7 +1,7 @@
 """Answers to Kafka. One lane a reply partition; one round of produce requests in flight a lane.
 
-What an answer writes while a round is in flight leaves as one delta with the next: nothing waits when the broker is
-quick, records grow instead of queues when it is slow, and what is held is bounded by the answers in flight. A lost
+The text that an answer gets while a round is in flight leaves as one delta with the next round: nothing waits when the
+broker is quick, records grow instead of queues when it is slow, and memory is bounded by the answers in flight. A lost
 delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
 
 Of two terminal events of one request that wait for the same round the first leaves, as readers keep the first.
@@ -75,14 +75,14 @@ class _Lane:
         return self._pending.setdefault(request_id, _Entry())
 
     def forget(self, request_id: str) -> None:
-        """Forget an answer; an end that waits leaves all the same: its record is done when that is acknowledged."""
+        """Forget an answer's text; an end that waits still leaves: its record is done when the end is acknowledged."""
         self._next_seq.pop(request_id, None)
         entry = self._pending.get(request_id)
         if entry is not None:
             entry.delta = None
 
     async def run(self) -> None:
-        """Publish until nothing has been said for a while."""
+        """Publish until nothing has come for a while."""
         while await self._woken():
             self._wake.clear()
             batch, self._pending = self._pending, {}
@@ -90,7 +90,7 @@ class _Lane:
             if failed:
                 metrics.kafka_refused.labels("reply").inc(len(failed))
                 await asyncio.sleep(_RETRY_S)
-                for done, settled in failed:  # each was said before what has come meanwhile
+                for done, settled in failed:  # each is older than what has come meanwhile
                     later = self._entry(done.request_id)
                     later.done, later.settled = done, settled + later.settled
             elif not self._pending:
@@ -106,7 +106,7 @@ class _Lane:
         return True
 
     async def _round(self, batch: dict[str, _Entry]) -> list[tuple[ReplyDone, list[Settled]]]:
-        """Produce a round; return the terminal events that are to be sent again, with whoever waits for them."""
+        """Produce a round; return the terminal events that are to be sent again, with their `settled`."""
         messages = [
             message
             for request_id, entry in batch.items()
@@ -131,7 +131,7 @@ class _Lane:
         return failed
 
     def _settle(self, done: ReplyDone, settled: list[Settled]) -> None:
-        """Unless it is to be said once more: then the last time settles it."""
+        """Settle an end, unless the same request's end is to be sent once more: then that one settles it."""
         pending = self._pending.get(done.request_id)
         if pending is not None and pending.done is not None:
             pending.settled = settled + pending.settled
@@ -149,8 +149,7 @@ class _Lane:
         return delta
 
     async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
-        """Queue a message. One that cannot be encoded is a fault of our own: in the place of an end it is said that it
-        failed."""
+        """Queue a message. One that cannot be encoded is a fault of our own: a failed end takes the place of an end."""
         try:
             record = self._record(message)
         except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages leave
@@ -181,7 +180,7 @@ def _refused(error: ReplylineError) -> "asyncio.Future[object]":
 
 
 def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
-    """One delta of two of an answer. For one more reader its text is told from its beginning, so they may overlap."""
+    """Return two deltas of an answer as one. A new reader gets the text from its beginning, so they may overlap."""
     before = later.offset - earlier.offset
     if before < 0:
         return later
@@ -215,8 +214,8 @@ class ReplyPublisher:
         self._lane(target).put_end(done, settled)
 
     def forget(self, target: Target, request_id: str) -> None:
-        """Forget a place where nobody reads this answer any more: no terminal event is to come. If it is told there
-        again, that is from its beginning."""
+        """Forget an answer at a target where nobody reads it any more: no terminal event is to come. A reader that
+        comes back gets it from its beginning."""
         lane = self._lanes.get(target)
         if lane is not None:
             lane.forget(request_id)
@@ -241,6 +240,6 @@ class ReplyPublisher:
         del self._lanes[target]
 
     def _lane_failed(self, name: str, error: BaseException) -> None:
-        """Have the process end: an idle lane retires, and the partition of one that failed would hang."""
+        """Have the process end: nothing would be published to the failed lane's partition any more."""
         task_failed(name, error)
         self.failed.set()

@@ -1,7 +1,7 @@
 """Track what the slots still hold: KV of earlier sequences, and of running ones, that a prompt may begin with. Pure.
 
 Within a conversation any common beginning serves. Between conversations of a tenant only the shop's own words do
-(`shared_tokens`), and between tenants nothing: else the time to the first token would tell what others wrote.
+(`shared_tokens`), and between tenants nothing: else the time to the first token would reveal what others wrote.
 """
 
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ class _Left:
 
 
 class SlotPrefixes:
-    """Told of every slot that is overwritten, and of every sequence that leaves one untouched."""
+    """The scheduler notes every slot that is overwritten, and every sequence that leaves its slot untouched."""
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
 
     def leave(self, slot: int, sequence: Sequence) -> None:
-        """Note that a sequence ended in `slot`; what is computed of it stands there until somebody else's does."""
+        """Note that a sequence ended in `slot`; its KV stands there until it is overwritten."""
         token_ids = [*sequence.prompt_ids, *sequence.output_ids][: sequence.computed]
         self._left[slot] = _Left(sequence, token_ids)
 
@@ -41,7 +41,7 @@ class SlotPrefixes:
         self._left.pop(slot, None)
 
     def clear(self) -> None:
-        """Forget what stands in the slots: it is not to be trusted."""
+        """Forget all slots: their KV is not to be trusted."""
         self._left.clear()
 
     def forget(self, session: SessionKey) -> None:
@@ -51,7 +51,7 @@ class SlotPrefixes:
                 del self._left[slot]
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
-        """Return the tokens of the conversations that nobody has overwritten."""
+        """Return the tokens whose KV still stands, by conversation."""
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
     def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Standing | None:
