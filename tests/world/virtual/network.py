@@ -205,7 +205,7 @@ class Pipe(asyncio.Transport):
     def _come(self, item: bytes | None) -> None:
         if self._gone:
             return
-        if self._reading_paused:
+        if self._reading_paused or self._unread:
             self._unread.append(item)
         else:
             self._take(item)
