@@ -33,6 +33,7 @@ GATEWAYS: Final = 2
 _BOOT_S: Final = 60.0
 _READY: Final = ("gateway_ready", "worker_ready")
 _LOOK_S: Final = 0.25
+_READ_AGAIN_S: Final = 6.0  # by then whoever reads has learnt what is its process's (`machine._poll_seldom`)
 _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
@@ -113,7 +114,7 @@ class World:
             if self.loop.now > until_s:
                 raise DeadlockError(f"not ready: {self._logs[-5:]} {dict(self._oracles.found)}")
             await asyncio.sleep(_LOOK_S)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(_READ_AGAIN_S)
 
     def _process(self, kind: Kind, number: int) -> Process:
         """Return a gateway or worker; numbers beyond the last begin again, but for that of a worker that joins."""
