@@ -224,7 +224,7 @@ def _throws(chance: random.Random) -> list[Fault]:
             call=chance.choice(SEAMS[where]) + chance.choice(("", " done")),
             nth=chance.choice((1, 1, 2, 3)),
         )
-        for where in chance.choice(((), (), ("gateway", "gateway", "worker", "worker")))
+        for where in chance.choice(((), (), ("gateway", "worker") * 6))
     ]
 
 
