@@ -37,7 +37,7 @@ class Strikes:
         self._loop, self._kafka, self._redis, self._issuer = loop, kafka, redis, issuer
         self._process, self._joined = process, joined
         self._aimed: list[Fault] = []
-        self._throws: dict[Fault, set[str]] = {}
+        self.throws: dict[Fault, set[str]] = {}
         self.threw: Callable[[Node, Fault], None] = lambda *_: None
         self.shoppers: Sequence[Shopper] = ()
         self.done: list[tuple[float, Fault]] = []
@@ -46,7 +46,7 @@ class Strikes:
         """Have each happen at its time from now."""
         for fault in faults:
             if fault.nth:
-                self._loop.after(fault.at_s, self._throws.setdefault, fault, set())
+                self._loop.after(fault.at_s, self.throws.setdefault, fault, set())
             else:
                 self._loop.after(fault.at_s, self._aimed.append if fault.call else self.strike, fault)
 
@@ -60,11 +60,11 @@ class Strikes:
 
     def entered(self, node: Node, call: str, method: str) -> None:
         """Throw where a fault is aimed at a part that is called; a process that starts is none of it."""
-        for fault, methods in self._throws.items() if node.serves else ():
+        for fault, methods in self.throws.items() if node.serves else ():
             if fault.call == call and self._victim(fault).node is node:
                 methods.add(method)
                 if len(methods) >= fault.nth or ":" + method in call:
-                    del self._throws[fault]
+                    del self.throws[fault]
                     self.strike(replace(fault, call=f"{call}.{method}"))
                     self.threw(node, fault)
                     raise ThrownError

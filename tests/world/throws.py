@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import wraps
 from pathlib import Path
 from pkgutil import resolve_name
@@ -35,6 +35,9 @@ _LEFT_OUT: Final = (
 )
 
 
+Entered = Callable[[Node, str, str], None]
+
+
 class ThrownError(Exception):
     """Quotes what a customer wrote, as many an exception does."""
 
@@ -42,21 +45,20 @@ class ThrownError(Exception):
         super().__init__(f"could not convert '{SECRET}'")
 
 
-def install(seams: Sequence[str], entered: Callable[[Node, str, str], None]) -> None:
-    """Have `entered` told of each call of these classes' public methods and functions, before it and after."""
+def install(seams: Sequence[str], entered: Entered, aimed: Sized) -> None:
+    """Have `entered` told of each call of these classes' public methods and functions, before it and after, while
+    anything is `aimed`."""
     for seam in seams:
         thing, (module, _, own) = resolve_name(seam), seam.partition(":")
         if not inspect.isclass(thing):
-            setattr(resolve_name(module), own, _watched(thing, own, seam, entered))
+            setattr(resolve_name(module), own, _watched(thing, own, seam, entered, aimed))
             continue
         for name, method in list(vars(thing).items()):
             if inspect.isfunction(method) and name[0] != "_" and f"{own}.{name}" not in _LEFT_OUT:
-                setattr(thing, name, _watched(method, f"{own}.", seam, entered))
+                setattr(thing, name, _watched(method, f"{own}.", seam, entered, aimed))
 
 
-def _watched(
-    call: Callable[..., Any], own: str, seam: str, entered: Callable[[Node, str, str], None]
-) -> Callable[..., Any]:
+def _watched(call: Callable[..., Any], own: str, seam: str, entered: Entered, aimed: Sized) -> Callable[..., Any]:
     """Return the same; a class's calls of itself, and those of libraries, are none of a handler's."""
     waits = inspect.iscoroutinefunction(call)
 
@@ -68,6 +70,8 @@ def _watched(
 
     @wraps(call)
     def called(*args: Any, **named: Any) -> Any:
+        if not aimed:
+            return call(*args, **named)
         by, node = sys._getframe(1).f_code, NODE.get(None)
         if node is None or not by.co_filename.startswith(_OURS) or by.co_qualname.startswith(own):
             return call(*args, **named)

@@ -78,7 +78,7 @@ class World:
         self._ledger = Ledger()
         self._strikes = Strikes(loop, self._kafka, self._redis, self._issuer, self._process, WORKERS)
         self._strikes.threw = self._oracles.threw
-        throws.install(sorted({*SEAMS["gateway"], *SEAMS["worker"]}), self._strikes.entered)
+        throws.install(sorted({*SEAMS["gateway"], *SEAMS["worker"]}), self._strikes.entered, self._strikes.throws)
         self._customers = loop.node("customers")
         self._services = Services(loop)
 
