@@ -91,9 +91,9 @@ class Answer:
         self.chars += len(text)
 
     def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
-        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, or behind a
-        gap."""
-        if reply.attempt < self.attempt or self.diverged:
+        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, behind a gap
+        or behind the answer's end."""
+        if self.done or reply.attempt < self.attempt or self.diverged:
             return ""
         self.attempt, self.last_delta_unix_ms = reply.attempt, now_unix_ms
         overlap = self.chars - reply.offset
