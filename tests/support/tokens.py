@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import time
 from base64 import urlsafe_b64encode
 from typing import Any
 
@@ -67,6 +68,11 @@ def token(algorithm: Algorithm = "HS256", *, headers: dict[str, Any] | None = No
     named = ({"kid": KID[algorithm]} if algorithm in KID else {}) | (headers or {})
     written = {name: value for name, value in named.items() if value is not None}
     return jwt.encode(claims(**changed), key, algorithm=algorithm, headers=written)
+
+
+def bearer_of(subject: str, **claims: Any) -> dict[str, str]:
+    """The header of a token that is good for a minute by now."""
+    return {"authorization": f"Bearer {token(sub=subject, **{'exp': time.time() + 60} | claims)}"}
 
 
 def by_hand(header: Any, payload: Any, secret: bytes = SECRET) -> str:

@@ -33,7 +33,8 @@ async function request({ page, url, transport, chat: id, ask, stopAt = Infinity 
     else fetch(`${url}/${id}/stop`, { method: "POST" });
   });
   await (ask === undefined ? chat.resumeStream() : chat.sendMessage({ text: ask }));
-  const { status, error, lastMessage: message } = chat;
+  const { status, error, lastMessage } = chat;
+  const message = lastMessage?.role === "assistant" ? lastMessage : undefined;
   say({ page, status, error: error?.message, message, text: textOf(message) });
   await chat.dispose();
 }

@@ -1,5 +1,6 @@
 """The AI SDK's door of a gateway without its services."""
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,3 +68,42 @@ def parts_of(stream: str) -> list[dict[str, Any]]:
 
 def text_of(parts: list[dict[str, Any]]) -> str:
     return "".join(part.get("delta", "") for part in parts)
+
+
+class ChatPage:
+    """A page's socket: what it sends, and what it has been told while it `reads`."""
+
+    def __init__(self, door: AiSdkDoor, **headers: str) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.closed: int | None = None
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._sent.put_nowait({"type": "websocket.connect"})
+        named = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "websocket", "path": "/chat", "query_string": b"", "headers": named, "subprotocols": []}
+        self.served = asyncio.ensure_future(door.app()(scope, self._sent.get, self._hear))
+
+    async def _hear(self, message: Any) -> None:
+        await self.reads.wait()
+        if message["type"] == "websocket.send":
+            self.told.append(json.loads(message["text"]))
+        elif message["type"] == "websocket.close":
+            self.closed = message["code"]
+
+    def send(self, kind: str, request: str, **fields: Any) -> None:
+        self.send_text(json.dumps({"type": kind, "requestId": request, "headers": {}, "body": {}} | fields))
+
+    def send_text(self, text: str) -> None:
+        self._sent.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def leave(self) -> None:
+        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await self.served
+
+    def of(self, request: str) -> list[str]:
+        """Return the kinds of what was told of that request."""
+        frames = [frame for frame in self.told if frame["requestId"] == request]
+        chunks = [frame for frame in frames if frame["type"] == "chunk"]
+        assert [frame["sequence"] for frame in chunks] == list(range(len(chunks)))
+        return [frame.get("chunk", frame)["type"] for frame in frames]

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -11,46 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.ai_sdk import sockets
-from gateway.ai_sdk.door import AiSdkDoor
-from tests.support.fakes.ai_sdk_doors import FakeCursors, chat, door_of
+from tests.support.fakes.ai_sdk_doors import ChatPage, FakeCursors, chat, door_of
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import answer
-
-
-class Page:
-    """A page's socket: what it sends, and what it has been told."""
-
-    def __init__(self, door: AiSdkDoor, **headers: str) -> None:
-        self.told: list[dict[str, Any]] = []
-        self.closed: int | None = None
-        self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._sent.put_nowait({"type": "websocket.connect"})
-        named = [(name.encode(), value.encode()) for name, value in headers.items()]
-        scope = {"type": "websocket", "path": "/chat", "query_string": b"", "headers": named, "subprotocols": []}
-        self.served = asyncio.ensure_future(door.app()(scope, self._sent.get, self._hear))
-
-    async def _hear(self, message: Any) -> None:
-        if message["type"] == "websocket.send":
-            self.told.append(json.loads(message["text"]))
-        elif message["type"] == "websocket.close":
-            self.closed = message["code"]
-
-    def send(self, kind: str, request: str, **fields: Any) -> None:
-        self.send_text(json.dumps({"type": kind, "requestId": request, "headers": {}, "body": {}} | fields))
-
-    def send_text(self, text: str) -> None:
-        self._sent.put_nowait({"type": "websocket.receive", "text": text})
-
-    async def leave(self) -> None:
-        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1006})
-        await self.served
-
-    def of(self, request: str) -> list[str]:
-        """Return the kinds of what was told of that request."""
-        frames = [frame for frame in self.told if frame["requestId"] == request]
-        chunks = [frame for frame in frames if frame["type"] == "chunk"]
-        assert [frame["sequence"] for frame in chunks] == list(range(len(chunks)))
-        return [frame.get("chunk", frame)["type"] for frame in frames]
 
 
 @pytest.fixture
@@ -59,13 +21,13 @@ def edge() -> Edge:
 
 
 @pytest_asyncio.fixture
-async def page(edge: Edge) -> AsyncIterator[Page]:
-    page = Page(door_of(edge, FakeCursors()))
+async def page(edge: Edge) -> AsyncIterator[ChatPage]:
+    page = ChatPage(door_of(edge, FakeCursors()))
     yield page
     await page.leave()
 
 
-async def test_two_questions_are_told_over_one_socket(page: Page, edge: Edge) -> None:
+async def test_two_questions_are_told_over_one_socket(page: ChatPage, edge: Edge) -> None:
     for name in ("r1", "r2"):
         page.send("send", name, **chat(f"{name}?", id=name))
     await until(lambda: len(edge.asked) == 2)
@@ -79,7 +41,7 @@ async def test_two_questions_are_told_over_one_socket(page: Page, edge: Edge) ->
 
 async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> None:
     door = door_of(edge, FakeCursors())
-    lost, page = Page(door), Page(door)
+    lost, page = ChatPage(door), ChatPage(door)
     lost.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in lost.of("r1"))
     await lost.leave()
@@ -90,14 +52,14 @@ async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> 
     page.send("abort", "r2")
     await page.leave()
     await until(lambda: edge.cancelled == [edge.asked[0].id])
-    last = Page(door)
+    last = ChatPage(door)
     last.send("resume", "r3", id="chat-1")
     await until(lambda: last.of("r3") == ["no-active"])
     await last.leave()
 
 
 async def test_a_resumption_that_another_replaces_stops_nothing(
-    page: Page, edge: Edge, monkeypatch: pytest.MonkeyPatch
+    page: ChatPage, edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `useChat` does in React's strict mode."""
     monkeypatch.setattr(sockets, "_REPLACED_S", 0.05)
@@ -114,7 +76,7 @@ async def test_a_resumption_that_another_replaces_stops_nothing(
     assert edge.cancelled == []
 
 
-async def test_an_aborted_question_is_cancelled(page: Page, edge: Edge) -> None:
+async def test_an_aborted_question_is_cancelled(page: ChatPage, edge: Edge) -> None:
     page.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in page.of("r1"))
     page.send("abort", "r1")
@@ -122,7 +84,7 @@ async def test_an_aborted_question_is_cancelled(page: Page, edge: Edge) -> None:
     await until(lambda: edge.cancelled == [edge.asked[0].id])
 
 
-async def test_what_cannot_be_answered_ends_its_request_only(page: Page) -> None:
+async def test_what_cannot_be_answered_ends_its_request_only(page: ChatPage) -> None:
     page.send("send", "r1", **chat("Hi", "Hello."))
     await until(lambda: page.told)
     assert page.told == [{"type": "error", "requestId": "r1", "errorText": page.told[0]["errorText"]}]
@@ -134,7 +96,7 @@ async def test_what_cannot_be_answered_ends_its_request_only(page: Page) -> None
 
 @pytest.mark.parametrize(("origin", "closed"), [("https://shop.example", None), ("https://evil.example", 1000)])
 async def test_a_page_of_another_origin_is_not_let_in(edge: Edge, origin: str, closed: int | None) -> None:
-    page = Page(door_of(edge, FakeCursors(), allowed_origins=("https://shop.example",)), origin=origin)
+    page = ChatPage(door_of(edge, FakeCursors(), allowed_origins=("https://shop.example",)), origin=origin)
     page.send("resume", "r1", id="c")
     await until(lambda: page.told or page.closed is not None)
     assert page.closed == closed
@@ -143,9 +105,19 @@ async def test_a_page_of_another_origin_is_not_let_in(edge: Edge, origin: str, c
 
 async def test_a_page_that_asks_nothing_is_closed(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "_IDLE_S", 0.05)
-    page = Page(door_of(edge, FakeCursors()))
+    page = ChatPage(door_of(edge, FakeCursors()))
     await page.served
     assert page.closed == 1000
+
+
+async def test_a_page_that_does_not_read_is_left_alone_and_its_answer_goes_on(edge: Edge) -> None:
+    page = ChatPage(door_of(edge, FakeCursors(), slow_consumer_s=0.05))
+    page.send("send", "r1", **chat("Who?"))
+    await until(lambda: "start-step" in page.of("r1"))
+    page.reads.clear()
+    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    await page.served
+    assert (page.of("r1")[-1], edge.cancelled) == ("start-step", [])
 
 
 FRAMES = st.dictionaries(
@@ -163,7 +135,7 @@ FRAMES = st.dictionaries(
 async def test_whatever_a_frame_holds_the_next_page_is_served(text: str) -> None:
     edge = Edge(kafka_is_away=True)
     door = door_of(edge, FakeCursors())
-    page, other = Page(door), Page(door)
+    page, other = ChatPage(door), ChatPage(door)
     page.send_text(text)
     other.send("send", "r1", **chat("How do I return an item?"))
     await until(lambda: "end" in other.of("r1"))

@@ -1,19 +1,12 @@
 """Whose a conversation is, where the gateway checks tokens."""
 
-import time
-from typing import Any
-
 import httpx2
 import pytest
 
 from tests.support import tokens
 from tests.support.fakes.gateways import Edge
 from tests.support.fakes.openai_doors import BASE, ask, chat, door_of
-
-
-def of(subject: str, **claims: Any) -> dict[str, str]:
-    token = tokens.token(sub=subject, **{"exp": time.time() + 60} | claims)
-    return {"authorization": f"Bearer {token}"}
+from tests.support.tokens import bearer_of as of
 
 
 def client_of(edge: Edge) -> httpx2.AsyncClient:

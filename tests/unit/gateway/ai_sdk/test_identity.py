@@ -1,0 +1,31 @@
+"""Whose a chat is, where the gateway checks tokens: over HTTP by a header, over a WebSocket by a frame's."""
+
+import asyncio
+
+from tests.support import tokens
+from tests.support.fakes.ai_sdk_doors import ChatPage, FakeCursors, chat, client_of, door_of
+from tests.support.fakes.gateways import Edge, until
+from tests.support.tokens import bearer_of
+
+
+async def test_a_chat_is_its_subjects_alone() -> None:
+    edge, cursors = Edge(), FakeCursors()
+    door = door_of(edge, cursors, tokens.gate())
+    page = ChatPage(door)
+    async with client_of(door) as client:
+        refused = await client.post("/chat", json=chat("Who?"))
+        assert (refused.status_code, refused.text) == (401, "send the token as Authorization: Bearer …")
+        asking = asyncio.ensure_future(client.post("/chat", json=chat("Who?"), headers=bearer_of("alice")))
+        await until(lambda: cursors.kept)
+        page.send("resume", "none", id="chat-1")
+        page.send("resume", "bob", id="chat-1", headers=bearer_of("bob"))
+        await until(lambda: page.of("bob") == ["no-active"] and page.of("none") == ["error"])
+        assert (await client.post("/chat/chat-1/stop", headers=bearer_of("bob"))).status_code == 204
+        assert (await client.delete("/chat/chat-1", headers=bearer_of("bob"))).status_code == 204
+        assert (edge.cancelled, len(cursors.kept)) == ([], 1)
+        page.send("resume", "alice", id="chat-1", headers=bearer_of("alice"))
+        await until(lambda: page.of("alice") == ["start"])
+        assert (await client.post("/chat/chat-1/stop", headers=bearer_of("alice"))).status_code == 204
+        await until(lambda: edge.cancelled == [edge.asked[0].id])
+        await asking
+    await page.leave()
