@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 
-from gateway.chatwoot.errand import Errand, encode_errand
-from gateway.chatwoot.events import Asked, check_signature, event_key, read_event, session_name
+from gateway.chatwoot.errand import Errand
+from gateway.chatwoot.events import Asked, check_signature, read_event, session_name
 from gateway.exchange.asker import Asker
 from gateway.exchange.question import Question
 from gateway.http.handlers import Answer, HandledPath, app_of
@@ -23,6 +23,7 @@ from gateway.http.requests import HttpRequests
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
+from shared.wire.codec import msgpack_encode
 from shared.wire.outcome import ErrorDetail
 
 PREFIX: Final = "/channels"
@@ -53,18 +54,19 @@ class ChatwootDoor:
             return JSONResponse({"taken": False})
         try:
             async with asyncio.timeout(_WITHIN_S):
-                await self._take(asked, body, event_key(request.headers, asked))
+                await self._take(asked, body, request.headers.get("x-chatwoot-delivery"))
         except (BrokerUnavailable, TimeoutError) as error:
             raise ProtocolError("unavailable", "Kafka does not take it now", retriable=True) from error
         return JSONResponse({"taken": True})
 
-    async def _take(self, asked: Asked, body: bytes, key: str) -> None:
+    async def _take(self, asked: Asked, body: bytes, delivery: str | None) -> None:
         """Return when the question and the errand stand in Kafka. Raises `ProtocolError`, `BrokerUnavailable`."""
         name = session_name(asked, self.key)
         cursor, problem = None, "no_text"
         if asked.text:
             try:
-                cursor = await self._ask(Asker(key=key), name, Question(body=body, input=asked.text))
+                asker = Asker(key=delivery, is_retry=True)
+                cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
             except ProtocolError as error:
                 if error.retriable:
                     raise
@@ -78,7 +80,7 @@ class ChatwootDoor:
             cursor=cursor,
             problem=None if cursor else problem,
         )
-        await self.producer.publish(Outgoing(self.topic, encode_errand(errand), key=errand.session.record_key))
+        await self.producer.publish(Outgoing(self.topic, msgpack_encode(errand), key=errand.session.record_key))
 
     async def _ask(self, asker: Asker, name: str, question: Question) -> str:
         """Ask, and return the cursor of the answer's beginning. Raises `ProtocolError`."""

@@ -3,7 +3,6 @@
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.wire.codec import msgpack_encode
 from shared.wire.fields import Count, Identifier
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
@@ -31,10 +30,6 @@ class Errand(Message, frozen=True, tag="chat.post"):
 
 
 _decode = msgspec.msgpack.Decoder(Errand).decode
-
-
-def encode_errand(errand: Errand) -> bytes:
-    return msgpack_encode(errand)
 
 
 def decode_errand(value: bytes | None) -> Errand:

@@ -16,7 +16,6 @@ from shared.errors import ProtocolError
 _FRESH_S: Final = 300
 _DIGITS: Final = 12
 _MAC_CHARS: Final = 32
-_MAX_KEY_CHARS: Final = 128
 
 Id = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -25,19 +24,14 @@ class _Event(Struct):
     event: Any = None
 
 
-class _Account(Struct):
+class _Numbered(Struct):
     id: Id
-
-
-class _Conversation(Struct):
-    id: Id
-    status: str
+    status: str = ""
 
 
 class _Message(Struct):
-    id: int
-    account: _Account
-    conversation: _Conversation
+    account: _Numbered
+    conversation: _Numbered
     message_type: str
     content: str | None = None
     private: bool | None = None
@@ -48,12 +42,7 @@ class Asked(Struct, frozen=True):
 
     account: int
     conversation: int
-    message: int
     text: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.account}-{self.conversation}"
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, key: bytes, now_unix_s: float) -> None:
@@ -77,18 +66,13 @@ def read_event(body: bytes) -> Asked | None:
     wanted = message.message_type == "incoming" and not message.private
     if not wanted or message.conversation.status != "pending":
         return None
-    return Asked(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
-
-
-def event_key(headers: Mapping[str, str], asked: Asked) -> str:
-    """Return the name of a delivery: a retry has its first try's."""
-    return headers.get("x-chatwoot-delivery", "")[:_MAX_KEY_CHARS] or f"message-{asked.message}"
+    return Asked(message.account.id, message.conversation.id, (message.content or "").strip())
 
 
 def session_name(asked: Asked, key: bytes) -> str:
     """Return a conversation's session: people can read whose it is, and nobody without the secret can name it."""
-    mac = hmac.digest(key, f"session/{asked.name}".encode(), hashlib.sha256).hex()
-    return f"chatwoot-{asked.name}-{mac[:_MAC_CHARS]}"
+    name = f"chatwoot-{asked.account}-{asked.conversation}"
+    return f"{name}-{hmac.digest(key, name.encode(), hashlib.sha256).hex()[:_MAC_CHARS]}"
 
 
 def _refused(why: str) -> ProtocolError:

@@ -9,10 +9,11 @@ from typing import Final
 from gateway.chatwoot.api import ChatwootApi
 from gateway.chatwoot.errand import Errand, decode_errand
 from gateway.exchange.asker import Asker
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
 from gateway.outbound.calls import CallError
 from gateway.session.keyed_locks import KeyedLocks
+from shared.conversation.handoffs import Handoff
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
@@ -94,27 +95,23 @@ class ChatwootPoster:
         """Return the answer, whichever gateway it was begun at."""
         while errand.cursor is not None:
             try:
-                return await self._resumed(errand, errand.cursor)
+                exchange = await self.exchanges.resume(Asker(), errand.session_id, errand.cursor)
+                try:
+                    return await self._told(exchange)
+                finally:
+                    self.exchanges.leave(exchange, keep=True)
             except ProtocolError as error:
                 if not error.retriable or wire_unix_ms() > errand.created_unix_ms + _GIVE_UP_MS:
                     return _Answer(problem=error.code)
             await asyncio.sleep(_FIRST_PAUSE_S)
         return _Answer(problem=errand.problem or "internal")
 
-    async def _resumed(self, errand: Errand, cursor: str) -> _Answer:
-        """Return the answer of that cursor. Raises `ProtocolError` where it cannot be had, or not now."""
-        exchange = await self.exchanges.resume(Asker(), errand.session_id, cursor)
-        try:
-            return await self._told(exchange)
-        finally:
-            self.exchanges.leave(exchange, keep=True)
-
     async def _told(self, exchange: Exchange) -> _Answer:
-        items = await exchange.news(KEEP_ALIVE_S)
+        """Return the answer that is told. Raises `ProtocolError` where it is not, or not here."""
+        items: list[News] = []
         while not exchange.done:
             items += await exchange.news(KEEP_ALIVE_S)
-        items += await exchange.news(0)
-        for item in items:
+        for item in [*items, *await exchange.news(0)]:
             if isinstance(item, ErrorDetail):
                 raise ProtocolError(item.code, item.message, retriable=item.retryable or item.code == "retried")
             if isinstance(item, Response):
@@ -138,24 +135,20 @@ class ChatwootPoster:
             self._posted[answer.response_id] = None
             if len(self._posted) > _MOST_POSTED:
                 self._posted.popitem(last=False)
-        if private or await self._wants_person(errand, answer):
-            await self.api.open(errand)
-            await self._resolve(errand)
-            return "handed_over"
-        return "answered"
+        handoff = await self._handoff(errand, answer)
+        if not (private or handoff is not None):
+            return "answered"
+        await self.api.open(errand)
+        if handoff is not None:  # given back to the bot, the conversation may be handed over again
+            with suppress(StoreUnavailable):
+                await self.exchanges.gateway.people.handoffs.store.remove(handoff)
+        return "handed_over"
 
-    async def _wants_person(self, errand: Errand, answer: _Answer) -> bool:
+    async def _handoff(self, errand: Errand, answer: _Answer) -> Handoff | None:
+        """Return the hand-off that is open, by this answer or before."""
         people = self.exchanges.gateway.people
-        if await people.handoffs.find(errand.session) is not None:
-            return True
-        if not (people.settings.enabled and answer.source in _MAY_HAND_OVER):
-            return False
-        await asyncio.sleep(_HANDOFF_S)
-        return await people.handoffs.find(errand.session) is not None
-
-    async def _resolve(self, errand: Errand) -> None:
-        """Note that people have the conversation: given back to the bot, it may be handed over again."""
-        handoffs = self.exchanges.gateway.people.handoffs
-        with suppress(StoreUnavailable):
-            if (handoff := await handoffs.find(errand.session)) is not None:
-                await handoffs.store.remove(handoff)
+        handoff = await people.handoffs.find(errand.session)
+        if handoff is None and people.settings.enabled and answer.source in _MAY_HAND_OVER:
+            await asyncio.sleep(_HANDOFF_S)
+            handoff = await people.handoffs.find(errand.session)
+        return handoff

@@ -80,7 +80,7 @@ async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> 
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
     assert described.status == 1
-    assert described.out.count("missing") == 11
+    assert described.out.count("missing") == 12
     assert "replyline topics create" in described.err
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)

@@ -41,7 +41,14 @@ class Desk:
         return await service.ready(), f"http://127.0.0.1:{port}/channels/chatwoot"
 
     async def post(self, bot: str, body: bytes, **about: Any) -> int:
-        return (await self.http.post(bot, content=body, headers=signed(body, **about))).status_code
+        """What becomes of a webhook: a gateway that has just started may ask for another try, of Chatwoot's three."""
+        headers = signed(body, **about)
+        for _ in range(3):
+            status = (await self.http.post(bot, content=body, headers=headers)).status_code
+            if status != 429:
+                break
+            await asyncio.sleep(3)
+        return status
 
     async def said(self, number: int, *, times: int = 1) -> list[str]:
         conversation = self.chatwoot.conversations[number]

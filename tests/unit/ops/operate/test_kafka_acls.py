@@ -2,6 +2,7 @@
 
 import itertools
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,27 @@ def test_the_prefix_counts() -> None:
     assert {right.name for right in rights(settings) if right.kind == "group"} == {
         "shop.replyline-router",
         "shop.replyline-workers",
+    }
+
+
+def test_what_is_posted_to_help_desks_needs_rights_only_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("whsec_" + "a" * 32)
+    (tmp_path / "cursors").write_text("c" * 32)
+    file = tmp_path / "secret"
+    settings = Settings.model_validate(
+        {
+            "gateway": {"http_port": 8090, "cursor_secret_file": tmp_path / "cursors"},
+            "chatwoot": {"url": "https://chat.example", "token_file": file, "secret_file": file},
+            "handoff": {"enabled": True, "webhook_url": "https://desk.example/", "webhook_secret_file": file},
+        }
+    )
+    more = {(right.operation, right.name) for right in {*rights(settings)} - {*rights(Settings())}}
+    assert more == {
+        ("Read", "chat.handoffs"),
+        ("Read", "chat.posts"),
+        ("Write", "chat.posts"),
+        ("Read", "replyline-webhook"),
+        ("Read", "replyline-chatwoot"),
     }
 
 
