@@ -239,7 +239,7 @@ class GatewayProcess:
         self._tasks.start(self._memory.watch(), "memory")
         self._tasks.start(self._tracer.watch(), "traces")
         self._tasks.start(self._frontend.sweep(), "sweep")
-        self._tasks.start(self._frontend.relieve(), "relieve")
+        self._tasks.start(self._frontend.flush_slow(), "flush_slow")
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._startup(), "startup")
         try:

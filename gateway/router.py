@@ -54,13 +54,13 @@ class Router:
         )
 
     async def run(self) -> None:
-        await read_on("kafka inbox", self._read, self.take)
+        await read_on("kafka inbox", self._read, self.process)
 
     async def _read(self) -> list[Record]:
         await self.processor.tasks.room(_MOST_OPEN)
         return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
 
-    def take(self, records: Iterable[Record]) -> None:
+    def process(self, records: Iterable[Record]) -> None:
         """Forward each record by itself, and within a session in their order; but for what is under way here already,
         and is read again after a rebalance."""
         self.offsets.lose(self.reader.pop_lost())

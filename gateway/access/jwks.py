@@ -59,7 +59,7 @@ class Jwks:
         if _is_url(self.source):
             return
         try:
-            self._take(await asyncio.to_thread(read_keys, self.source, self.timeout_s))
+            self._keep(await asyncio.to_thread(read_keys, self.source, self.timeout_s))
         except KeysUnreadable as error:
             raise SettingsError(f"{PREFIX}AUTH__JWKS={self.source}: {error}") from None
 
@@ -96,7 +96,7 @@ class Jwks:
             self._issuer.down(str(error), source=self.source, keys=len(self.gate.keys.keys))
             self.gate.keys = replace(self.gate.keys, complete=False)
         else:
-            self._take(keys)
+            self._keep(keys)
         finally:
             self._reading = None
 
@@ -113,7 +113,7 @@ class Jwks:
             raise KeysUnreadable("no whole answer in time")
         return thread.result()
 
-    def _take(self, keys: tuple[TokenKey, ...]) -> None:
+    def _keep(self, keys: tuple[TokenKey, ...]) -> None:
         known = self.gate.keys
         self.gate.keys = KeySet((*self.own_keys, *keys))
         self._read_unix_ms = now_unix_ms()

@@ -242,9 +242,9 @@ class WebSocketFrontend:
                 connection.flush()
             else:
                 await self.gateway.receive(connection, message)
-            await self._until_taken(connection, socket)
+            await self._wait_until_read(connection, socket)
 
-    async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
+    async def _wait_until_read(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
         """Wait until the client has read its answers; no more questions are read before."""
         most = self.settings.buffer_close_bytes
         while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event tells
@@ -276,7 +276,7 @@ class WebSocketFrontend:
                     if ticking.error is not None:
                         send_away(connection)
 
-    async def relieve(self) -> None:
+    async def flush_slow(self) -> None:
         """Write on to clients that were slow; close those that stay slow, and at once where memory is short."""
         while True:
             await asyncio.sleep(_RELIEVE_S)

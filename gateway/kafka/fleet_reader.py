@@ -12,28 +12,28 @@ from shared.telemetry.faults import contained
 from shared.wire.codec import decode_report
 from shared.wire.messages import WorkerReport
 
-Reported = Callable[[str, WorkerReport | None], None]
+UpdateWorker = Callable[[str, WorkerReport | None], None]
 
 
-async def read_reports(reader: PartitionReader, reported: Reported) -> None:
+async def read_reports(reader: PartitionReader, update_worker: UpdateWorker) -> None:
     """Connect, as long as it takes, and read until cancelled. A record that is not a report is counted and skipped."""
     await reader.start()
 
     def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
-                _apply(record, reported)
+                _apply(record, update_worker)
 
     await read_on("kafka workers", reader.read, handle)
 
 
-def _apply(record: Record, reported: Reported) -> None:
+def _apply(record: Record, update_worker: UpdateWorker) -> None:
     if record.value is None:
-        reported((record.key or b"").decode("utf-8", "replace"), None)
+        update_worker((record.key or b"").decode("utf-8", "replace"), None)
         return
     try:
         report = decode_report(record.value)
     except ProtocolError:
         metrics.records_ignored.labels("report").inc()
         return
-    reported(report.worker_id, report)
+    update_worker(report.worker_id, report)

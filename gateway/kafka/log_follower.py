@@ -33,15 +33,15 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Followed:
-    """A partition that is followed; `replied` gets its replies. `keys` are the record keys by answer, `wanted` the
-    number of answers of each. `coming` are the answers that wait for the next seek, each with its offset and a future
+    """A partition that is followed; `receive` gets its replies. `keys` are the record keys by answer, `wanted` the
+    number of answers of each. `joining` are the answers that wait for the next seek, each with its offset and a future
     that is done once the log's replies to it have been passed on."""
 
-    replied: Callable[[list[Reply]], None]
+    receive: Callable[[list[Reply]], None]
     task: asyncio.Task[None] | None = None
     keys: dict[str, bytes] = field(default_factory=dict)
     wanted: Counter[bytes | None] = field(default_factory=Counter)
-    coming: list[tuple[int, "asyncio.Future[None]"]] = field(default_factory=list)
+    joining: list[tuple[int, "asyncio.Future[None]"]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -56,22 +56,22 @@ class LogFollower:
     )  # of a failed one the deadlines answer the adopted
 
     def join(
-        self, place: Place, session_id: str, response_id: str, replied: Callable[[list[Reply]], None]
+        self, place: Place, session_id: str, response_id: str, receive: Callable[[list[Reply]], None]
     ) -> "asyncio.Future[None]":
-        """Follow an answer whose replies begin at that place, until it `leave`s. `replied` gets the replies to all
+        """Follow an answer whose replies begin at that place, until it `leave`s. `receive` gets the replies to all
         adopted answers, in the log's order. The future is done once every reply that the log holds by now has been
         passed on."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         followed = self._followed.get(place.partition)
         if followed is None:
-            followed = self._followed[place.partition] = _Followed(replied)
+            followed = self._followed[place.partition] = _Followed(receive)
             work = self._follow(place.partition, followed)
             followed.task = self._tasks.start(work, f"follow {place.partition}")
         if response_id not in followed.keys:
             key = followed.keys[response_id] = session_id.encode()
             followed.wanted[key] += 1
-        followed.coming.append((place.offset, told))
-        return told
+        followed.joining.append((place.offset, caught_up))
+        return caught_up
 
     def leave(self, partition: int, response_id: str) -> None:
         """Stop following an answer that has ended; do nothing where it never joined."""
@@ -82,7 +82,7 @@ class LogFollower:
                 del followed.wanted[key]
             if not followed.keys:
                 del self._followed[partition]
-                _resolve(followed.coming)
+                _resolve(followed.joining)
                 if followed.task is not None and followed.task is not asyncio.current_task():
                     followed.task.cancel()  # it may be waiting for the broker
 
@@ -91,7 +91,7 @@ class LogFollower:
 
     async def _follow(self, partition: int, followed: _Followed) -> None:
         reader, outage = self.open_reader(partition), Availability("kafka log")
-        round_: list[tuple[int, asyncio.Future[None]]] = []
+        catching_up: list[tuple[int, asyncio.Future[None]]] = []
         try:
             await reader.start()
             log.info("following", partition=partition)
@@ -102,15 +102,15 @@ class LogFollower:
                     if end is None and rest_s > 0:
                         await asyncio.sleep(rest_s)
                         continue
-                    if followed.coming and not round_ and rest_s <= 0:
-                        end = await self._go_back(reader, partition, followed)
-                        round_, followed.coming = followed.coming, []
+                    if followed.joining and not catching_up and rest_s <= 0:
+                        end = await self._seek_back(reader, partition, followed)
+                        catching_up, followed.joining = followed.joining, []
                     wanted = followed.wanted
                     records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
-                    followed.replied(decode_replies(records))
-                    if round_ and end is not None and await reader.next_offset() >= end:
-                        _resolve(round_)
-                        round_ = []
+                    followed.receive(decode_replies(records))
+                    if catching_up and end is not None and await reader.next_offset() >= end:
+                        _resolve(catching_up)
+                        catching_up = []
                     await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
                 except BrokerUnavailable as error:
                     outage.still(str(error), monotonic_s())
@@ -118,14 +118,14 @@ class LogFollower:
         finally:
             if self._followed.get(partition) is followed:
                 del self._followed[partition]
-            _resolve([*round_, *followed.coming])
+            _resolve([*catching_up, *followed.joining])
             await reader.stop()
 
-    async def _go_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
+    async def _seek_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
         """Seek to the first offset of the answers that have joined; return the offset at which all of them have caught
         up."""
         end = await reader.end()
-        start = min(offset for offset, _ in followed.coming)
+        start = min(offset for offset, _ in followed.joining)
         reader.seek(start)
         self._next_back_s[partition] = monotonic_s() + min(_BACK_S, max(0, end - start) / _BACK_RECORDS_PER_S)
         return end

@@ -79,34 +79,34 @@ class QuestionReader:
                 wanted, self._waiting[bucket, number] = self._waiting[bucket, number], {}
                 try:
                     async with asyncio.timeout(_ONE_WAY_S):
-                        await self._go_through(reader, wanted, (bucket, number))
+                        await self._read_through(reader, wanted, (bucket, number))
                 except TimeoutError:
                     log.warning("questions_unread", bucket=bucket, partition=number, cause=f"not in {_ONE_WAY_S:g} s")
-                self._missed(wanted)
+                self._answer_none(wanted)
         except BrokerRefuses as error:
             self._barred_until_s[bucket] = monotonic_s() + _BARRED_S
             log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
         except BrokerUnavailable as error:
             log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
         finally:
-            self._missed(wanted)
-            self._missed(self._waiting.pop((bucket, number)))
+            self._answer_none(wanted)
+            self._answer_none(self._waiting.pop((bucket, number)))
             await reader.stop()
 
-    async def _go_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
+    async def _read_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
         """Read from the first wanted record to the last, or to the log's present end. A request that arrives meanwhile
         and lies ahead is read on the way."""
         end = await reader.end()
         reader.seek(min(wanted))
         while wanted and (at := await reader.next_offset()) < end and at <= max(wanted):
-            coming = self._waiting[partition]
-            wanted.update({offset: coming.pop(offset) for offset in list(coming) if at <= offset < end})
+            waiting = self._waiting[partition]
+            wanted.update({offset: waiting.pop(offset) for offset in list(waiting) if at <= offset < end})
             for record in await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS):
                 response_id = wanted.pop(record.offset, None)
                 if response_id is not None:
                     self._answer(response_id, _question_of(record, response_id))
 
-    def _missed(self, wanted: dict[int, str]) -> None:
+    def _answer_none(self, wanted: dict[int, str]) -> None:
         for response_id in wanted.values():
             self._answer(response_id, "")
 

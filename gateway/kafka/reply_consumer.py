@@ -10,12 +10,12 @@ from shared.wire.codec import decode_reply
 from shared.wire.messages import Reply
 
 
-async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply]], None]) -> None:
+async def consume_replies(reader: PartitionReader, receive: Callable[[list[Reply]], None]) -> None:
     """Read until cancelled. What is not a reply is counted and skipped."""
 
     def handle(records: list[Record]) -> None:
         if records:
-            replied(decode_replies(records))
+            receive(decode_replies(records))
 
     await read_on("kafka replies", reader.read, handle)
 

@@ -27,7 +27,7 @@ from shared.wire.session_key import SessionKey
 log = get_logger()
 
 _RETRY_AFTER_MS: Final = 5_000
-_SAID: Final[dict[Literal["created", "open", "failed"], dict[Language, str]]] = {
+_TEXTS: Final[dict[Literal["created", "open", "failed"], dict[Language, str]]] = {
     "created": {
         "en": "I have asked a person to take over and passed our conversation on. You can go on asking me meanwhile.",
         "zh": "已为您申请人工客服，并转交了我们的对话。等待期间，您可以继续问我。",
@@ -109,11 +109,11 @@ class People:
         if opening.handoff is None:
             entry.answer.fallback = "broker"
             metrics.fallbacks.labels("broker").inc()
-            return Fallback(source="busy", text=_SAID["failed"][language], language=language)
+            return Fallback(source="busy", text=_TEXTS["failed"][language], language=language)
         if connection is not None:
             _send_created(connection, opening.handoff)
-        said = _SAID["open" if opening.was_open else "created"][language]
-        return Fallback(source="handoff", text=said, language=language)
+        text = _TEXTS["open" if opening.was_open else "created"][language]
+        return Fallback(source="handoff", text=text, language=language)
 
     # --- or is due
 
@@ -145,8 +145,8 @@ class People:
             raise
         except Exception as error:  # noqa: BLE001 - then nobody has been asked, and that is said
             caught("handoff", error)
-        said = "failed" if opening.handoff is None else "open" if opening.was_open else "created"
-        metrics.handoffs.labels(reason, said).inc()
+        outcome = "failed" if opening.handoff is None else "open" if opening.was_open else "created"
+        metrics.handoffs.labels(reason, outcome).inc()
         if opening.handoff is not None:
             self.answers.handed_over(caller.session)
         return opening

@@ -50,9 +50,9 @@ class Answering:
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in batch:
-            with contained("answer", request_id=reply.request_id) as hearing:
+            with contained("answer", request_id=reply.request_id) as receiving:
                 self._receive(reply, touched, now)
-            if hearing.error is not None:
+            if receiving.error is not None:
                 self.fail(self.inflight.get_any(reply.request_id), torn=True)
         for connection in touched.values():
             write(connection)
@@ -131,13 +131,13 @@ class Answering:
         written to, it is sent away, and gets the end when it returns."""
         if entry.answer.done:
             self.inflight.retire(entry)
-        with contained("answer", request_id=entry.response_id) as telling:
+        with contained("answer", request_id=entry.response_id) as writing:
             if (connection := self.connections.of(entry)) is not None:
                 put_all(connection, items)
                 write(connection)
             if entry.answer.done:
                 self.connections.count_out(entry)
-        if telling.error is not None:
+        if writing.error is not None:
             self.connections.send_away(entry)
         if entry.answer.done:
             self._settle(entry)

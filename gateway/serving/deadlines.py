@@ -43,9 +43,9 @@ class Deadlines:
             self._timer.cancel()
         self._timer_unix_ms = due_unix_ms
         delay_s = max(0.0, (due_unix_ms - now_unix_ms()) / 1_000)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._came)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._end_late)
 
-    def _came(self) -> None:
+    def _end_late(self) -> None:
         self._timer = None
         now = now_unix_ms()
         with contained("task"):

@@ -28,8 +28,8 @@ class Recall:
     question_reader: QuestionReader
     word_s: float = 0.25
 
-    async def read(self, entry: Entry, replied: Callable[[list[Reply]], None]) -> None:
-        """Have `replied` called with an adopted answer's replies; return once all that exist by now have been passed
+    async def read(self, entry: Entry, receive: Callable[[list[Reply]], None]) -> None:
+        """Have `receive` called with an adopted answer's replies; return once all that exist by now have been passed
         on. The worker that has the request sends them at once; else the log that its first gateway reads is followed
         until `leave`. Where its client has no text yet the question is read beside the log, else after it: then it is
         seldom needed."""
@@ -39,7 +39,7 @@ class Recall:
         if not entry.seen:
             self._prefetch_question(entry)
         if not (entry.answer.done or entry.answer.has_delta) and entry.request.log is not None:
-            await self.follower.join(entry.request.log, entry.request.session.session_id, entry.response_id, replied)
+            await self.follower.join(entry.request.log, entry.request.session.session_id, entry.response_id, receive)
         if entry.seen:
             self._prefetch_question(entry)
 

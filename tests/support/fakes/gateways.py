@@ -189,10 +189,10 @@ class FakeFollower:
         self.stands: list[Reply] = []
 
     async def join(
-        self, place: Place, session_id: str, response_id: str, replied: Callable[[list[Reply]], None]
+        self, place: Place, session_id: str, response_id: str, receive: Callable[[list[Reply]], None]
     ) -> None:
         await asyncio.sleep(0)
-        replied(self.stands)
+        receive(self.stands)
 
     def leave(self, partition: int, response_id: str) -> None: ...
 

@@ -81,7 +81,7 @@ class Bench:
     async def forward(self, *records: Record) -> None:
         """Read, and worked off; then committed."""
         committing = asyncio.create_task(self.router.commits.run())
-        self.router.take(records)
+        self.router.process(records)
         await self.router.processor.tasks.room(1)
         committing.cancel()
         await self.router.commits.commit()
@@ -202,6 +202,6 @@ async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None
 
 async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
     bench = Bench()
-    bench.router.take([record(0)])
+    bench.router.process([record(0)])
     await bench.forward(record(0), record(1))
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r0", "r1"]

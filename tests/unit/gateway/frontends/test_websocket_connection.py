@@ -116,7 +116,7 @@ async def test_where_memory_is_short_who_takes_nothing_is_closed_without_another
     connection = connected(socket, front._congested)
     connection.put(goodbye(2_000))
     connection.flush()
-    relieving = asyncio.create_task(front.relieve())
+    relieving = asyncio.create_task(front.flush_slow())
     await quiet()
     relieving.cancel()
     assert socket.closes == [CloseCode.SLOW_CONSUMER]

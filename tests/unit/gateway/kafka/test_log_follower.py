@@ -28,11 +28,11 @@ def record(offset: int, session_id: str) -> Record:
 def follow(log: FakeLog) -> tuple[LogFollower, Join, list[tuple[str, int]]]:
     told: list[tuple[str, int]] = []
 
-    def replied(replies: list[Reply]) -> None:
+    def received(replies: list[Reply]) -> None:
         told.extend((reply.session_id, reply.offset) for reply in replies if isinstance(reply, ReplyDelta))
 
     follower = LogFollower(log.reader)  # type: ignore[arg-type]
-    return follower, partial(follower.join, replied=replied), told
+    return follower, partial(follower.join, receive=received), told
 
 
 async def test_an_answer_is_told_from_its_place_on_until_it_leaves_and_other_sessions_are_passed_over() -> None:
