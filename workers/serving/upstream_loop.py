@@ -206,11 +206,12 @@ class UpstreamLoop:
 
     async def _next_place(self, job: Job, tried: set[str]) -> str | None:
         """Wait for a place at an upstream, before those who have not been sent at all; None where none is there in
-        time."""
+        time. Where text was shown nobody else can answer, so what is away is waited for."""
         self._again += 1
         try:
             while (address := self.choice.pick(_conversation(job), besides=tried)) is None:
-                if self.choice.back_unix_ms(besides=tried) > job.sequence.due_unix_ms:
+                back_unix_ms = self.choice.back_unix_ms(besides=tried, patient=bool(job.answer.text))
+                if back_unix_ms > job.sequence.due_unix_ms:
                     return None
                 await asyncio.sleep(_AGAIN_S)
             return address

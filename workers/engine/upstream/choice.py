@@ -123,9 +123,11 @@ class Choice:
         """Return whether an upstream's breaker is open: nothing is sent there."""
         return self._upstreams[address].breaker is Breaker.OPEN
 
-    def back_unix_ms(self, *, besides: Collection[str] = ()) -> float:
-        """Return when others than these may serve again: 0 while one does, infinity where probes were in vain."""
-        backs = [_back_unix_ms(each) for address, each in self._upstreams.items() if address not in besides]
+    def back_unix_ms(self, *, besides: Collection[str] = (), patient: bool = False) -> float:
+        """Return when others than these may serve again: 0 while one does; where probes were in vain infinity, or for
+        the `patient` when the next one is due."""
+        others = [each for address, each in self._upstreams.items() if address not in besides]
+        backs = [_back_unix_ms(each, patient=patient) for each in others]
         return min(backs, default=float("inf"))
 
     def missing(self) -> str | None:
@@ -153,10 +155,10 @@ def _slow(upstream: _Upstream, failure: UpstreamFailure, sent_unix_ms: float) ->
     return failure.quiet and upstream.heard_unix_ms >= sent_unix_ms
 
 
-def _back_unix_ms(upstream: _Upstream) -> float:
+def _back_unix_ms(upstream: _Upstream, *, patient: bool) -> float:
     if upstream.breaker is not Breaker.OPEN:
         return 0.0
-    return upstream.opens_unix_ms if upstream.opened < _IN_VAIN else float("inf")
+    return upstream.opens_unix_ms if patient or upstream.opened < _IN_VAIN else float("inf")
 
 
 def _rank(conversation: str, address: str) -> bytes:

@@ -62,6 +62,8 @@ def test_one_that_is_gone_is_left_at_once_and_waits_twice_as_long_each_time() ->
         assert choice.due(now) == [A]
         choice.probed(A, now, GONE, sent_unix_ms=now)
     assert waits == [min(500.0 * 2**n, MOST_WAIT_MS) for n in range(9)]
+    assert choice.back_unix_ms(besides=(B,)) == float("inf")
+    assert choice.back_unix_ms(besides=(B,), patient=True) == now + MOST_WAIT_MS
 
 
 def test_one_broken_stream_is_forgiven_and_three_in_a_row_are_not() -> None:
