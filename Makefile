@@ -44,7 +44,7 @@ test: ## the tests, against real Kafka, Redis and Chromium; test-long has the re
 	@$(BIN)/replyline model prepare
 	@exec tests/run $(PYTEST_ARGS)
 
-test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch; PART=services|properties|world|torch
+test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch, llama-server; PART=services|properties|world|torch|llama
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare

@@ -1,0 +1,92 @@
+"""A worker's loop over upstreams, on its own: jobs go in, ends come out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.process.clock import now_unix_ms
+from shared.wire.deadline import Deadline
+from tests.support.builders.worker import answer, job
+from workers.answer.guard import FactGuard
+from workers.engine.upstream.body import ChatMessage
+from workers.engine.upstream.choice import Choice
+from workers.engine.upstream.client import UpstreamClient
+from workers.prompt.conversation import Prompt
+from workers.request.job import Job
+from workers.schedule.costs import CostModel
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.paces import Paces
+from workers.schedule.policies.goodput import Goodput
+from workers.schedule.sequence import Finished
+from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
+from workers.serving.drafts import Ended, Progress
+from workers.serving.upstream_loop import UpstreamLoop
+
+ASKED: Final = (ChatMessage("user", "How long may I return it? " * 10),)
+
+
+@dataclass
+class Running:
+    loop: UpstreamLoop
+    ends: dict[str, Finished] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def hear(self, news: list[Progress]) -> None:
+        for item in news:
+            if isinstance(item, Ended):
+                assert item.job.id not in self.ends, "ended twice"
+                self.ends[item.job.id] = item.finished
+
+    def ask(
+        self,
+        number: int,
+        *messages: ChatMessage,
+        output: int = 20,
+        first_ms: int = 5_000,
+        guard: bool = False,
+        **fields: Any,
+    ) -> Job:
+        made = job(number, output=output, **fields)
+        made.prompt = Prompt(ids=range(20), shared_tokens=0, messages=messages or ASKED)
+        now = int(now_unix_ms())
+        made.sequence.deadline = Deadline(first_token_unix_ms=now + first_ms, deadline_unix_ms=now + 2 * first_ms)
+        if guard:
+            made.sequence.held = True
+            made.answer = answer(made.id, guard=FactGuard((), ("30 days",)))
+        self.jobs[made.id] = made
+        self.loop.add(made)
+        return made
+
+    async def until(self, true: Callable[[], object]) -> None:
+        async with asyncio.timeout(60):
+            while not true():  # noqa: ASYNC110 - another server's doing
+                await asyncio.sleep(0.005)
+
+    async def end(self, *asked: Job) -> list[tuple[str, str, str]]:
+        await self.until(lambda: all(each.id in self.ends for each in asked))
+        ends = [(self.ends[each.id], each.answer.text) for each in asked]
+        return [(finished.status, finished.reason, text) for finished, text in ends]
+
+
+@asynccontextmanager
+async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIterator[Running]:
+    lengths, costs = OutputLengths(), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
+    slots = places * len(urls)
+    loop = UpstreamLoop(
+        client=UpstreamClient(key=None, silence_s=5),
+        choice=Choice(urls, places=places),
+        streams=Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots),
+        paces=Paces(costs),
+        interval_s=0.0,
+        model="",
+        priority=priority,
+    )
+    running = Running(loop)
+    loop.tell = running.hear
+    serving = asyncio.create_task(loop.serve())
+    yield running
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert loop.gone
