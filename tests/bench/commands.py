@@ -131,3 +131,32 @@ def engines(
     settings = settings_of_own_system()
     bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")
     run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))
+
+
+@bench_app.command("upstream")
+def upstream(
+    server: Annotated[
+        Path | None, typer.Option(exists=True, help="llama-server (default: the one of ops/setup/llama-server)")
+    ] = None,
+    slots: Annotated[int, typer.Option(min=1, help="requests at a time, of llama-server and of the worker")] = 4,
+    seconds: Annotated[float, typer.Option(min=3, help="of arrivals at each load, each side")] = 20.0,
+    deadline_ms: Annotated[
+        int | None, typer.Option(min=100, help="of a whole answer (default: 2.5 times what one takes among --slots)")
+    ] = None,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 16,
+    rounds: Rounds = 3,
+    json_path: JsonPath = None,
+) -> None:
+    """A llama-server by itself and behind Replyline, at 1, 3 and 10 times its capacity, and killed."""
+    from tests.bench.upstream import TARGETS, UpstreamOptions, bench_upstream
+    from tests.support.llama_server import PROGRAM
+
+    options = UpstreamOptions(
+        server=server or PROGRAM,
+        slots=slots,
+        seconds=seconds,
+        deadline_ms=deadline_ms,
+        max_output_tokens=max_output_tokens,
+    )
+    bench = Bench(rounds=rounds, json_path=json_path, engine="llama-server", broker="embedded", targets=TARGETS)
+    run(lambda: bench_upstream(settings_of("bench"), bench, options, Console(stderr=True)))

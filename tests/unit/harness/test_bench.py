@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ops.client.outcome import Outcome
 from ops.stack.processes import ServiceError
 from shared.wire.outcome import Reason, Status
+from tests.bench import upstream
 from tests.bench.bare_engine import generate
 from tests.bench.cell import Measured, Target, report
 from tests.bench.engines.llama import measured, parse
@@ -133,3 +134,19 @@ def test_tokens_of_a_window_add_up_and_the_steady_rate_leaves_out_start_and_end(
     one = outcome(0.0)
     assert tokens_between([one], -1, cut_s) + tokens_between([one], cut_s, 2) == pytest.approx(NEW_TOKENS)
     assert steady_tokens_per_s([outcome(float(at)) for at in range(10)], warmup=2) == pytest.approx(NEW_TOKENS)
+
+
+def test_an_upstreams_answers_count_for_the_model_only_whole_and_in_time() -> None:
+    """The FAQ's answer at the deadline is one in time, but not the model's; what nobody answered is an error."""
+    whole = {"source": "model", "status": "completed", "reason": "stop", "first_s": 0.5}
+    outcomes = [
+        Outcome(scheduled_s=0.0, deadline_ms=2_000, done_s=1.0, **whole),
+        Outcome(scheduled_s=0.0, deadline_ms=2_000, done_s=2.1, **whole),
+        Outcome(scheduled_s=0.0, deadline_ms=2_000, done_s=2.1, source="faq", status="completed", reason="stop"),
+        Outcome(scheduled_s=0.0, deadline_ms=2_000, done_s=1.0, source="model", status="failed", reason="internal"),
+        Outcome(scheduled_s=0.0, deadline_ms=2_000, error="timeout"),
+    ]
+    behind = upstream.figures_of(outcomes)
+    assert behind == {"asked": 5, "model_in_time": 1, "any_in_time": 3, "errors": 2, "first_text_p50_ms": 500.0}
+    figures = upstream.compared(upstream.figures_of(outcomes[-1:]), behind)
+    assert (figures["in_time_ratio"], figures["first_text_more_ms"]) == (1.0, None), "of none alone, as of one"
