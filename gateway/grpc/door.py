@@ -21,8 +21,8 @@ from shared.settings.gateway import GatewaySettings
 
 _SERVICE: Final = v1.DESCRIPTOR.services_by_name["Replyline"].full_name
 _REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
-# A client may ping so often; one that pings more is told to go away.
-_MIN_PING_MS: Final = 10_000
+# A client may ping so often, and one that says every 10 s may be early; one that pings more is told to go away.
+_MIN_PING_MS: Final = 9_000
 _PING_TIMEOUT_MS: Final = 20_000
 _LAST_WORDS_S: Final = 0.5
 _WATCH_S: Final = 1.0
@@ -51,11 +51,12 @@ class GrpcDoor:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_concurrent_streams", settings.max_connections),
+                ("grpc.max_allowed_incoming_connections", settings.max_connections),
                 ("grpc.server_handshake_timeout_ms", round(settings.hello_timeout_s * 1_000)),
                 ("grpc.keepalive_time_ms", round(settings.heartbeat_s * 1_000)),
                 ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_MS),
+                ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_MS),
             ],
             maximum_concurrent_rpcs=settings.max_connections,
         )
@@ -72,7 +73,7 @@ class GrpcDoor:
         return int(port)
 
     def _own_service(self) -> grpc.GenericRpcHandler:
-        """Return the service's methods. They take bytes: what cannot be read is refused here, and logged nowhere."""
+        """Return the service's methods. They take bytes: what cannot be read is refused as any other mistake."""
         responding = Responding(self.exchanges)
 
         async def respond(data: bytes, context: ServicerContext) -> None:

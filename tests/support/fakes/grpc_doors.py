@@ -16,6 +16,7 @@ from tests.support.fakes.gateways import Edge
 from tests.support.fakes.openai_doors import http_of
 
 Sent = tuple[tuple[str, str], ...]
+Options = tuple[tuple[str, int], ...]
 
 
 @dataclass
@@ -80,12 +81,14 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, Status]:
 
 
 @asynccontextmanager
-async def serving(edge: Edge, gate: TokenGate | None = None, **settings: Any) -> AsyncIterator[GrpcClient]:
+async def serving(
+    edge: Edge, gate: TokenGate | None = None, client_options: Options = (), **settings: Any
+) -> AsyncIterator[GrpcClient]:
     http = http_of(edge, gate, **settings)
     door = GrpcDoor(exchanges=http.exchanges, settings=http.settings, ready=lambda: True)
     port = await door.listen()
     try:
-        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with aio.insecure_channel(f"127.0.0.1:{port}", options=client_options) as channel:
             yield GrpcClient(channel, door)
     finally:
         await door.close()

@@ -118,16 +118,13 @@ async def test_a_session_without_its_hello_is_ended() -> None:
         assert (await refused(chat))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_client_that_is_gone_leaves_nothing_and_comes_back_to_the_rest() -> None:
+async def test_a_session_comes_back_to_an_answer_that_a_call_began() -> None:
     edge = Edge()
     async with serving(edge) as client:
-        first = client.chat()
-        for message in (HELLO, QUESTION):
-            await first.write(message)
+        first = client.respond(session_id="s-1")
         await heard(first, "session_created")
         cursor = (await heard(first, "response_created")).cursor
         first.cancel()
-        await until(lambda: not edge.gateway.connections._open)
         again = client.chat()
         await again.write(said(session_start=v1.SessionStart(session_id="s-1", resume=v1.Resume(cursor=cursor))))
         assert (await heard(again, "session_created")).recovered

@@ -1,7 +1,9 @@
 """The gRPC server: who is let in, what is limited, how it ends; and that its code is that of its .proto."""
 
+import asyncio
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from gateway.grpc import door
 from gateway.grpc.metadata import asker_of
 from gateway.grpc.refusals import status_of, trailers_of
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
@@ -113,6 +117,24 @@ def test_a_client_is_charged_by_its_address(peer: str, forwarded: str, address: 
 async def test_a_message_over_the_limit_is_refused() -> None:
     async with serving(Edge(), max_message_bytes=2_048) as client:
         assert (await refused(client.respond("x" * 3_000)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_client_may_ping_but_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one that pings too often has been sent away, another that pings as often is still there."""
+    pings = (("grpc.keepalive_time_ms", 1_000), ("grpc.http2.max_pings_without_data", 0))
+    readings = []
+    async with AsyncExitStack() as doors:
+        for least_ms in (50, 9_000):
+            monkeypatch.setattr(door, "_MIN_PING_MS", least_ms)
+            client = await doors.enter_async_context(serving(Edge(), client_options=pings))
+            chat = client.chat()
+            await chat.write(said(session_start=v1.SessionStart()))
+            await chat.read()
+            readings.append(asyncio.ensure_future(chat.read()))
+        (gone,), (stays,) = await asyncio.wait(readings, return_when=asyncio.FIRST_COMPLETED)
+        assert [gone, stays] == readings[::-1]
+        assert isinstance(gone.exception(), aio.AioRpcError)
+        stays.cancel()
 
 
 async def test_a_gateway_that_ends_says_so_before_and_finishes_its_answers() -> None:
