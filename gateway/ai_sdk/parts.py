@@ -10,6 +10,7 @@ from shared.wire.outcome import ErrorDetail, Response
 
 _encode: Final = msgspec.json.Encoder().encode
 _TEXT: Final = "text"
+_DELTA: Final = b'{"type":"text-delta","id":"%b","delta":%%b}' % _TEXT.encode()
 _SSE_END: Final = b"data: [DONE]\n\n"
 
 
@@ -34,10 +35,12 @@ class UiTeller:
         return self._told({"type": "start", "messageId": response_id}, {"type": "start-step"})
 
     def text(self, text: str) -> bytes:
-        begun = self.opened(self.message_id)
-        first = [] if self._in_text else [{"type": "text-start", "id": _TEXT}]
+        begun = b"" if self._in_text else self._text_start()
+        return begun + self.frame(_DELTA % _encode(text))
+
+    def _text_start(self) -> bytes:
         self._in_text = True
-        return begun + self._told(*first, {"type": "text-delta", "id": _TEXT, "delta": text})
+        return self.opened(self.message_id) + self._told({"type": "text-start", "id": _TEXT})
 
     def anew(self) -> bytes | None:
         """Take back the text; clients older than 7.0.69 end with an error there."""

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from gateway.exchange.lazy_timer import LazyTimer
 from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Opened, Shown
@@ -29,6 +30,7 @@ class Exchange:
     __slots__ = (
         "_items",
         "_news",
+        "_silence",
         "client_gone",
         "created",
         "done",
@@ -52,6 +54,7 @@ class Exchange:
         self.done = False
         self._items: list[News] = []
         self._news = asyncio.Event()
+        self._silence = LazyTimer(self._news.set)
 
     def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
         del now_unix_ms
@@ -103,13 +106,13 @@ class Exchange:
     async def news(self, wait_s: float) -> list[News]:
         """Return what has been told since; nothing where that is nothing within `wait_s`, or the client is gone."""
         if not self._news.is_set():
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                return []
+            self._silence.set(wait_s)
+            await self._news.wait()
+            self._silence.clear()
         self._news.clear()
         items, self._items = self._items, []
+        if self.done:
+            self._silence.close()
         return items
 
     def _fail(self, error: ProtocolError) -> None:

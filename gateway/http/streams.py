@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.exchange.lazy_timer import LazyTimer
 from gateway.exchange.telling import Telling
 from gateway.http.requests import HttpRequests, watching
 from shared.telemetry.faults import contained
@@ -44,11 +45,22 @@ class EventStream:
         async with watching(receive, self.telling.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
-                async for data in self.telling.events():
-                    async with asyncio.timeout(self.http.settings.slow_consumer_s):
-                        await send({"type": "http.response.body", "body": data or _KEEP_ALIVE, "more_body": True})
+                await self._send_events(send)
             except TimeoutError:
                 return
             await send({"type": "http.response.body", "body": b""})
         if self.telling.ended and self.delivered is not None:
             await self.delivered()
+
+    async def _send_events(self, send: Send) -> None:
+        """Raise `TimeoutError` where the client does not read."""
+        loop, most_s = asyncio.get_running_loop(), self.http.settings.slow_consumer_s
+        async with asyncio.timeout(None) as sending:
+            timer = LazyTimer(lambda: sending.reschedule(loop.time()))
+            try:
+                async for data in self.telling.events():
+                    timer.set(most_s)
+                    await send({"type": "http.response.body", "body": data or _KEEP_ALIVE, "more_body": True})
+                    timer.clear()
+            finally:
+                timer.close()
