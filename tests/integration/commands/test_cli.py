@@ -85,7 +85,7 @@ async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> 
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)
         assert (created.status, created.err) == (0, "")
-        assert created.out.count(outcome) == 11
+        assert created.out.count(outcome) == 12
         assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
     described = await replyline("topics", "describe", **prefix)
     assert (described.status, described.err) == (0, "")
