@@ -9,14 +9,13 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tests.planted_bugs import TABLE, named, read_bugs
-from tests.world.plan import KINDS, Plan, plan_of
+from tests.world.plan import Plan, plan_of
 from tests.world.shrinking import shrink
 
 if TYPE_CHECKING:
@@ -33,15 +32,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml whose name has this part")
     parser.add_argument("--plan", type=Path, help="run this file instead, which an earlier failure has written")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="draw faults of these kinds only, comma-separated")
-    parser.add_argument("--faults", type=int, help="draw so many faults in each world")
     parser.add_argument("--keep-going", action="store_true", help="run the other seeds too after one has failed")
     parser.add_argument("--no-shrinking", action="store_true", help="tell of the failing seed as it was drawn")
     parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
-    given = parser.parse_args()
-    if unknown := sorted(set(given.kinds.split(",")) - set(KINDS)):
-        parser.error(f"no such kinds of faults: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    return given
+    return parser.parse_args()
 
 
 def main() -> int:
@@ -54,7 +48,8 @@ def main() -> int:
             bug = named(given.bug, read_bugs(TABLE.read_bytes()))
             bug.plant_here()
             print(f"planted: {bug.name}", flush=True)
-        plans = [msgspec.json.decode(given.plan.read_bytes(), type=Plan)] if given.plan else _drawn(given)
+        seeds = range(given.seed, given.seed + given.seeds)
+        plans = [msgspec.json.decode(given.plan.read_bytes(), type=Plan)] if given.plan else map(plan_of, seeds)
     except (ValueError, OSError, msgspec.MsgspecError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -79,11 +74,6 @@ def main() -> int:
         print(f"none of them shows it: {bug.name}")
     print(last)
     return 1 if failed else 0
-
-
-def _drawn(given: argparse.Namespace) -> Iterator[Plan]:
-    for seed in range(given.seed, given.seed + given.seeds):
-        yield plan_of(seed, kinds=tuple(given.kinds.split(",")), faults=given.faults)
 
 
 def _explain(given: argparse.Namespace, runs: "Runs", first: "Outcome", *others: "Outcome") -> None:

@@ -138,20 +138,20 @@ class Plan:
         return sorted({ask.session for ask in self.asks} | {act.session for act in self.acts} | {0})
 
 
-def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = None, asks: int = _ASKS) -> Plan:
+def plan_of(seed: int, *, faults: int | None = None) -> Plan:
     """Draw a plan."""
     chance = random.Random(f"{seed}/plan")
     plan = Plan(
         seed=seed,
-        asks=_in_order(_ask(chance) for _ in range(asks)),
+        asks=_in_order(_ask(chance) for _ in range(_ASKS)),
         acts=_in_order([_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))] + _abuses(chance)),
         faults=_in_order(
-            [_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)]
+            [_fault(chance) for _ in range(chance.choice(FAULTS) if faults is None else faults)]
             + _throws(random.Random(f"{seed}/throws"))
         ),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
-    return _pressed(chance, plan) if chance.random() < _PRESS and asks == _ASKS and faults is None else plan
+    return _pressed(chance, plan) if chance.random() < _PRESS and faults is None else plan
 
 
 def _pressed(chance: random.Random, plan: Plan) -> Plan:
@@ -202,8 +202,8 @@ def _ask(chance: random.Random) -> Ask:
     )
 
 
-def _fault(chance: random.Random, kinds: tuple[str, ...]) -> Fault:
-    kind = chance.choice([kind for kind in kinds for _ in range(_WORKERS_WEIGHT if kind.endswith("worker") else 1)])
+def _fault(chance: random.Random) -> Fault:
+    kind = chance.choice([kind for kind in KINDS for _ in range(_WORKERS_WEIGHT if kind.endswith("worker") else 1)])
     calls = CALLS.get(kind.rpartition("-")[2], ()) if kind.startswith(("kill", "freeze", "stop")) else ()
     return Fault(
         at_s=_moment(chance),
