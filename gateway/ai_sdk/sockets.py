@@ -22,6 +22,8 @@ from shared.telemetry.faults import contained
 _IDLE_S: Final = 60.0  # a page opens a new socket with its next request
 # So soon a resumption that takes another's place follows that one's end.
 _REPLACED_S: Final = 1.0
+_MOST_REQUESTS: Final = 64
+_IDLE: Final = 1000
 _BAD_FRAME: Final = 1008
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -44,8 +46,8 @@ class _Abort(msgspec.Struct, tag="abort", tag_field="type", rename="camel"):
 _decode: Final = msgspec.json.Decoder(_Ask | _Resume | _Abort).decode
 
 
-class _IdleError(Exception):
-    """A page asks nothing."""
+class _ClosingError(Exception):
+    """A socket is closed with this code."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,10 +89,8 @@ class ChatSocket:
                         self._take(await self._received(), tasks)
             except* (TimeoutError, WebSocketDisconnect):
                 pass  # it does not read, or it is gone
-            except* (msgspec.DecodeError, RecursionError):
-                await self.socket.close(_BAD_FRAME, "Invalid frame")
-            except* _IdleError:
-                await self.socket.close()
+            except* _ClosingError as closing:
+                await self.socket.close(closing.exceptions[0].args[0])
 
     async def _received(self) -> bytes:
         """Return the next frame."""
@@ -100,15 +100,20 @@ class ChatSocket:
                     message = await self.socket.receive()
             except TimeoutError:
                 if not self._requests:
-                    raise _IdleError from None
+                    raise _ClosingError(_IDLE) from None
             else:
                 if message["type"] == "websocket.disconnect":
                     raise WebSocketDisconnect
                 return (message.get("text") or "").encode()
 
     def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
-        """Begin what a frame asks. Raises `msgspec.DecodeError`."""
-        frame = _decode(data)
+        """Begin what a frame asks."""
+        try:
+            frame = _decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            raise _ClosingError(_BAD_FRAME) from None
+        if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
+            raise _ClosingError(_BAD_FRAME)
         request = self._requests.get(frame.request_id)
         if isinstance(frame, _Abort):
             if request is not None:

@@ -47,7 +47,7 @@ async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> 
     await lost.leave()
     page.send("resume", "r2", id="chat-1")
     await until(lambda: "start" in page.of("r2"))
-    edge.receive_replies([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
     await until(lambda: "text-delta" in page.of("r2"))
     page.send("abort", "r2")
     await page.leave()
@@ -92,6 +92,13 @@ async def test_what_cannot_be_answered_ends_its_request_only(page: ChatPage) -> 
         page.send("send", f"q{number}", **chat(f"{number}?", id=f"c{number}"))
     await until(lambda: page.told[1:])
     assert page.told[1]["errorText"] == "4 requests at once is the most"
+
+
+async def test_a_page_that_floods_is_closed(page: ChatPage) -> None:
+    for number in range(65):
+        page.send("resume", f"r{number}", id="c")
+    await page.served
+    assert page.closed == 1008
 
 
 @pytest.mark.parametrize(("origin", "closed"), [("https://shop.example", None), ("https://evil.example", 1000)])
