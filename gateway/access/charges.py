@@ -13,9 +13,9 @@ Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 """The messages that cost."""
 Payer = Literal["subject", "tenant", "address", "session"]
 
-_HANDOFFS_PER_MINUTE: Final = 6  # of one session; what is open is told again
+_HANDOFFS_PER_MINUTE: Final = 6  # of one session; an open one is sent again
 _PART: Final = 5  # of a tenant's hand-offs one subject or address may have so much
-# Every worker and both Redis hear of an erasure, and a person of a hand-off.
+# An erasure reaches every worker and both Redis, a hand-off a person.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
     "ask": 1,
     "resume": 1,

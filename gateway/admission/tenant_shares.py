@@ -71,7 +71,7 @@ class TenantShares:
         self._holders[before] -= 1
         self._holders[held] += 1
         if held > self._most or not self._holders[self._most]:
-            self._most = held  # whoever held the most alone holds one less now, and nobody more
+            self._most = held  # the one that held the most holds one less now, and no other more
         if held:
             self._held[tenant] = held
         else:

@@ -10,8 +10,8 @@ _MARGIN_MS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Hold what a request says beside its question. `address` is the client's, as it is charged; `origins` are the web
-    pages it comes from; `deadline_ms` is None where the promise stands; `key` is the app's idempotency key."""
+    """The sender of one request, beside its question. `address` is the client's, for charges; `origins` are the web
+    pages it comes from; `deadline_ms` is None where the promise applies; `key` is the app's idempotency key."""
 
     address: str = ""
     origins: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
-"""One HTTP request's side of a session (`gateway.session.connection.Connection`): what the gateway tells waits here for
-whoever writes it."""
+"""Define one request's connection (`gateway.session.connection.Connection`): items from the gateway wait in it for
+their writer."""
 
 import asyncio
 from collections.abc import Iterable
@@ -104,7 +104,7 @@ class Exchange:
         return last if isinstance(last, ErrorDetail) else None
 
     async def news(self, wait_s: float) -> list[News]:
-        """Return what has been told since; nothing where that is nothing within `wait_s`, or the client is gone."""
+        """Return the items since the last call; none where none comes within `wait_s`, or the client is gone."""
         if not self._news.is_set():
             self._silence.set(wait_s)
             await self._news.wait()

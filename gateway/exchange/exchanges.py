@@ -64,7 +64,8 @@ class Exchanges:
         return exchange
 
     async def resume(self, asker: Asker, session_name: str, cursor: str, age_ms: int | None = None) -> Exchange:
-        """Begin a session that is told the answer of that cursor behind what its client has. Raises `ProtocolError`."""
+        """Begin a session that continues the answer of that cursor after the text that its client has. Raises
+        `ProtocolError`."""
         exchange = await self.begin(asker, session_name, Resume(cursor=cursor, age_ms=age_ms))
         if len(exchange.points) == 1:
             exchange.event_id = exchange.points[0].event_id
@@ -94,8 +95,8 @@ class Exchanges:
         )
 
     async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
-        """Ask, and return the first that is told: the answer is assured. Raises `ProtocolError` where it is not, or
-        where nobody has time for one."""
+        """Ask, and return the first items, which assure the answer. Raises `ProtocolError` where there is none, or only
+        "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
         asked = ResponseCreate(
             event_id=event_id,
@@ -119,8 +120,8 @@ class Exchanges:
         return items
 
     def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
-        """Return the event to ask by: a retry's is its first try's. One that was given up is asked anew; so is what
-        somebody else asks in the same words. Raises `ProtocolError` for a key that was another question's."""
+        """Return the event to ask by: a retry's is its first try's. A cancelled or failed question is asked anew; so is
+        another client's in the same words. Raises `ProtocolError` for a key that was another question's."""
         base = digest("key", key) if key is not None else digest("body", question.body)
         for number in itertools.count():
             event_id = f"{base}-{number}" if number else base
@@ -138,7 +139,7 @@ class Exchanges:
         raise AssertionError
 
     async def first(self, exchange: Exchange) -> list[News]:
-        """Return the first that is told; nothing where the client is gone before that."""
+        """Return the first items; none where the client is gone before."""
         items: list[News] = []
         while not items and not exchange.client_gone:
             items = await exchange.news(KEEP_ALIVE_S)
@@ -155,7 +156,7 @@ class Exchanges:
         return next((item for item in items if isinstance(item, Response)), None)
 
     def failure_in(self, items: list[News]) -> ErrorDetail | None:
-        """Return what these say of an answer that cannot be given."""
+        """Return the error in these items; None where the answer can be given."""
         for item in items:
             if isinstance(item, ErrorDetail):
                 return item
@@ -172,8 +173,8 @@ class Exchanges:
                 raise RefusalError(item)
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
-        """End the session. An answer that nobody can come back for is given up after a while, unless it is asked for
-        again meanwhile; `keep`: somebody can."""
+        """End the session. An answer that no client can return to is cancelled after a while, unless it is asked for
+        again meanwhile; `keep`: a client can."""
         if keep or exchange.done or exchange.event_id is None:
             self.gateway.disconnect(exchange)
         else:

@@ -1,4 +1,4 @@
-"""Name sessions by what a request says of its conversation: pure."""
+"""Name a session by the parts of a request that identify its conversation. Pure."""
 
 import re
 from collections.abc import Iterable

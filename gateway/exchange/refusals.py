@@ -1,4 +1,4 @@
-"""Refusals of one request, and the error that an answer without words comes to: pure."""
+"""Refuse a request, and turn an answer without text of its own into an error. Pure."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ class RefusalError(ProtocolError):
 
 
 def no_answer(response: Response, *, late: bool) -> ErrorDetail | None:
-    """Return the error that an answer without words of its own comes to; None where there is an answer. `late`: the
-    deadline has passed, and nobody is to ask again for this one."""
+    """Return the error of an answer without text of its own; None where there is an answer. `late`: the deadline has
+    passed, and a retry is of no use."""
     if response.status == "failed" and response.error is not None:
         return response.error
     if response.status == "cancelled":

@@ -1,4 +1,4 @@
-"""Tell one answer as it comes, in the events of some interface."""
+"""Write one answer as it comes, in the events of an interface."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shared.wire.outcome import ErrorDetail, Response
 
 
 class Teller(Protocol):
-    """Says what is told of an answer in one interface's events."""
+    """The events of one interface."""
 
     def opened(self, response_id: str) -> bytes: ...
 
@@ -23,12 +23,12 @@ class Teller(Protocol):
     def failed(self, error: ErrorDetail) -> bytes: ...
 
     def anew(self) -> bytes | None:
-        """Return what takes back the text so far; None where the interface cannot."""
+        """Return the event that takes back the text so far; None where the interface has none."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Telling:
-    """An answer's events, from what was told `first`. `ended`: the last of them ends the answer itself."""
+    """One answer's events, from its `first` items on. `ended`: the last of them ends the answer itself."""
 
     exchanges: Exchanges
     exchange: Exchange
@@ -38,7 +38,7 @@ class Telling:
     chars: int = 0
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Return what is told, each time all that waits; nothing where that is nothing for a while."""
+        """Return the events of all items that wait; nothing where none comes for a while."""
         items = self.first
         while True:
             for item in items:
@@ -54,7 +54,7 @@ class Telling:
                 yield b""
 
     def _tell(self, item: News) -> tuple[bytes, bool]:
-        """Return the events of what was told, and whether they are the last."""
+        """Return the events of these items, and whether they are the last."""
         match item:
             case Opened():
                 if not self.chars:

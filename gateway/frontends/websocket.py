@@ -211,7 +211,7 @@ class WebSocketFrontend:
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it
-        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent away
             caught("connection", error, connection=session.connection_id)
             send_away(connection)
             await connection.closed()

@@ -53,7 +53,7 @@ def _answering(handler: Handler, door: str, refusal: Refusal) -> Handler:
 
 
 def detail_of_raised(error: Exception, door: str) -> ErrorDetail:
-    """Return what a door's client is told of what was raised, and count it."""
+    """Return the client's error for an exception, and count it."""
     if not isinstance(error, ProtocolError):
         caught("connection", error, door=door)
         return OWN_FAULT

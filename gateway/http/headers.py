@@ -36,7 +36,7 @@ def idempotency_key(headers: Headers) -> str | None:
 
 
 def is_retry(headers: Headers) -> bool:
-    """Return whether the client says that it has asked before."""
+    """Return whether the client marks the request as a retry."""
     return headers.get("x-stainless-retry-count", "0") not in {"", "0"}
 
 

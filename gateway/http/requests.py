@@ -25,7 +25,7 @@ class HttpRequests:
     settings: GatewaySettings
 
     def asker(self, connection: HTTPConnection, headers: Headers | None = None) -> Asker:
-        """Return who sends a request, by its connection's address and page, and by these headers, or else the
+        """Return a request's sender, by its connection's address and page, and by these headers, or else the
         connection's."""
         sent = connection.headers
         headers = sent if headers is None else headers

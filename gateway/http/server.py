@@ -55,7 +55,7 @@ class HttpServer:
 
 
 class _Protocol(HttpToolsProtocol):
-    """A connection that is closed where its first request does not come in time."""
+    """A connection that is closed unless its first request comes in time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""Server-sent events of one answer, as they come."""
+"""Stream one answer as server-sent events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

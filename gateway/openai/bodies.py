@@ -28,7 +28,7 @@ class _Message(Struct):
 
 
 class _Options(Struct):
-    """The parameters that both interfaces have. `Any`: what is refused unless it says that nothing is asked for."""
+    """The parameters that both interfaces have. A value of type `Any` is refused, unless it asks for nothing."""
 
     model: str | None = None
     stream: bool | None = None
@@ -85,7 +85,7 @@ class OpenAiQuestion(Question):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesQuestion(OpenAiQuestion):
-    """`store`: its response can be fetched, and gone on from, later."""
+    """A question of the Responses interface. `store`: its response can be fetched, and continued from, later."""
 
     previous_response_id: str | None = None
     conversation: str | None = None

@@ -19,7 +19,7 @@ def event(data: Any) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class ChatTeller:
-    """Tells one answer: what every chunk has in common is encoded once."""
+    """The chunks of one answer; what all have in common is encoded once."""
 
     model: str
     created_unix_s: int
@@ -78,7 +78,7 @@ class ChatTeller:
 
 
 def _about(response: Response) -> dict[str, Any]:
-    """Return whose words they are, and which model's."""
+    """Return the answer's source and model."""
     fingerprint = {"system_fingerprint": response.model} if response.model else {}
     return {**fingerprint, "source": response.source}
 

@@ -19,7 +19,8 @@ _MAX_NAME_CHARS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ResponseName:
-    """A kept response. `goes_on`: its conversation is remembered here; else its client told of it, and keeps it."""
+    """The name of a stored response. `goes_on`: its conversation is remembered here; else its client sent it, and keeps
+    it."""
 
     response_id: str
     session: str

@@ -25,7 +25,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class WholeTeller(Teller, Protocol):
-    """Tells an answer also in one piece."""
+    """A teller that can also give an answer in one piece."""
 
     def whole(self, response: Response | None) -> dict[str, Any]: ...
 
@@ -50,8 +50,8 @@ async def answer(
     check: Callable[[Exchange], Awaitable[None]] | None = None,
     at_once: bool = False,
 ) -> Answer:
-    """Ask in that session, or one of the request's own, and tell the answer: streamed, whole, or that it is begun
-    (`at_once`). Raises `ProtocolError`, `check` too."""
+    """Ask in that session, or in one of the request's own, and return the answer: streamed, whole, or in progress
+    (`at_once`). Raises `ProtocolError`; so may `check`."""
     exchanges, asker = http.exchanges, http.asker(request)
     exchange = await exchanges.begin(asker, session or exchanges.own_session(asker, question))
     streams = False

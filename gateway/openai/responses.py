@@ -1,7 +1,7 @@
-"""An answer as a response, whole or in events: pure.
+"""Write an answer as a response, whole or in events. Pure.
 
-The text is cut at fixed places, whatever came together: its first character, then so many at a time. So an event's
-number says which text it holds, at any gateway.
+The text is cut at fixed places, however it arrived: its first character, then a fixed number at a time. So an event's
+number identifies its text, at any gateway.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _PLACE: Final = {"output_index": 0, "content_index": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A response's own fields: what its client is told of the question."""
+    """A response's own fields, which repeat the question's."""
 
     name: str
     model: str
@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class ResponsesTeller:
-    """Tells one response's events behind number `after`, from the beginning of its text."""
+    """The events of one response after number `after`, from the beginning of its text."""
 
     asked: Asked
     after: int = -1
@@ -87,7 +87,7 @@ class ResponsesTeller:
     _begun: bool = False
 
     def opened(self, response_id: str) -> bytes:
-        """Return what stands before the text; nothing where it was told already."""
+        """Return the events before the text; nothing where they were written already."""
         del response_id
         if self._begun:
             return b""
@@ -170,7 +170,7 @@ def _part(text: str) -> dict[str, Any]:
 
 
 def _about(response: Response | None) -> dict[str, str]:
-    """Return whose words they are, and why they ended: OpenAI's own fields have no place for it."""
+    """Return the answer's source and reason: OpenAI's own fields have no place for them."""
     return {} if response is None else {"source": response.source, "reason": response.reason}
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: made, fetched, gone on from, cancelled, deleted; and the conversations that they belong to."""
+"""Serve OpenAI's Responses (create, fetch, continue, cancel, delete) and their conversations."""
 
 import asyncio
 import math
@@ -72,7 +72,7 @@ class StoredResponses:
 
     @staticmethod
     def _previous(question: ResponsesQuestion) -> ResponseName | None:
-        """Return the response that is gone on from. Raises `ProtocolError`."""
+        """Return the response to continue from. Raises `ProtocolError`."""
         if question.previous_response_id is None:
             return None
         name = read_response_name(question.previous_response_id, "previous_response_id")
@@ -122,7 +122,7 @@ class StoredResponses:
     # --- one that is there
 
     async def fetch(self, request: Request) -> Answer:
-        """Return a response as far as it has come, or its events. Whoever follows it last is told it."""
+        """Return a response as far as it has come, or its events. The last client that follows it gets it."""
         after, found = _after(request), await self._find(request)
         streams, asked, now_unix_s = request.query_params.get("stream") == "true", found.asked, int(time.time())
         try:
@@ -180,15 +180,15 @@ class StoredResponses:
         return _Found(name, asked, exchange, entry, response)
 
     async def _follow(self, request: Request, found: _Found) -> None:
-        """Have a session that is told the answer from now on. Raises `ProtocolError`."""
+        """Resume the answer in a session of its own. Raises `ProtocolError`."""
         self.http.exchanges.leave(found.exchange, keep=True)
         found.exchange = await self.http.exchanges.resume(
             self.http.asker(request), found.name.session, found.name.cursor
         )
 
     async def _within(self, exchange: Exchange) -> Response | None:
-        """Return the answer if it is told soon; None: it is in progress. Raises `ProtocolError` where it cannot be
-        told."""
+        """Return the answer if it ends soon; None: it is in progress. Raises `ProtocolError` where it cannot be
+        given."""
         until_s = time.monotonic() + _FETCH_S
         items: list[News] = []
         while not exchange.done and (left_s := until_s - time.monotonic()) > 0:

@@ -143,7 +143,7 @@ class People:
         except ProtocolError:
             metrics.handoffs.labels(reason, "limited").inc()
             raise
-        except Exception as error:  # noqa: BLE001 - then nobody has been asked, and that is said
+        except Exception as error:  # noqa: BLE001 - the client gets the text that nobody was asked
             caught("handoff", error)
         outcome = "failed" if opening.handoff is None else "open" if opening.was_open else "created"
         metrics.handoffs.labels(reason, outcome).inc()

@@ -84,7 +84,7 @@ class Outbox:
         if isinstance(item, Response):
             self.size_chars += len(item.output_text)
             self._growing.pop(item.id, None)
-        elif isinstance(item, Opened):  # from here on the answer is told from its beginning
+        elif isinstance(item, Opened):  # the answer starts again
             self._growing.pop(item.created.response_id, None)
         self._items.append(item)
 

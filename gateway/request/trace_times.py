@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shared.tracing.context import TraceContext
 from shared.tracing.worker import WorkerHalf
 
-# Of the spans under the gateway's own, the one that the workers are told to be under (`SpanTree.add`).
+# The gateway's span that the workers' spans are linked to (`SpanTree.add`).
 SEND_SPAN = 1
 
 

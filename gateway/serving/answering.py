@@ -80,7 +80,7 @@ class Answering:
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if reply.status == "cancelled" and reply.origin == "worker":
-            return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
+            return  # the gateway that cancelled it has ended it: here, or in the log; or it was asked before
         if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
             self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
@@ -112,7 +112,7 @@ class Answering:
             return
         metrics.fallbacks.labels(why).inc()
         hits: Sequence[FaqHit] = ()
-        with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
+        with contained("answer", request_id=entry.response_id):  # without a search the answer is "busy"
             hits = self.faq.index.search(entry.input)
         self.answer_with(entry, choose_fallback(entry.input, hits))
 

@@ -38,9 +38,9 @@ class Erasing:
     async def generation_of(self, session: Session) -> tuple[int, bool]:
         """Return the conversation's generation, and whether it is known for sure. While Redis is away, it is that of
         the last erasure known here."""
-        told = await self.history.generation(session.key)
-        self._end_before(session.key, told or 0)
-        return self._known.generation(session.key, now_unix_ms()), told is not None
+        stored = await self.history.generation(session.key)
+        self._end_before(session.key, stored or 0)
+        return self._known.generation(session.key, now_unix_ms()), stored is not None
 
     def apply(self, erase: Erase) -> None:
         """Apply an erasure that a gateway, perhaps this one, has published."""

@@ -144,7 +144,7 @@ def _add_send(tree: SpanTree, ended: KeptTrace, root: Span, sent_unix_ms: float)
         },
         error="" if acked is not None else "not acknowledged",
     )
-    assert send.span_id == ended.trace.send_id, "the workers were told this id"
+    assert send.span_id == ended.trace.send_id, "the workers have this id"
 
 
 def _add_worker(tree: SpanTree, ended: KeptTrace, root: Span) -> None:

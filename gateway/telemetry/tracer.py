@@ -44,15 +44,15 @@ class Tracer:
         """Start a request's trace, under the client's context where it sent one."""
         context = begin_trace(traceparent, secrets.randbits(_RANDOM_BITS))
         recorded = self.exporter is not None
-        told = None if recorded else traceparent
-        traceparent = told or context.traceparent(SEND_SPAN, sampled=recorded)
+        passed_on = None if recorded else traceparent
+        traceparent = passed_on or context.traceparent(SEND_SPAN, sampled=recorded)
         return RequestTrace(context=context, traceparent=traceparent, recorded=recorded)
 
-    def adopt(self, told: bytes | None, now_unix_ms: float) -> RequestTrace | None:
+    def adopt(self, packed: bytes | None, now_unix_ms: float) -> RequestTrace | None:
         """Continue the trace of an adopted answer under the first gateway's span; None where none is recorded."""
-        if self.exporter is None or told is None:
+        if self.exporter is None or packed is None:
             return None
-        begun = TraceContext.unpacked(told)
+        begun = TraceContext.unpacked(packed)
         context = TraceContext(begun.trace_id, secrets.randbits(_SPAN_BITS) or 1, begun.span_id)
         return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
 
