@@ -159,6 +159,17 @@ async def test_a_gateway_that_ends_says_so_before_and_finishes_its_answers() -> 
         assert (await refused(chat))[0] is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_a_gateway_that_can_take_nobody_is_not_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "_WATCH_S", 0.01)
+    async with serving(Edge()) as client:
+        watching = asyncio.ensure_future(client.door.watch())
+        watched = health_pb2_grpc.HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest())
+        for ready, status in ((True, SERVING), (False, NOT_SERVING), (True, SERVING)):
+            client.door.ready = lambda ready=ready: ready
+            assert (await watched.read()).status == status
+        watching.cancel()
+
+
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_its_services_are_listed(version: str) -> None:
     async with serving(Edge()) as client:
