@@ -21,7 +21,7 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
 from workers.building import make_loop, make_preparer, make_prompts, open_embedder, open_gpus
-from workers.engine.loading import LoadedModel, load_model
+from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag

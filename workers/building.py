@@ -16,7 +16,7 @@ from shared.settings.credential_files import read_password
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
 from workers.engine import EngineInfo, ModelInfo
-from workers.engine.loading import LoadedModel
+from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.model import UpstreamModel
@@ -26,10 +26,10 @@ from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import PromptBuilder, Prompts
 from workers.prompt.messages import MessageBuilder
 from workers.schedule.costs import CostModel
+from workers.schedule.goodput import build_scheduler, make_window
+from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.paces import Paces
-from workers.schedule.policies import build_scheduler, make_window
-from workers.schedule.policies.goodput import Goodput
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
 from workers.schedule.streams import Streams
 from workers.serving.drafts import Drafts, Progress

@@ -7,7 +7,7 @@ from shared.errors import ModelError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
 from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
-from workers.engine.tensorrt.loading import ANY_SM, Planner
+from workers.engine.tensorrt.load_tensorrt import ANY_SM, Planner
 from workers.engine.tensorrt.plans import PlanCache
 from workers.engine.tensorrt.probe import Unusable, probe
 from workers.engine.tensorrt.shapes import plan_shapes, unmet

@@ -92,7 +92,7 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
 
 
 def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
-    from workers.engine.loading import load_model
+    from workers.engine.load_model import load_model
 
     engine = load_model(settings).engine
     from torch import profiler
@@ -104,7 +104,7 @@ def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
 
 def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     """TensorRT tells of each layer how long it took, not when: they stand one behind the other."""
-    from workers.engine.tensorrt.loading import load_tensorrt
+    from workers.engine.tensorrt.load_tensorrt import load_tensorrt
     from workers.engine.tensorrt.probe import Unusable
 
     events: list[dict[str, str | int | float]] = []

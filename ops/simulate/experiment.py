@@ -21,8 +21,8 @@ from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
 from shared.settings import Settings
 from workers.schedule.costs import CostModel
+from workers.schedule.goodput import make_window
 from workers.schedule.lengths import SHOWN, OutputLengths
-from workers.schedule.policies import make_window
 from workers.schedule.scheduler import DECODE_STALL_MS, SchedulerLimits
 
 Lengths = Literal["known", "predicted"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from workers.schedule.policies import build_scheduler
+from workers.schedule.goodput import build_scheduler
 from workers.schedule.policy import Costs, Lengths, Load, Policy
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence

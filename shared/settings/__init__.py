@@ -7,7 +7,7 @@ process: exit status 2 and a line a variable.
 
 from shared.settings.answers import FaqSettings
 from shared.settings.listing import by_question, describe
-from shared.settings.loading import load_settings
+from shared.settings.load_settings import load_settings
 from shared.settings.promise import PromiseSettings
 from shared.settings.settings import PREFIX, Settings
 from shared.settings.telemetry import LogSettings

@@ -18,7 +18,7 @@ from shared.errors import ReplylineError
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
-from workers.engine.loading import LoadedModel, load_model
+from workers.engine.load_model import LoadedModel, load_model
 from workers.prompt.conversation import PromptBuilder
 
 _GREEDY = Sampling()

@@ -20,9 +20,9 @@ from tests.unit.examples import examples
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
-from workers.engine.tensorrt.loading import load_tensorrt
+from workers.engine.tensorrt.load_tensorrt import load_tensorrt
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
-from workers.engine.torch.loading import find_gpu, load_torch
+from workers.engine.torch.load_torch import find_gpu, load_torch
 
 # tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one. The
 # primitive one is of the dialect for older versions.

@@ -17,7 +17,7 @@ from shared.model.folder import GRAPH, ModelFolder
 from shared.settings import Settings
 from tests.pytorch.torch_engines import GREEDY, LateTorchDevice, on_device, on_the_cpu
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
@@ -195,7 +195,7 @@ found = []
 sys.addaudithook(lambda event, args: found.append(args) if event == "pickle.find_class" else None)
 from shared.settings import Settings
 from workers.engine import PrefillChunk, Sampling
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.device import TorchDevice
 engine = load_model(Settings.model_validate(json.loads(sys.argv[1]))).engine
@@ -225,7 +225,7 @@ def test_what_loading_leaves_of_a_gpu_is_held_against_the_plans_reserve(
     folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="torch")
-    monkeypatch.setattr("workers.engine.torch.loading.find_gpu", lambda _wanted: gpu)
+    monkeypatch.setattr("workers.engine.torch.load_torch.find_gpu", lambda _wanted: gpu)
     monkeypatch.setattr("workers.engine.torch.device.TorchDevice", CpuAsGpu)
     worker = {"engine": "torch", "slots": 4, "max_length": 96, "threads": 1}
     load_model(Settings.model_validate({"model": {"dir": folder.path}, "worker": worker})).engine.close()

@@ -12,7 +12,7 @@ from shared.settings.credential_files import read_password
 from workers.engine.memory_plan import MemoryPlan, plan_memory
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
-from workers.engine.torch.loading import find_gpu, torch_memory_plan
+from workers.engine.torch.load_torch import find_gpu, torch_memory_plan
 from workers.engine.upstream.client import Served, UpstreamClient
 from workers.engine.upstream.failures import UpstreamFailure
 

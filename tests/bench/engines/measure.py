@@ -27,7 +27,7 @@ from shared.settings import load_settings
 from tests.bench.bare_engine import generate
 from tests.bench.engines.gpu_memory import GpuMemory
 from tests.bench.engines.timing import Engine, Timing
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 
 # What each engine calls into: all else of a step is Python of ours. (module, class, its methods)
 _STREAM_CALLS: Final = ("copy", "run", "launch", "synchronize")

@@ -13,7 +13,7 @@ from shared.settings import Settings
 from tests.chaos.ledger.requests import Question
 from tests.chaos.ledger.verdict import Rights
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.prompt.conversation import PromptBuilder
 
 _MAX_LENGTH: Final = 2_048

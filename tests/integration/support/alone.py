@@ -7,7 +7,7 @@ from shared.conversation.turn import Turn
 from shared.model.tokenizer import shown_text
 from shared.settings import Settings
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.prompt.conversation import PromptBuilder
 
 _GREEDY = Sampling(temperature=0.0)

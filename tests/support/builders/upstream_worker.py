@@ -18,7 +18,7 @@ from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.paces import Paces
-from workers.schedule.policies.goodput import Goodput
+from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
 from workers.serving.drafts import Ended, Progress

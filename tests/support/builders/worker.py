@@ -33,8 +33,8 @@ from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import Settled
 from workers.schedule.costs import CostModel
+from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
 from workers.serving.drafts import Drafts, Progress

@@ -12,8 +12,8 @@ from workers.engine import EngineInfo
 from workers.engine.calls import check_decode, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
+from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
 from workers.schedule.sequence import Finished, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, Transfer

@@ -21,7 +21,7 @@ unpickled = []
 sys.addaudithook(lambda event, args: unpickled.append(args) if event == "pickle.find_class" else None)
 from shared.settings import Settings
 from workers.engine import PrefillChunk, Sampling
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 settings = Settings.model_validate(json.loads(sys.argv[1]))
 engine = load_model(settings).engine
 assert engine.prefill([PrefillChunk(slot=0, past=0, token_ids=[1, 2, 3], sampling=Sampling(temperature=0.0))])
@@ -32,7 +32,7 @@ pickle.loads(pickle.dumps(pathlib.Path))
 print(len(unpickled))
 """
 LOADS_A_GRAPH = """
-import workers.engine.loading
+import workers.engine.load_model
 import onnxruntime
 from onnx import TensorProto, helper
 

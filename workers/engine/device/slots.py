@@ -22,22 +22,22 @@ def slot_capacity(max_length: int, max_positions: int) -> int:
     """Tokens that slots have to have room for where sequences have `max_length`: one more, rounded up, and no more than
     the model has positions.
 
-    A decode step is padded to the next bucket; the padding's rows are real slots, whose sequences must not be touched,
-    so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
+    A decode step is padded to the next batch size; the padding's rows are real slots, whose sequences must not be
+    touched, so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
     """
     rounded = -(-(max_length + 1) // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
     return min(rounded, max_positions)
 
 
-def decode_buckets(num_slots: int) -> tuple[int, ...]:
+def batch_sizes(num_slots: int) -> tuple[int, ...]:
     """Batch sizes that decode steps are padded to: powers of two, and all slots."""
     powers = [1 << exponent for exponent in range(num_slots.bit_length()) if 1 << exponent < num_slots]
     return (*powers, num_slots)
 
 
-def bucket_of(num_rows: int, buckets: tuple[int, ...]) -> int:
-    """Return the smallest bucket that holds `num_rows`."""
-    return next(bucket for bucket in buckets if bucket >= num_rows)
+def batch_size_for(num_rows: int, sizes: tuple[int, ...]) -> int:
+    """Return the smallest batch size that holds `num_rows`."""
+    return next(size for size in sizes if size >= num_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The GPU engine: the graph of `workers.graph.tensorrt`, built by TensorRT, over slots that never move.
 
-A decode step has the shape of a bucket (1, 2, 4, … slots). Each bucket has an execution of its own, whose inputs,
+A decode step has one of a few batch sizes (1, 2, 4, … slots). Each has an execution of its own, whose inputs,
 outputs, copies and KV lie at fixed addresses, so that a whole step is recorded once and then launched as one CUDA
 graph; a prefill, whose shape may be any, is enqueued as it comes.
 
@@ -18,7 +18,7 @@ from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Device, Execution, Replay, Staging
 from workers.engine.device.kv import DeviceKv
-from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.device.slots import SlotLayout, batch_size_for, batch_sizes
 from workers.engine.device.tokens import TokenReader
 from workers.engine.kv_layout import kv_dtype
 from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
@@ -69,9 +69,9 @@ class TensorrtEngine:
         self._prefill_inputs = Staging(device, _inputs(shapes.prefill_rows, shapes.prefill_tokens))
         self._prefill_execution = program.open(PREFILL, workspace, one_shape=False)
         self._decode_inputs = Staging(device, _inputs(shapes.num_slots, 1))
-        self._buckets = decode_buckets(shapes.num_slots)
+        self._batch_sizes = batch_sizes(shapes.num_slots)
         self._steps = {
-            rows: self._record(program.open(DECODE, workspace, one_shape=True), rows) for rows in self._buckets
+            rows: self._record(program.open(DECODE, workspace, one_shape=True), rows) for rows in self._batch_sizes
         }
 
     @property
@@ -92,17 +92,17 @@ class TensorrtEngine:
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         check_decode(self._info, rows)
         self._kv.await_imports(range(len(rows)))
-        bucket = bucket_of(len(rows), self._buckets)
+        size = batch_size_for(len(rows), self._batch_sizes)
         host = self._decode_inputs.host
         host["input_ids"][: len(rows)] = [row.token_id for row in rows]
         host["past_lengths"][: len(rows)] = [row.past for row in rows]
-        self._pad(len(rows), bucket)
-        execution, replay = self._steps[bucket]
+        self._pad(len(rows), size)
+        execution, replay = self._steps[size]
         if replay is None:
             self._enqueue_decode(execution)
         else:
             self._compute.launch(replay)
-        self._step_kv.keep(0, bucket, 1, [(row.past, 1) for row in rows])
+        self._step_kv.keep(0, size, 1, [(row.past, 1) for row in rows])
         self._compute.synchronize()
         tokens = self._reader.tokens([row.sampling for row in rows], [row.past + 1 for row in rows])
         return [token for token in tokens if token is not None]
@@ -152,7 +152,7 @@ class TensorrtEngine:
         return self._reader.tokens([chunk.sampling for chunk in chunks], lengths)
 
     def _record(self, execution: Execution, rows: int) -> tuple[Execution, Replay | None]:
-        """Bind a bucket's execution for good, and record its step where the device can."""
+        """Bind a batch size's execution for good, and record its step where the device can."""
         self._bind(execution, self._decode_inputs, 0, rows, 1)
         self._pad(0, rows)
         # TensorRT defers work of a new shape to the first run, which must not be recorded.

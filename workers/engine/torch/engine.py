@@ -1,6 +1,6 @@
 """The engine of torch: our own decoder on a GPU, where TensorRT is absent, or on the CPU, as the reference.
 
-A decode step has the shape of a bucket: 1, 2, 4, … rows, of which attention sees 256, 512, … places
+A decode step has one of a few shapes: 1, 2, 4, … rows, of which attention sees 256, 512, … places
 (`workers/engine/torch/slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
 at fixed addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU there are no graphs.
 
@@ -22,7 +22,7 @@ from workers.engine.calls import check_decode, check_import, check_prefill, chec
 from workers.engine.device import Staging
 from workers.engine.device.kv import DeviceKv
 from workers.engine.device.sampling import BLOCK_TOKENS
-from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.device.slots import SlotLayout, batch_size_for, batch_sizes
 from workers.engine.device.tokens import TokenReader
 from workers.engine.kv_layout import kv_dtype
 from workers.engine.torch.decoder import TorchDecoder
@@ -78,7 +78,7 @@ class TorchEngine:
             max_prefill_rows=min(max_prefill_rows, num_slots),
             kv_dtype=kv_dtype(manifest),
         )
-        self._buckets = decode_buckets(num_slots)
+        self._batch_sizes = batch_sizes(num_slots)
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
         with computing():
@@ -87,7 +87,7 @@ class TorchEngine:
             # The largest first: the others find room in its memory.
             self._steps = {
                 (rows, span): self._record(rows, span)
-                for rows in reversed(self._buckets)
+                for rows in reversed(self._batch_sizes)
                 for span in reversed(self._spans)
             }
             if device.records:
@@ -120,13 +120,13 @@ class TorchEngine:
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         check_decode(self._info, rows)
-        bucket = bucket_of(len(rows), self._buckets)
+        size = batch_size_for(len(rows), self._batch_sizes)
         span = span_of(max(row.past for row in rows) + 1, self._spans)
         host = self._decode_inputs.host
         host["input_ids"][: len(rows)] = [row.token_id for row in rows]
         host["past_lengths"][: len(rows)] = [row.past for row in rows]
-        self._pad(len(rows), bucket)
-        execution, replay = self._steps[bucket, span]
+        self._pad(len(rows), size)
+        execution, replay = self._steps[size, span]
         with computing():
             self._kv.await_imports(range(len(rows)))
             self._decode_inputs.send(self._compute)
@@ -179,7 +179,7 @@ class TorchEngine:
         self._decode_inputs = Staging(device, {"input_ids": ((rows,), np.int64), "past_lengths": ((rows,), np.int64)})
 
     def _record(self, rows: int, span: int) -> tuple[TorchExecution, Any]:
-        """Return a bucket's step, bound for good, and its recording where the device can."""
+        """Return a batch size's step, bound for good, and its recording where the device can."""
 
         def work(tensors: Tensors) -> None:
             logits = self._decoder.decode(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span)

@@ -15,7 +15,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.settings import Settings
 from tests.support.hostile.lying_files import one_line, pickled
 from tests.support.models.fixtures import flip
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.settings.loading import load_settings
+from shared.settings.load_settings import load_settings
 from shared.settings.upstream import UpstreamSettings
 
 

@@ -5,8 +5,8 @@ import pytest
 from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
+from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import SHOWN, OutputLengths
-from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
 from workers.schedule.sequence import Finished, Token
 from workers.schedule.slots import Export, Move

@@ -13,8 +13,8 @@ from ops.traces.costs import CPU, EngineCosts
 from ops.traces.trace import Request
 from tests.support.fakes.simulated import request, trace_of
 from workers.schedule.costs import CostModel
+from workers.schedule.goodput import build_scheduler, make_window
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import build_scheduler, make_window
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.window import Window
 

@@ -9,7 +9,7 @@ from shared.errors import EngineError
 from shared.settings import Settings
 from tests.support.fakes.instant_loop import at_once
 from workers import __main__ as worker_process
-from workers.engine.loading import LoadedModel, load_model
+from workers.engine.load_model import LoadedModel, load_model
 from workers.serving import watchdog
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.engine.device import ALIGNMENT
-from workers.engine.device.slots import SlotLayout, StepLayout, bucket_of, decode_buckets, slot_capacity
+from workers.engine.device.slots import SlotLayout, StepLayout, batch_size_for, batch_sizes, slot_capacity
 
 layouts = st.builds(
     SlotLayout,
@@ -20,13 +20,13 @@ BASE = 1 << 40
 
 
 @given(st.integers(1, 512), st.data())
-def test_a_step_gets_the_smallest_bucket_that_holds_it(slots: int, data: st.DataObject) -> None:
+def test_a_step_gets_the_smallest_batch_size_that_holds_it(slots: int, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, slots))
-    buckets = decode_buckets(slots)
-    bucket = bucket_of(rows, buckets)
-    assert bucket in buckets
-    assert rows <= bucket < 2 * rows
-    assert not any(rows <= other < bucket for other in buckets)
+    sizes = batch_sizes(slots)
+    size = batch_size_for(rows, sizes)
+    assert size in sizes
+    assert rows <= size < 2 * rows
+    assert not any(rows <= other < size for other in sizes)
 
 
 @given(st.integers(1, 100_000))

@@ -9,9 +9,9 @@ from ops.model.prepare import prepare_model
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.engine.tensorrt import build as tensorrt_build
-from workers.engine.tensorrt import loading as tensorrt_loading
+from workers.engine.tensorrt import load_tensorrt as tensorrt_loading
 from workers.engine.tensorrt.build import BuildPhases, import_library
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 

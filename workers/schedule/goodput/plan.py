@@ -11,10 +11,10 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from heapq import heapreplace
 
-from workers.schedule.policies.books import Books
-from workers.schedule.policies.candidates import Candidates
-from workers.schedule.policies.forecast import Forecast
-from workers.schedule.policies.item import Item
+from workers.schedule.goodput.books import Books
+from workers.schedule.goodput.candidates import Candidates
+from workers.schedule.goodput.forecast import Forecast
+from workers.schedule.goodput.item import Item
 from workers.schedule.policy import Load
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import Final
 
-from workers.schedule.policies.item import Item
+from workers.schedule.goodput.item import Item
 
 _BY_KEY: Final = attrgetter("key")
 # While every latest start is so many times farther than the waiting prompts take, first come is first served: an order

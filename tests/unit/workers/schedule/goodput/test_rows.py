@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
+from workers.schedule.goodput.forecast import HELD, Forecast
+from workers.schedule.goodput.rows import Rows
 from workers.schedule.lengths import SHOWN, OutputLengths
-from workers.schedule.policies.forecast import HELD, Forecast
-from workers.schedule.policies.rows import Rows
 
 SLOTS = 16
 

@@ -6,8 +6,8 @@ what exceeds its fair share.
 
 from typing import Final
 
-from workers.schedule.policies.item import Item
-from workers.schedule.policies.shares import Shares
+from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.shares import Shares
 
 # Half of its share of all that the machine could do is what a class is promised: somewhat more of what it does.
 _CLASS_FLOOR: Final = 0.58

@@ -1,7 +1,7 @@
 """The scheduler as a worker has it: its policy is goodput, with the window that is set."""
 
 from shared.settings import WindowKind
-from workers.schedule.policies.goodput import Goodput
+from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.policy import Costs, Lengths
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.window import Window

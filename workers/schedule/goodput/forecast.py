@@ -3,8 +3,8 @@
 from heapq import heapify, heappop
 from typing import Final
 
+from workers.schedule.goodput.item import Item
 from workers.schedule.lengths import SHOWN
-from workers.schedule.policies.item import Item
 from workers.schedule.policy import Costs, Lengths, Load
 from workers.schedule.sequence import Phase, Sequence
 

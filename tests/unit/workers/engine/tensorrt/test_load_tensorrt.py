@@ -19,8 +19,8 @@ from shared.model.folder import ModelFolder
 from shared.settings import Settings
 from tests.support.models.cuda_emulation import Cuda, TensorRT
 from workers.engine import PrefillChunk, Sampling
-from workers.engine.loading import load_model
-from workers.engine.tensorrt import loading as tensorrt_loading
+from workers.engine.load_model import load_model
+from workers.engine.tensorrt import load_tensorrt as tensorrt_loading
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.engine.tensorrt.shapes import unmet
 

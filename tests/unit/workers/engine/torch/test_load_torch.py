@@ -11,9 +11,9 @@ from ops.model.prepare import prepare_model
 from ops.operate.doctor.engine_facts import engine_facts
 from shared.errors import SettingsError
 from shared.settings import Settings
-from workers.engine.loading import load_model
+from workers.engine.load_model import load_model
 from workers.engine.tensorrt.probe import DeviceFacts
-from workers.engine.torch.loading import find_gpu
+from workers.engine.torch.load_torch import find_gpu
 
 
 @pytest.fixture(scope="module")

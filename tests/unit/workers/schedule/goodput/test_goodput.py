@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
 from tests.unit.examples import examples
+from workers.schedule.goodput.books import Prices
+from workers.schedule.goodput.candidates import Candidates
+from workers.schedule.goodput.forecast import Forecast
+from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies.books import Prices
-from workers.schedule.policies.candidates import Candidates
-from workers.schedule.policies.forecast import Forecast
-from workers.schedule.policies.goodput import Goodput
 from workers.schedule.policy import Load
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
+from workers.schedule.goodput.bars import Bars
+from workers.schedule.goodput.forecast import Forecast
+from workers.schedule.goodput.item import Item
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies.bars import Bars
-from workers.schedule.policies.forecast import Forecast
-from workers.schedule.policies.item import Item
 
 COSTS = st.lists(st.integers(1, 60), min_size=100, max_size=100)
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from workers.schedule.policies.books import Prices
-from workers.schedule.policies.item import Item
+from workers.schedule.goodput.books import Prices
+from workers.schedule.goodput.item import Item
 
 _Heap = list[tuple[float, Item]]
 

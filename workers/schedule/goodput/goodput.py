@@ -10,13 +10,13 @@ from typing import Final
 
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
+from workers.schedule.goodput.bars import Bars
+from workers.schedule.goodput.books import Books
+from workers.schedule.goodput.forecast import AT_LEAST, LIKELY, Forecast
+from workers.schedule.goodput.plan import make_plan
+from workers.schedule.goodput.queue import Queue
+from workers.schedule.goodput.rows import Rows
 from workers.schedule.outlook import Outlook
-from workers.schedule.policies.bars import Bars
-from workers.schedule.policies.books import Books
-from workers.schedule.policies.forecast import AT_LEAST, LIKELY, Forecast
-from workers.schedule.policies.plan import make_plan
-from workers.schedule.policies.queue import Queue
-from workers.schedule.policies.rows import Rows
 from workers.schedule.policy import Costs, Lengths, Load
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
