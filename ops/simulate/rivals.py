@@ -7,7 +7,8 @@ from itertools import count
 from typing import Final
 
 from workers.schedule.goodput import build_scheduler
-from workers.schedule.policy import Costs, Lengths, Load, Policy
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policy import Costs, Load, Policy
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
@@ -27,7 +28,7 @@ Rank = Callable[[Sequence], float]
 
 
 def scheduler_of(
-    name: str, *, limits: SchedulerLimits, costs: Costs, lengths: Lengths, window: Window | None = None
+    name: str, *, limits: SchedulerLimits, costs: Costs, lengths: OutputLengths, window: Window | None = None
 ) -> Scheduler:
     """Return the worker's scheduler under a policy of `POLICIES`; the window is for ours alone."""
     if name == OURS:

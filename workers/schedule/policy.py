@@ -20,18 +20,6 @@ class Costs(Protocol):
     def decode_ms(self, rows: int, context: int) -> float: ...
 
 
-class Lengths(Protocol):
-    """The lengths that answers get. `key` is the class of the request."""
-
-    def knows(self, key: str) -> bool: ...
-
-    def predict(self, key: str, max_output_tokens: int, quantile: float) -> int: ...
-
-    def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int: ...
-
-    def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None: ...
-
-
 @dataclass(slots=True)
 class Load:
     """The load that runs, as a policy sees it. The scheduler keeps it up to date."""

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Final
 
 from shared.wire.session_key import SessionKey
-from workers.schedule.lengths import SHOWN
+from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.outlook import Outlook
-from workers.schedule.policy import Lengths, Load, Policy
+from workers.schedule.policy import Load, Policy
 from workers.schedule.sequence import Finished, Phase, Sequence
 
 # Quantiles of the length that an answer is planned with: three of a hundred turn out longer. Answers of a class that is
@@ -23,7 +23,7 @@ _HOPED_QUANTILE: Final = 0.2
 class Roster:
     """Owns every sequence of a worker between intake and its terminal event."""
 
-    def __init__(self, policy: Policy, *, lengths: Lengths, num_slots: int) -> None:
+    def __init__(self, policy: Policy, *, lengths: OutputLengths, num_slots: int) -> None:
         self._policy = policy
         self._lengths = lengths
         self._waiting: dict[str, Sequence] = {}

@@ -13,7 +13,8 @@ from typing import Final
 
 from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
-from workers.schedule.policy import Costs, Lengths, Policy
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policy import Costs, Policy
 from workers.schedule.prefill import chunk_tokens, plan_prefill
 from workers.schedule.prefixes import SlotPrefixes
 from workers.schedule.roster import Roster
@@ -55,7 +56,7 @@ class SchedulerLimits:
 class Scheduler(Roster):
     """A roster over the slots of an engine that computes in steps."""
 
-    def __init__(self, limits: SchedulerLimits, policy: Policy, *, costs: Costs, lengths: Lengths) -> None:
+    def __init__(self, limits: SchedulerLimits, policy: Policy, *, costs: Costs, lengths: OutputLengths) -> None:
         super().__init__(policy, lengths=lengths, num_slots=limits.num_slots)
         self._limits = limits
         self._costs = costs

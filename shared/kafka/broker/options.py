@@ -1,10 +1,12 @@
 """The options by which every client of aiokafka reaches the brokers and logs in."""
 
-from typing import Any
+from typing import Any, Final
 
 from shared.errors import BrokerUnavailable
 from shared.settings.credential_files import tls_context
 from shared.settings.kafka import KafkaSettings
+
+_UNHURRIED: Final = 5
 
 
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
@@ -36,3 +38,19 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
             "sasl_plain_password": password,
         }
     return options
+
+
+def consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool = False) -> dict[str, Any]:
+    """Return the options of a consumer that commits nothing by itself. `unhurried`: records may come a little later,
+    and cost less meanwhile. Raises `BrokerUnavailable` as `connection_options`."""
+    fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
+    return {
+        **connection_options(settings),
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": fetch_max_wait_ms,
+        "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
+        "retry_backoff_ms": 50,
+        "check_crcs": False,
+    }

@@ -7,7 +7,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from shared.errors import BrokerRefuses, BrokerUnavailable
 from shared.kafka.broker.connection import start_or_stop, stop_consumer, until_connected
-from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.options import consumer_options
 from shared.kafka.broker.records import Record
 from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.unreadable import HandedOver
@@ -30,16 +30,7 @@ class LogReader:
         self._consumer = await until_connected(f"kafka log {self._place.topic}", self._connect)
 
     async def _connect(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            **connection_options(self._settings),
-            client_id=self._client_id,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",  # what Kafka no longer keeps is passed over
-            fetch_max_wait_ms=self._settings.fetch_max_wait_ms,
-            request_timeout_ms=self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms,
-            retry_backoff_ms=50,
-            check_crcs=False,
-        )
+        consumer = AIOKafkaConsumer(**consumer_options(self._settings, self._client_id))
         await start_or_stop(consumer, self._settings)
         consumer.assign([self._place])
         return consumer

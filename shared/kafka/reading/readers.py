@@ -18,7 +18,7 @@ from aiokafka.errors import (
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.administration import more_partitions_command
 from shared.kafka.broker.connection import has_connection, start_or_stop, stop_consumer, until_connected
-from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.options import consumer_options
 from shared.kafka.broker.records import Record
 from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.assignor import StickyAssignor
@@ -28,7 +28,6 @@ from shared.kafka.reading.unreadable import HandedOver
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 
-_UNHURRIED = 5
 _PARTING_S = 1.0
 _HEARTBEATS = 20  # in a session's time
 _LEAST_HEARTBEAT_MS = 100
@@ -68,7 +67,7 @@ class PartitionReader:
 
     async def _connect(self) -> AIOKafkaConsumer:
         # A consumer of a topic without a group is given all its partitions, once the broker has named them.
-        options = _consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
+        options = consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
         consumer = AIOKafkaConsumer(self._topic, **options)
         await start_or_stop(consumer, self._settings)
         try:
@@ -201,7 +200,7 @@ class GroupReader:
 
     async def _connect(self, parting: Parting) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
-            **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
+            **consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
             group_id=self._group,
             group_instance_id=self._instance_id or None,
             partition_assignment_strategy=(StickyAssignor(),),
@@ -352,20 +351,6 @@ def _heartbeat_ms(session_timeout_ms: int) -> int:
     """Return the time between heartbeats: by its heartbeat a member hears that another joins or leaves, and all read on
     when the last has heard."""
     return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
-
-
-def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
-    fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
-    return {
-        **connection_options(settings),
-        "client_id": client_id,
-        "enable_auto_commit": False,
-        "auto_offset_reset": "earliest",
-        "fetch_max_wait_ms": fetch_max_wait_ms,
-        "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
-        "retry_backoff_ms": 50,
-        "check_crcs": False,
-    }
 
 
 async def _read(

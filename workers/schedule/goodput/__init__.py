@@ -2,13 +2,14 @@
 
 from shared.settings import WindowKind
 from workers.schedule.goodput.goodput import Goodput
-from workers.schedule.policy import Costs, Lengths
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policy import Costs
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.window import Window
 
 
 def build_scheduler(
-    *, limits: SchedulerLimits, costs: Costs, lengths: Lengths, window: Window | None = None
+    *, limits: SchedulerLimits, costs: Costs, lengths: OutputLengths, window: Window | None = None
 ) -> Scheduler:
     policy = Goodput(costs, lengths, num_slots=limits.num_slots, window=window)
     return Scheduler(limits, policy, costs=costs, lengths=lengths)

@@ -4,8 +4,8 @@ from heapq import heapify, heappop
 from typing import Final
 
 from workers.schedule.goodput.item import Item
-from workers.schedule.lengths import SHOWN
-from workers.schedule.policy import Costs, Lengths, Load
+from workers.schedule.lengths import SHOWN, OutputLengths
+from workers.schedule.policy import Costs, Load
 from workers.schedule.sequence import Phase, Sequence
 
 LIKELY: Final = 0.5
@@ -22,7 +22,7 @@ _MOST_HELD: Final = 280
 class Forecast:
     """All times in milliseconds. Told of each sequence that gets a slot."""
 
-    def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int) -> None:
+    def __init__(self, costs: Costs, lengths: OutputLengths, *, num_slots: int) -> None:
         self._costs = costs
         self._lengths = lengths
         self._num_slots = num_slots

@@ -16,8 +16,9 @@ from workers.schedule.goodput.forecast import AT_LEAST, LIKELY, Forecast
 from workers.schedule.goodput.plan import make_plan
 from workers.schedule.goodput.queue import Queue
 from workers.schedule.goodput.rows import Rows
+from workers.schedule.lengths import OutputLengths
 from workers.schedule.outlook import Outlook
-from workers.schedule.policy import Costs, Lengths, Load
+from workers.schedule.policy import Costs, Load
 from workers.schedule.sequence import Phase, Sequence
 from workers.schedule.window import Window
 
@@ -34,7 +35,7 @@ _PRESSED: Final = 0.95
 
 
 class Goodput:
-    def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int, window: Window | None = None) -> None:
+    def __init__(self, costs: Costs, lengths: OutputLengths, *, num_slots: int, window: Window | None = None) -> None:
         self._forecast = Forecast(costs, lengths, num_slots=num_slots)
         self._books = Books()
         self._bars = Bars()
