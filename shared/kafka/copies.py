@@ -19,7 +19,7 @@ class Copies:
 
     def __init__(self, producer: Producer, settings: KafkaSettings) -> None:
         self._producer = producer
-        self._told = settings.replication_factor
+        self._configured = settings.replication_factor
         self._topics = (*map(settings.topics.requests, BUCKETS), settings.topics.replies)
         self.weak: str | None = None
 
@@ -27,7 +27,7 @@ class Copies:
         """Look until cancelled."""
         while True:
             try:
-                found = [weakness(await self._producer.copies(topic), self._told) for topic in self._topics]
+                found = [weakness(await self._producer.copies(topic), self._configured) for topic in self._topics]
             except BrokerUnavailable:  # others say so
                 await asyncio.sleep(_LOOK_S)
                 continue

@@ -222,8 +222,8 @@ async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:
     except KafkaError as error:
         raise BrokerUnavailable(f"nobody tells how {topic} is kept: {error!r}") from error
     (_, _, _, _, entries) = response.resources[0]
-    told = {name: int(value) for name, value, *_ in entries}
-    return [told.get(name) for name in _ASKED]
+    values = {name: int(value) for name, value, *_ in entries}
+    return [values.get(name) for name in _ASKED]
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":

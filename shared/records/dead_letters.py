@@ -89,17 +89,17 @@ def origin_of(record: Record) -> str:
 def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, source: str, whole: bool = True) -> Outgoing:
     """Return the record as a dead letter of that `source`; not `whole`: without what may be too large."""
     headers = partial(letter_headers, origin=origin_of(record), source=source)
-    told = {
+    why = {
         DEAD_REASON: error.code.encode(),
         DEAD_DETAIL: str(error)[:_DETAIL_CHARS].encode(errors="backslashreplace"),
         DEAD_ORIGIN: origin_of(record).encode(),
     }
     if record.unreadable:
-        return Outgoing(topics.dead_letters, b"", headers=headers({**told, DEAD_LEFT_OUT: b"unreadable"}))
+        return Outgoing(topics.dead_letters, b"", headers=headers({**why, DEAD_LEFT_OUT: b"unreadable"}))
     value = record.value if record.key is not None else record.value or b""  # aiokafka writes no record without both
     if whole:
         own = {name: header for name, header in record.headers.items() if name != DEAD_LEFT_OUT}
-        return Outgoing(topics.dead_letters, value, key=record.key, headers=headers(own | told))
+        return Outgoing(topics.dead_letters, value, key=record.key, headers=headers(own | why))
     key = record.key if record.key is None or len(record.key) <= _KEY_BYTES else None
     size = f"{len(record.value or b'')} bytes".encode()
-    return Outgoing(topics.dead_letters, b"", key=key, headers=headers({**told, DEAD_LEFT_OUT: size}))
+    return Outgoing(topics.dead_letters, b"", key=key, headers=headers({**why, DEAD_LEFT_OUT: size}))

@@ -92,10 +92,10 @@ class RedisClient:
         not tell this user. Raises `RedisError`, `OSError`."""
         masters = {"target_nodes": AsyncRedisCluster.PRIMARIES} if self._any_node else {}
         try:
-            told = await self.call(lambda redis: redis.info("memory", **masters))
+            found = await self.call(lambda redis: redis.info("memory", **masters))
         except ResponseError:
             return 0.0
-        each = told.values() if masters and "maxmemory" not in told else [told]
+        each = found.values() if masters and "maxmemory" not in found else [found]
         return max((info["used_memory"] / info["maxmemory"] for info in each if info["maxmemory"]), default=0.0)
 
     async def close(self) -> None:

@@ -70,13 +70,13 @@ _as_dicts: Final = structlog.processors.ExceptionRenderer(ExceptionDictTransform
 def render_exception(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """structlog's processor: a traceback as data, with what its exceptions quote left out."""
     event = _as_dicts(logger, method, event)
-    if isinstance(told := event.get("exception"), list):
-        _leave_out_quotes(told)
+    if isinstance(traces := event.get("exception"), list):
+        _leave_out_quotes(traces)
     return event
 
 
-def _leave_out_quotes(told: list[dict[str, Any]]) -> None:
-    for one in told:
+def _leave_out_quotes(traces: list[dict[str, Any]]) -> None:
+    for one in traces:
         one["exc_value"] = _QUOTED.sub("'…'", one["exc_value"])
         one["exc_notes"] = [_QUOTED.sub("'…'", note) for note in one.get("exc_notes", ())]
         for inner in one.get("exceptions", ()):  # a group's, each a list as this one is

@@ -78,8 +78,8 @@ async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
 
     def process_request(_: ServerConnection, request: Request) -> Response:
         page = status_page(request.path.partition("?")[0], readiness)
-        told = b"try /health, /ready, /ready/strict or /metrics\n"
-        return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", told)
+        hint = b"try /health, /ready, /ready/strict or /metrics\n"
+        return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", hint)
 
     async def never(_: ServerConnection) -> None:
         """Every request was answered in `process_request`."""

@@ -1,4 +1,4 @@
-"""The end of an answer that cannot be given: what its asker is told."""
+"""The end of an answer that cannot be given."""
 
 from typing import Final
 
@@ -22,13 +22,13 @@ def failed_end(
     attempt: int,
     text: str = "",
 ) -> ReplyDone:
-    """`text` is what was told of the answer before."""
+    """Return a failed terminal event; `text` is what was published of the answer before."""
     outcome = Outcome.uncounted("failed", "internal", output_text=text, error=error)
     return outcome.within(ReplyDone, request_id=request_id, session_id=session_id, attempt=attempt)
 
 
 def detail_of(error: ProtocolError) -> ErrorDetail:
-    """Return what was wrong with a message, as its sender is told."""
+    """Return an error as its sender gets it."""
     return ErrorDetail(
         type=error.kind,
         code=error.code,

@@ -170,13 +170,15 @@ def heed_headers(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequ
     return _with_earlier_deadline(request, headers.get(DEADLINE_HEADER))
 
 
-def _with_earlier_deadline(request: ChatRequest, told: bytes | None) -> ChatRequest:
-    if told is None:
+def _with_earlier_deadline(request: ChatRequest, header: bytes | None) -> ChatRequest:
+    if header is None:
         return request
-    deadline = parse_unix_ms(told)
+    deadline = parse_unix_ms(header)
     if deadline is None:
         raise ProtocolError(
-            "invalid_field", f"header {DEADLINE_HEADER}={_shown(told)}: write Unix milliseconds", param=DEADLINE_HEADER
+            "invalid_field",
+            f"header {DEADLINE_HEADER}={_shown(header)}: write Unix milliseconds",
+            param=DEADLINE_HEADER,
         )
     _refuse_if_seconds(DEADLINE_HEADER, deadline)
     if request.deadline_unix_ms is not None and request.deadline_unix_ms <= deadline:
@@ -184,28 +186,28 @@ def _with_earlier_deadline(request: ChatRequest, told: bytes | None) -> ChatRequ
     return msgspec.structs.replace(request, deadline_unix_ms=deadline)
 
 
-def _partition_in(told: bytes) -> int:
-    number = parse_unix_ms(told)
+def _partition_in(header: bytes) -> int:
+    number = parse_unix_ms(header)
     if number is None or number > _MAX_PARTITION:
         raise ProtocolError(
             "invalid_field",
-            f"header {REPLY_PARTITION}={_shown(told)}: write a partition's number",
+            f"header {REPLY_PARTITION}={_shown(header)}: write a partition's number",
             param=REPLY_PARTITION,
         )
     return number
 
 
-def _refuse_other(name: str, told: bytes | None, value: str) -> None:
-    if told is not None and told != value.encode():
+def _refuse_other(name: str, header: bytes | None, value: str) -> None:
+    if header is not None and header != value.encode():
         raise ProtocolError(
             "header_mismatch",
-            f"header {name}={_shown(told)}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
+            f"header {name}={_shown(header)}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
             param=name,
         )
 
 
-def _shown(told: bytes) -> str:
-    return repr(told[:_SHOWN_BYTES].decode("ascii", "replace"))
+def _shown(header: bytes) -> str:
+    return repr(header[:_SHOWN_BYTES].decode("ascii", "replace"))
 
 
 def _refuse_seconds(request: ChatRequest) -> None:

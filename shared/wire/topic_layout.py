@@ -27,9 +27,9 @@ class TopicCopies:
     kept_ms: int | None = None
 
 
-def wanted_replicas(told: int | None, brokers: int) -> int:
+def wanted_replicas(configured: int | None, brokers: int) -> int:
     """Return the number of copies that the settings want, else as many copies as there are brokers for."""
-    return told or min(_COPIES, max(1, brokers))
+    return configured or min(_COPIES, max(1, brokers))
 
 
 def min_in_sync_of(replicas: int) -> int:
@@ -37,10 +37,10 @@ def min_in_sync_of(replicas: int) -> int:
     return replicas // 2 + 1
 
 
-def weakness(found: TopicCopies, told: int | None) -> str | None:
+def weakness(found: TopicCopies, configured: int | None) -> str | None:
     """Return why what is acknowledged may be lost with one broker, and what to do; None where it is not, or where the
     settings say that so few copies will do."""
-    wanted = wanted_replicas(told, found.brokers)
+    wanted = wanted_replicas(configured, found.brokers)
     if found.replicas < wanted:
         return (
             f"{found.topic} keeps {found.replicas} of {wanted} copies, on {found.brokers} brokers: what Kafka has "

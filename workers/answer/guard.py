@@ -1,4 +1,4 @@
-"""Show what a model writes a sentence at a time, and only if its facts stand in what it was told. Pure.
+"""Show what a model writes a sentence at a time, and only if its facts stand in what it was given. Pure.
 
 Amounts, periods, dates, codes, links and the like (shared/facts) must stand in the answer's grounding, in the question
 or in what was said before. A sentence with another one is replaced by the FAQ's own words, or left out; a model that
@@ -28,13 +28,13 @@ _REPLY: Final = re.compile(
 
 
 class FactGuard:
-    """`grounding` are the FAQ entries that the model was given, best first; `heard` the question and what customer and
-    shop said before. `feed` and `finish` return what may be shown; together that is the answer."""
+    """`grounding` are the FAQ entries that the model was given, best first; `earlier` the question and what customer
+    and shop wrote before. `feed` and `finish` return what may be shown; together that is the answer."""
 
-    def __init__(self, grounding: Sequence[Grounding], heard: Sequence[str]) -> None:
-        told = [text for entry in grounding for text in (entry.question, entry.answer)]
-        self._known = Known(told)
-        self._heard = heard
+    def __init__(self, grounding: Sequence[Grounding], earlier: Sequence[str]) -> None:
+        given = [text for entry in grounding for text in (entry.question, entry.answer)]
+        self._known = Known(given)
+        self._earlier = earlier
         self._quotes = Quotes(grounding)
         self._repetition = Repetition()
         self._held = ""
@@ -125,9 +125,9 @@ class FactGuard:
         will do."""
         if not self._known.foreign(part, opens=opens):
             return False
-        heard, self._heard = self._heard, ()
-        self._known.add(heard)
-        return not heard or bool(self._known.foreign(part, opens=opens))
+        earlier, self._earlier = self._earlier, ()
+        self._known.add(earlier)
+        return not earlier or bool(self._known.foreign(part, opens=opens))
 
     def _show(self, part: str) -> None:
         part, self._reply = self._reply + part, ""

@@ -91,9 +91,9 @@ class Quotes:
             return False
         if not part.terms or not shown:
             return True
-        said = _terms(shown)
+        shown_terms = _terms(shown)
         facts = set(facts_in(part.text))
-        return len(part.terms & said) < _SAID_SHARE * len(part.terms) or not facts.issubset(facts_in(shown))
+        return len(part.terms & shown_terms) < _SAID_SHARE * len(part.terms) or not facts.issubset(facts_in(shown))
 
 
 def _read(text: str) -> _Sentence:

@@ -25,11 +25,11 @@ class Repetition:
 
     def again(self, sentence: str) -> bool:
         """Return whether that sentence was there before; a short one ("Yes.") may be, once."""
-        said = wording(sentence)
-        if not said:
+        words = wording(sentence)
+        if not words:
             return False
-        self._times[said] += 1
-        return self._times[said] >= (2 if len(said.encode()) >= _LONG_BYTES else _SHORT_TIMES)
+        self._times[words] += 1
+        return self._times[words] >= (2 if len(words.encode()) >= _LONG_BYTES else _SHORT_TIMES)
 
 
 def goes_round(text: str) -> bool:

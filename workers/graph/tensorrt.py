@@ -70,12 +70,12 @@ def write_tensorrt_decoder(
         graph = GraphBuilder(data, GRAPH_DATA, opset=opset, ir_version=ir_version)
         dialect = dialect_class(architecture, graph, QdqMatrices(graph, dtype, rounded or {}), max_length)
         Decoder(checkpoint, dialect).build(progress)
-    told: str | int = "tokens" if primitive else max_length
-    graph.save(folder / GRAPH, *_interface(architecture, max_length, told, dtype))
+    present_length: str | int = "tokens" if primitive else max_length
+    graph.save(folder / GRAPH, *_interface(architecture, max_length, present_length, dtype))
 
 
 def _interface(
-    architecture: Architecture, max_length: int, told: str | int, dtype: np.dtype[Any]
+    architecture: Architecture, max_length: int, present_length: str | int, dtype: np.dtype[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Return the inputs and outputs, as the module's docstring has them; `told` is how many tokens the present caches
     have."""
@@ -98,4 +98,4 @@ def _interface(
         tensor("peaks", real, ["batch", 1]),
         tensor("token_ids", integer, ["batch"]),
     ]
-    return inputs, [*outputs, *caches("present", told)]
+    return inputs, [*outputs, *caches("present", present_length)]

@@ -47,7 +47,7 @@ _FREE: Final = (
 
 
 class LoadGate:
-    """Asked before each load, told of each. Until three loads have been slow it takes loads to cost nothing."""
+    """Decides on each load, and learns from each. Until three loads have been slow it takes loads to cost nothing."""
 
     __slots__ = ("_last_unix_ms", "_loads", "_ms_per_byte", "_probe_interval_ms", "_probe_sizes", "_rtt_ms")
 

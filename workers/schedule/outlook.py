@@ -8,7 +8,7 @@ from typing import Final
 from shared.wire.fields import MAX_PREDICTED_MS
 from shared.wire.messages import Bucket, WorkerReport
 
-# A change of the predicted first token by more than both is told at once.
+# A change of the predicted first token by more than both is reported at once.
 _LEAST_MS: Final = 50.0
 _SHARE: Final = 0.25
 # The outlook is renewed so often while steps follow each other; sooner where a sequence came or went.
@@ -29,7 +29,7 @@ class Outlook:
     service_ms: dict[Bucket, float]
 
     def differs_much(self, other: "Outlook") -> bool:
-        """Return whether the gateways should hear of the change before the next report is due."""
+        """Return whether the change is to be reported before the next report is due."""
         mine, theirs = self.first_token_ms, other.first_token_ms
         if mine.keys() != theirs.keys():
             return True
@@ -37,7 +37,7 @@ class Outlook:
 
     def report(self, worker_id: str, partitions: Mapping[Bucket, Sequence[int]], now_unix_ms: float) -> WorkerReport:
         """Return the report as it goes on the wire; `partitions` that are read, by bucket served. What is no number, or
-        beyond what is allowed there, is told as the most that is."""
+        beyond what is allowed there, is reported as the most that is."""
         return WorkerReport(
             worker_id=worker_id,
             unix_ms=int(now_unix_ms),

@@ -32,7 +32,7 @@ class EngineThread:
     def _compute(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - told to who waits for it
+        except BaseException as error:  # noqa: BLE001 - raised by `ended`
             self._ended.set_exception(error)
         else:
             self._ended.set_result(None)

@@ -63,30 +63,30 @@ def refusal(error: Exception, settings: KafkaSettings, address: str) -> str | No
     security = f"kafka.security={settings.security}"
     match error:
         case SaslAuthenticationFailed():
-            told = (
+            cause = (
                 f"does not let user {settings.username!r} in with this password by {settings.sasl_mechanism}: check "
                 "kafka.username and kafka.password_file"
             )
         case UnsupportedSaslMechanismError():
-            told = f"takes no {settings.sasl_mechanism}: check kafka.sasl_mechanism"
+            cause = f"takes no {settings.sasl_mechanism}: check kafka.sasl_mechanism"
         case IllegalSaslStateError():
-            told = f"asks for no password: check {security}"
+            cause = f"asks for no password: check {security}"
         case ssl.SSLCertVerificationError():
-            told = (
+            cause = (
                 f"shows a certificate that is not trusted ({error.verify_message.rstrip('.')}): check kafka.tls_ca, "
                 "and that kafka.bootstrap_servers has the name that the certificate is for"
             )
         case ValueError():  # aiokafka's word for a wrong proof of the broker's
-            told = f"does not know the password of user {settings.username!r} itself: is it the right broker?"
+            cause = f"does not know the password of user {settings.username!r} itself: is it the right broker?"
         case ssl.SSLError() | ConnectionResetError() | ConnectionAbortedError() if settings.uses_tls:
-            told = f"breaks off TLS: check {security} against its listener"
+            cause = f"breaks off TLS: check {security} against its listener"
         case KafkaConnectionError() if isinstance(error.__cause__, ssl.SSLError):
-            told = f"wants another certificate of this process ({error.__cause__.reason}): check kafka.tls_cert"
+            cause = f"wants another certificate of this process ({error.__cause__.reason}): check kafka.tls_cert"
         case KafkaConnectionError():
-            told = f"hangs up at once: check {security} against its listener"
+            cause = f"hangs up at once: check {security} against its listener"
         case _:
             return None
-    return f"Kafka at {address} {told}"
+    return f"Kafka at {address} {cause}"
 
 
 def unauthorized(error: KafkaError, settings: KafkaSettings, what: str) -> str:

@@ -296,8 +296,10 @@ class GroupReader:
             return False
         assigned = self._consumer.assignment()
         held = {TopicPartition(*key): offset for key, offset in offsets.items() if key not in self._losses.unread}
-        told = notes or {}
-        ours = {each: (at, told.get((each.topic, each.partition), "")) for each, at in held.items() if each in assigned}
+        noted = notes or {}
+        ours = {
+            each: (at, noted.get((each.topic, each.partition), "")) for each, at in held.items() if each in assigned
+        }
         if not ours:
             return False
         return await self._committed(self._consumer, ours) and len(ours) == len(offsets)

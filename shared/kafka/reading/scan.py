@@ -107,8 +107,8 @@ async def _next(
                 if items or position != before:
                     return items, position
     except TimeoutError:
-        told = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
-        raise BrokerUnavailable(told) from None
+        cause = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
+        raise BrokerUnavailable(cause) from None
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ _Lately = deque[tuple[float, float]]
 
 
 class Bars:
-    """Told of each item that comes."""
+    """Learns from each item that comes."""
 
     def __init__(self) -> None:
         self._all: _Lately = deque(maxlen=_MEMORY)

@@ -15,7 +15,7 @@ _AT_FLOOR: Final = 1e-6
 
 
 class Books:
-    """Told of each item when it comes, when it is served, and when it leaves without."""
+    """Learns of each item when it comes, when it is served, and when it leaves without."""
 
     def __init__(self) -> None:
         self._classes = Shares()

@@ -20,7 +20,7 @@ _MOST_HELD: Final = 280
 
 
 class Forecast:
-    """All times in milliseconds. Told of each sequence that gets a slot."""
+    """All times in milliseconds. Learns from each sequence that gets a slot."""
 
     def __init__(self, costs: Costs, lengths: OutputLengths, *, num_slots: int) -> None:
         self._costs = costs

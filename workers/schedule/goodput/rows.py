@@ -21,7 +21,7 @@ _LEARN_SHORTER: Final = 0.1  # nearly all of a class are to fit, not the mean on
 
 
 class Rows:
-    """Told of each item that comes."""
+    """Learns from each item that comes."""
 
     def __init__(self, forecast: Forecast, *, num_slots: int) -> None:
         self._forecast = forecast
