@@ -90,17 +90,17 @@ def _make_upstream_loop(
 ) -> UpstreamLoop:
     upstream, lengths = settings.upstream, OutputLengths(longest=info.max_length)
     policy = Goodput(costs, lengths, num_slots=info.num_slots)
+    streams = Streams(policy, lengths=lengths, num_slots=info.num_slots)
     key_file = upstream.key_file
     return UpstreamLoop(
         client=UpstreamClient(
             key=None if key_file is None else read_password(key_file), silence_s=upstream.silence_ms / 1_000
         ),
         choice=Choice(upstream.url, places=settings.worker.slots),
-        streams=Streams(policy, lengths=lengths, num_slots=info.num_slots),
+        streams=streams,
         paces=Paces(costs),
-        tell=publish,
+        drafts=Drafts(roster=streams, publish=publish, interval_s=settings.worker.reply_interval_ms / 1_000),
         changed=changed,
-        interval_s=settings.worker.reply_interval_ms / 1_000,
         model=upstream.model,
         priority=upstream.priority,
     )

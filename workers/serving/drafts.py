@@ -64,8 +64,11 @@ class Drafts:
         return [job for job in self._grown.values() if job.answer.stopped]
 
     def finish(self, finished: Finished) -> None:
-        """End an answer. What was held back is released, unless its deadline came before any text was shown."""
-        job = self._jobs.pop(finished.sequence.request_id)
+        """End an answer, unless it was given up. What was held back is released, unless its deadline came before any
+        text was shown."""
+        job = self._jobs.pop(finished.sequence.request_id, None)
+        if job is None:
+            return
         self._grown.pop(job.id, None)
         with contained("answer", request_id=job.id) as finishing:
             if job.sequence.shown_unix_ms is not None or not finished.unmet:

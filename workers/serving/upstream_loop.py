@@ -17,7 +17,7 @@ from shared.process.clock import monotonic_s, now_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
-from shared.telemetry.faults import caught, contained, task_failed
+from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
 from workers.engine.upstream.body import chat_body
@@ -30,7 +30,7 @@ from workers.schedule.outlook import Outlook
 from workers.schedule.paces import Pace, Paces
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import Streams
-from workers.serving.drafts import Ended, Grown, Progress
+from workers.serving.drafts import Drafts
 
 # While somebody waits or runs: deadlines are looked at so often.
 _TURN_S: Final = 0.02
@@ -91,26 +91,24 @@ class UpstreamLoop:
     choice: Choice
     streams: Streams
     paces: Paces
-    interval_s: float
+    drafts: Drafts
     model: str
     priority: bool
-    tell: Callable[[list[Progress]], None] = lambda _: None
     changed: Callable[[], None] = lambda: None
-    gone: bool = False
-    outlook: Outlook | None = None
-    _open: dict[str, _Stream] = field(default_factory=dict)
-    _touched: dict[str, Job] = field(default_factory=dict)
-    _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed))
-    _probed: set[str] = field(default_factory=set)
-    _models: dict[str, str] = field(default_factory=dict)
-    _away: dict[str, Availability] = field(default_factory=dict)
-    _doubted: set[str] = field(default_factory=set)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _told_s: float = float("-inf")
-    _again: int = 0
+    gone: bool = field(default=False, init=False)
+    outlook: Outlook | None = field(default=None, init=False)
+    _open: dict[str, _Stream] = field(default_factory=dict, init=False)
+    _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
+    _probed: set[str] = field(default_factory=set, init=False)
+    _models: dict[str, str] = field(default_factory=dict, init=False)
+    _away: dict[str, Availability] = field(default_factory=dict, init=False)
+    _doubted: set[str] = field(default_factory=set, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _again: int = field(default=0, init=False)
 
     def add(self, job: Job) -> None:
         self._open[job.id] = _Stream(job)
+        self.drafts.add(job)
         self.streams.add(job.sequence, now_unix_ms())
         self._wake.set()
 
@@ -161,8 +159,7 @@ class UpstreamLoop:
         for address in set(self.choice.due(now)) - self._probed:
             self._probed.add(address)
             self._tasks.start(self._probe(address), "probe")
-        if monotonic_s() - self._told_s >= self.interval_s:
-            self._tell_all()
+        self.drafts.flush_due()
         metrics.load.labels("waiting").set(self.streams.num_waiting)
         metrics.load.labels("used").set(self.streams.num_running)
         outlook = None if self.missing() is not None else self.streams.outlook(now)
@@ -272,9 +269,8 @@ class UpstreamLoop:
         job.answer.add_text(text)
         if sequence.shown_unix_ms is None and job.answer.text:
             self.streams.shown(sequence, now)
-        self._touched[job.id] = job
-        if job.answer.begins or now_s - self._told_s >= self.interval_s:
-            self._tell_all()
+        self.drafts.note_growth(job)
+        self.drafts.flush_due()
 
     def _over(self, stream: _Stream) -> Finished | None:
         """End an answer that is not to go on, whatever its upstream would send."""
@@ -337,22 +333,10 @@ class UpstreamLoop:
 
     def _end(self, finished: Finished) -> None:
         job = self._open.pop(finished.sequence.request_id).job
-        self._touched.pop(job.id, None)
         _prompt_tokens.inc(len(job.sequence.prompt_ids) - job.sequence.prefix.restored)
         _output_tokens.inc(len(job.sequence.output_ids))
-        with contained("answer", request_id=job.id) as finishing:
-            if job.sequence.shown_unix_ms is not None or not finished.unmet:
-                job.answer.finish(whole=finished.reason == "stop")
-        if finishing.error is not None:
-            job.faulty, finished = True, Finished(job.sequence, "failed", "internal")
-        self.tell([Ended(job, finished)])
-
-    def _tell_all(self) -> None:
-        touched, self._touched = self._touched, {}
-        news = [Grown(job, delta) for job in touched.values() if (delta := job.answer.pop_delta()) is not None]
-        if news:
-            self._told_s = monotonic_s()
-            self.tell(list[Progress](news))
+        self.drafts.finish(finished)
+        self.drafts.flush()
 
     # --- the upstreams
 

@@ -16,12 +16,12 @@ from workers.engine.upstream.client import UpstreamClient
 from workers.prompt.conversation import Prompt
 from workers.request.job import Job
 from workers.schedule.costs import CostModel
+from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.paces import Paces
-from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
-from workers.serving.drafts import Ended, Progress
+from workers.serving.drafts import Drafts, Ended, Progress
 from workers.serving.upstream_loop import UpstreamLoop
 
 ASKED: Final = (ChatMessage("user", "How long may I return it? " * 10),)
@@ -33,8 +33,8 @@ class Running:
     ends: dict[str, Finished] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
 
-    def hear(self, news: list[Progress]) -> None:
-        for item in news:
+    def receive(self, progress: list[Progress]) -> None:
+        for item in progress:
             if isinstance(item, Ended):
                 assert item.job.id not in self.ends, "ended twice"
                 self.ends[item.job.id] = item.finished
@@ -74,17 +74,21 @@ class Running:
 async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIterator[Running]:
     lengths, costs = OutputLengths(), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
     slots = places * len(urls)
+    streams = Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots)
+
+    def publish(progress: list[Progress]) -> None:
+        running.receive(progress)
+
     loop = UpstreamLoop(
         client=UpstreamClient(key=None, silence_s=5),
         choice=Choice(urls, places=places),
-        streams=Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots),
+        streams=streams,
         paces=Paces(costs),
-        interval_s=0.0,
+        drafts=Drafts(roster=streams, publish=publish, interval_s=0.0),
         model="",
         priority=priority,
     )
     running = Running(loop)
-    loop.tell = running.hear
     serving = asyncio.create_task(loop.serve())
     yield running
     serving.cancel()
