@@ -16,10 +16,11 @@ from gateway.outbound import handoff_webhook
 from gateway.outbound.calls import CallError
 from gateway.outbound.handoff_webhook import HandoffWebhook
 from gateway.outbound.standard_webhook import signed
-from shared.conversation.handoffs import Handoff, encode_handoff
+from shared.conversation.handoffs import Handoff
 from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
 from shared.settings.gateway import HandoffSettings
+from shared.wire.codec import msgpack_encode
 
 KEY = b"k" * 32
 
@@ -64,7 +65,7 @@ def record_of(created_unix_ms: float) -> Record:
         transcript="replyline:{t/s}:turns",
         response_ids=("resp_1",),
     )
-    return Record("chat.handoffs", 0, 0, b"t/s", encode_handoff(handoff), {})
+    return Record("chat.handoffs", 0, 0, b"t/s", msgpack_encode(handoff), {})
 
 
 def webhook_to(desk: Desk) -> HandoffWebhook:
