@@ -191,6 +191,7 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
         assert store.ask(session, [B]).shared_names == {B}
         assert store.load(session, [A], [B]) == {A: b"a", B: b"b"}
         store.drop(session, [A])
+    store.drop(session, (), [B])
     store.close()
 
 
