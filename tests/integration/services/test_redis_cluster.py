@@ -63,7 +63,13 @@ def sessions_of_each_master(cluster: RedisCluster, unique: Callable[[str], str])
 
 
 def turn(number: int = 1) -> Turn:
-    return Turn(f"r{number}", f"question {number}", f"answer {number}", "model", number)
+    return Turn(
+        request_id=f"r{number}",
+        user=f"question {number}",
+        output_text=f"answer {number}",
+        source="model",
+        asked_unix_ms=number,
+    )
 
 
 @asynccontextmanager
