@@ -43,7 +43,10 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
     assert [
         await history.delete(SessionKey("demo", name), generation=told) for told in (2_000, 1_000, 2_001, 5_000)
     ] == [*(2_000, 2_001, 2_002, 5_000)]
-    turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
+    turns = [
+        Turn(request_id=f"r{at}", user="q", output_text="a", source="model", asked_unix_ms=1, generation=at)
+        for at in (0, 4_999, 5_000, 5_001)
+    ]
     assert [await history.append(SessionKey("demo", name), turn) for turn in turns] == [False, False, True, True]
     async with async_redis(settings, timeout_ms=1_000) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
@@ -89,7 +92,7 @@ async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_
 async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings, unique: Any) -> None:
     """The newest fifty turns, for the time that is set."""
     history, session = History(settings), SessionKey("demo", unique("long"))
-    turns = [Turn(f"r{at}", "q", "a", "model", at) for at in range(52)]
+    turns = [Turn(request_id=f"r{at}", user="q", output_text="a", source="model", asked_unix_ms=at) for at in range(52)]
     for turn in turns:
         assert await history.append(session, turn)
     assert await history.turns(session, limit=60, before_unix_ms=60) == turns[2:]
@@ -152,9 +155,15 @@ async def test_one_tenant_leaves_the_others_room_in_redis(full_redis: EmbeddedRe
     for number in range(400):
         if number % 5 == 0:
             history._shares.used = await history._redis.memory_used()
-        history.remember(SessionKey("flood", f"f{number}"), Turn(f"f{number}", flood, flood, "model", 1))
+        history.remember(
+            SessionKey("flood", f"f{number}"),
+            Turn(request_id=f"f{number}", user=flood, output_text=flood, source="model", asked_unix_ms=1),
+        )
         if number % 10 == 0:
-            history.remember(SessionKey("small", f"s{number}"), Turn(f"s{number}", "q", "a", "model", 1))
+            history.remember(
+                SessionKey("small", f"s{number}"),
+                Turn(request_id=f"s{number}", user="q", output_text="a", source="model", asked_unix_ms=1),
+            )
         async with asyncio.timeout(10):
             while history._writing:  # noqa: ASYNC110 - until all is written
                 await asyncio.sleep(0)

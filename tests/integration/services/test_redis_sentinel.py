@@ -38,7 +38,13 @@ def settings(watched: WatchedRedis) -> RedisSettings:
 
 
 def turn(number: int) -> Turn:
-    return Turn(f"r{number}", f"question {number}", f"answer {number}", "model", number)
+    return Turn(
+        request_id=f"r{number}",
+        user=f"question {number}",
+        output_text=f"answer {number}",
+        source="model",
+        asked_unix_ms=number,
+    )
 
 
 @pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
