@@ -70,7 +70,7 @@ def test_what_to_type_for_an_optional_part_is_said_in_one_place_and_names_one_th
     assert {"onnx", "torch", "tracing"} <= set(re.findall(r"install_command\([\"']([\w-]+)", text)) <= EXTRAS.keys()
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/measured.md", "docs/evaluation.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/evaluation.md"])
 def test_where_it_says_how_many_answers_are_right_it_says_how_many_are_without_a_hedge(name: str) -> None:
     """Each table, and the README's row."""
     text = (ROOT / name).read_text()
