@@ -149,7 +149,7 @@ def upstream(
 ) -> None:
     """A llama-server by itself and behind Replyline, at 1, 3 and 10 times its capacity, and killed."""
     from tests.bench.upstream import TARGETS, UpstreamOptions, bench_upstream
-    from tests.support.llama_server import PROGRAM
+    from tests.support.servers.llama_server import PROGRAM
 
     options = UpstreamOptions(
         server=server or PROGRAM,

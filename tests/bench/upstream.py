@@ -29,7 +29,7 @@ from shared.settings import Settings
 from shared.wire.messages import Limits
 from shared.wire.outcome import BY_MODEL
 from tests.bench.cell import Bench, Figures, Target, middle, standing
-from tests.support.llama_server import LlamaServer
+from tests.support.servers.llama_server import LlamaServer
 from workers.engine import Sampling
 from workers.engine.upstream.body import ChatMessage, chat_body
 from workers.engine.upstream.events import Events

@@ -9,7 +9,7 @@ import pytest
 from ops.operate.doctor.engine_facts import engine_facts
 from shared.settings import Settings
 from tests.support.builders.upstream_worker import Running, worker
-from tests.support.llama_server import LlamaServer
+from tests.support.servers.llama_server import LlamaServer
 from workers.engine.upstream.body import ChatMessage
 from workers.engine.upstream.client import Served
 

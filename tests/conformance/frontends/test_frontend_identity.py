@@ -16,8 +16,8 @@ from websockets.typing import Subprotocol
 
 from shared.wire.session_key import owned_session_id
 from tests.conformance.frontends.front_ends import FrontEnd
-from tests.support.key_server import KeyServer
 from tests.support.reliability import Reliability
+from tests.support.servers.key_server import KeyServer
 from tests.support.system import Service, System
 from tests.support.tokens import JWKS, RSA, SECRET, by_hand, claims, public_pem
 from tests.support.tokens import token as signed

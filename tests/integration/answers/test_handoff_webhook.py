@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from tests.support.called_server import Call, CalledServer, Reply
+from tests.support.servers.called_server import Call, CalledServer, Reply
 from tests.support.shared_system import STANDARD
 from tests.support.system import System, eventually
 from tests.support.wire import Client

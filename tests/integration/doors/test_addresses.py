@@ -7,7 +7,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
-from tests.support.shipped_proxy import ShippedProxy
+from tests.support.servers.shipped_proxy import ShippedProxy
 from tests.support.system import Service, System, eventually, get
 
 pytestmark = pytest.mark.system(

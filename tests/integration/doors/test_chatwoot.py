@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from ops.stack.processes import free_port
-from tests.support.called_server import Reply
-from tests.support.chatwoot import SECRET, TOKEN, Chatwoot, signed
+from tests.support.servers.called_server import Reply
+from tests.support.servers.chatwoot import SECRET, TOKEN, Chatwoot, signed
 from tests.support.shared_system import STANDARD
 from tests.support.system import Service, System, eventually
 

@@ -15,7 +15,7 @@ from gateway.access.identity import TokenGate
 from gateway.access.jwks import Jwks
 from gateway.access.token_keys import KeySet, secret_key
 from shared.errors import ProtocolError, SettingsError
-from tests.support.key_server import KeyServer
+from tests.support.servers.key_server import KeyServer
 from tests.support.system import eventually
 from tests.support.tokens import JWKS, KID, NOW_UNIX_MS, RULES, SECRET, jwk, jwks, token
 

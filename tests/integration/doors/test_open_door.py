@@ -10,7 +10,7 @@ import pytest_asyncio
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import free_port
 from tests.integration.support.cuts import Cut, ask_and_lose
-from tests.support.shipped_proxy import CHECKED_EVERY_S, ShippedProxy
+from tests.support.servers.shipped_proxy import CHECKED_EVERY_S, ShippedProxy
 from tests.support.standstill import InTime
 from tests.support.system import CURSOR_SECRET, OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
 from tests.support.wire import Client

@@ -10,8 +10,8 @@ import pytest
 from ops.stack.processes import free_port
 from tests.integration.support import cuts
 from tests.integration.support.cuts import ask_and_lose
+from tests.support.servers.trace_store import StoredSpan, TraceStore
 from tests.support.system import CURSOR_SECRET, Service, System, eventually
-from tests.support.trace_store import StoredSpan, TraceStore
 from tests.support.wire import Answer, Client
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

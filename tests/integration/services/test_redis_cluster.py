@@ -22,7 +22,7 @@ from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, until_back
-from tests.support.redis_cluster import MASTERS, RedisCluster
+from tests.support.servers.redis_cluster import MASTERS, RedisCluster
 from workers.kv.store import Held
 
 PATIENCE_S = 30

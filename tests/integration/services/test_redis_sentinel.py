@@ -18,7 +18,7 @@ from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import TENANT, A
-from tests.support.redis_sentinel import WatchedRedis
+from tests.support.servers.redis_sentinel import WatchedRedis
 from tests.support.system import eventually
 from workers.kv.store import KvStore
 

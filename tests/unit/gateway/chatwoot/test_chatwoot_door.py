@@ -16,9 +16,9 @@ from gateway.chatwoot.events import Asked, check_signature, read_event, session_
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
 from shared.wire.codec import msgpack_encode
-from tests.support.chatwoot import SECRET, message_created, signed
 from tests.support.fakes.gateways import Edge
 from tests.support.fakes.openai_doors import http_of
+from tests.support.servers.chatwoot import SECRET, message_created, signed
 
 NOW = 1_790_000_000
 CANARY = "my-card-is-4111"

@@ -12,7 +12,7 @@ from shared.settings.telemetry import TracingSettings
 from shared.telemetry import metrics
 from shared.tracing.export import MOST_WAITING, TraceExporter, open_exporter
 from shared.tracing.spans import Trace
-from tests.support.trace_store import trace_store
+from tests.support.servers.trace_store import trace_store
 from tests.unit.shared.tracing.test_spans import answered, check_tree, request_trace, whole
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.called_server import Call, CalledServer, Reply
+from tests.support.servers.called_server import Call, CalledServer, Reply
 
 SECRET = b"a secret that Chatwoot has drawn"
 TOKEN = b"the bot's token"
