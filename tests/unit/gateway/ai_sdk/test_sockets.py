@@ -47,7 +47,7 @@ async def test_a_lost_sockets_answer_is_resumed_and_then_stopped(edge: Edge) -> 
     await lost.leave()
     page.send("resume", "r2", id="chat-1")
     await until(lambda: "start" in page.of("r2"))
-    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    edge.receive_replies([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
     await until(lambda: "text-delta" in page.of("r2"))
     page.send("abort", "r2")
     await page.leave()
@@ -122,7 +122,7 @@ async def test_a_page_that_does_not_read_is_left_alone_and_its_answer_goes_on(ed
     page.send("send", "r1", **chat("Who?"))
     await until(lambda: "start-step" in page.of("r1"))
     page.reads.clear()
-    edge.replied([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
+    edge.receive_replies([delta(edge.asked[0].id, "Ada", session_id="chat-1")])
     await page.served
     assert (page.of("r1")[-1], edge.cancelled) == ("start-step", [])
 
