@@ -1,4 +1,4 @@
-"""Prints how far each family's logits lie from transformers', in every dialect: the table of docs/models.md.
+"""Prints how far each family's logits lie from transformers', in every dialect; docs/models.md has the largest.
 
     PYTHONPATH=.:tests .venv/bin/python tests/golden/compare_families.py
 
