@@ -1,8 +1,10 @@
 """An errand of `chat.posts`: an answer that a conversation of Chatwoot waits for. Pure."""
 
+from typing import Final
+
 import msgspec
 
-from shared.errors import ProtocolError
+from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Identifier
 from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
@@ -29,12 +31,4 @@ class Errand(Message, frozen=True, tag="chat.post"):
         return f"/api/v1/accounts/{self.account}/conversations/{self.conversation}"
 
 
-_decode = msgspec.msgpack.Decoder(Errand).decode
-
-
-def decode_errand(value: bytes | None) -> Errand:
-    """Return the errand in a record. Raises `ProtocolError` for anything else."""
-    try:
-        return _decode(value or b"")
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ProtocolError("invalid_record", f"not a chat.post: {error}") from None
+decode_errand: Final = record_decoder(msgspec.msgpack.Decoder(Errand).decode, "not a chat.post")
