@@ -97,13 +97,11 @@ def prepare_model(
     Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
     the precision has no such graph.
     """
-    if primitive and precision != "fp16":
-        raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
+    form = _form(precision, primitive=primitive)
     if source is None and languages is None:
         languages = _DEFAULT_LANGUAGES
     sha256 = _DEFAULT_SHA256 if source is None else source_sha256(source)
     merging = None if adapter is None else Adapter.open(adapter, source_sha256=sha256)
-    form = f"{precision}-primitive" if primitive else precision
     name = _name(source, merging)
     recipe = _recipe(sha256, form, merging)
     target = target_dir / f"{name}-{form}"
@@ -111,9 +109,7 @@ def prepare_model(
     if ready is not None:
         return ready
     path = source or default_source()
-    opened = open_source(path)
-    if merging is not None:
-        opened = replace(opened, checkpoint=merging.merged(opened.checkpoint))
+    opened = _opened(path, merging)
     architecture = opened.checkpoint.architecture
     capacity = slot_capacity(max_length, architecture.max_positions) if precision in _TENSORRT_DTYPES else None
     about = Manifest(
@@ -150,6 +146,18 @@ def default_source() -> Path:
     if sha256_of(found[0]) != _DEFAULT_SHA256:
         raise ModelError(f"{found[0]} is not the model of version {_DISTRIBUTION_VERSION}; {_INSTALL}")
     return found[0]
+
+
+def _opened(path: Path, merging: Adapter | None) -> ModelSource:
+    opened = open_source(path)
+    return opened if merging is None else replace(opened, checkpoint=merging.merged(opened.checkpoint))
+
+
+def _form(precision: Precision, *, primitive: bool) -> str:
+    """Return the last part of a folder's name. Raises `ModelError` where there is no such graph."""
+    if primitive and precision != "fp16":
+        raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
+    return f"{precision}-primitive" if primitive else precision
 
 
 def _name(source: Path | None, merging: Adapter | None) -> str:
