@@ -9,7 +9,7 @@ from ops.model.prepare import default_source
 from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, ServiceError, free_port
 
-PROGRAM: Final = Path(__file__).parents[2] / ".cache/llama-server/llama-server"
+PROGRAM: Final = Path(__file__).parents[3] / ".cache/llama-server/llama-server"
 _START_S: Final = 60.0
 
 
