@@ -13,7 +13,7 @@ from ops.stack.processes import Child, free_port
 from tests.support.system import Service
 
 CHECKED_EVERY_S: Final = 0.25
-CADDYFILE: Final = Path(__file__).parents[2] / "ops" / "docker" / "Caddyfile"
+CADDYFILE: Final = Path(__file__).parents[3] / "ops" / "docker" / "Caddyfile"
 
 
 class ShippedProxy:
