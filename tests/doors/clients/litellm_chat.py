@@ -7,13 +7,9 @@ import sys
 import litellm
 
 url, question = sys.argv[1:]
-asked = {
-    "model": "openai/replyline",
-    "api_base": url,
-    "api_key": os.environ.get("TOKEN", "any"),
-    "messages": [{"role": "user", "content": question}],
-}
-whole = litellm.completion(**asked)
-chunks = litellm.completion(**asked, stream=True)
+key = os.environ.get("TOKEN", "any")
+messages = [{"role": "user", "content": question}]
+whole = litellm.completion(model="openai/replyline", api_base=url, api_key=key, messages=messages)
+chunks = litellm.completion(model="openai/replyline", api_base=url, api_key=key, messages=messages, stream=True)
 chat = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 sys.stdout.write(json.dumps({"whole": whole.choices[0].message.content, "chat": chat}))

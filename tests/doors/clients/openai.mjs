@@ -2,7 +2,8 @@
 import OpenAI from "openai";
 
 const [baseURL, question] = process.argv.slice(2);
-const client = new OpenAI({ baseURL, apiKey: process.env.TOKEN ?? "any" });
+const apiKey = process.env.TOKEN ?? "any";
+const client = new OpenAI({ baseURL, apiKey });
 const messages = [{ role: "user", content: question }];
 
 const whole = await client.chat.completions.create({ model: "replyline", messages });
