@@ -164,6 +164,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     assert await history.append(
         session, Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1)
     )
+    assert await history.turns(session, limit=5, before_unix_ms=2)  # an answer is fetched, or gone on from
     assert await history.delete(session, generation=ERASED) == ERASED
     assert await history.generation(session) == ERASED
     alice = Caller(session, "alice")
