@@ -1,7 +1,7 @@
 """Route requests from the inbox `chat.requests`, for producers that do not count tokens, to the buckets.
 
 A record is committed after its copy in a bucket (or in the dead letters) is acknowledged: it may be forwarded twice,
-never lost. One that ends the gateways that work on it is set aside after the third.
+never lost. One that ends the gateways that work on it is set aside after `MAX_DELIVERIES` deliveries.
 """
 
 import asyncio

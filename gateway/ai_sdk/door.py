@@ -16,8 +16,8 @@ from gateway.ai_sdk.chats import Chats, Running
 from gateway.ai_sdk.parts import UiTeller
 from gateway.ai_sdk.sockets import ChatSocket
 from gateway.http.handlers import Answer, HandledPath, app_of
-from gateway.http.refusals import retry_headers, status_of
 from gateway.http.requests import HttpRequests
+from gateway.http.statuses import retry_headers, status_of
 from gateway.http.streams import STREAM_HEADERS, EventStream
 from shared.settings.origins import origin_may_connect
 from shared.wire.outcome import ErrorDetail

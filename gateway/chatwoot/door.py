@@ -18,8 +18,8 @@ from gateway.chatwoot.events import Asked, check_signature, read_event, session_
 from gateway.exchange.asker import Asker
 from gateway.exchange.question import Question
 from gateway.http.handlers import Answer, HandledPath, app_of
-from gateway.http.refusals import status_of
 from gateway.http.requests import HttpRequests
+from gateway.http.statuses import status_of
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms

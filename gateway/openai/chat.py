@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.openai.refusals import error_body
+from gateway.openai.error_body import error_body
 from shared.wire.outcome import ErrorDetail, Response
 
 DONE: Final = b"data: [DONE]\n\n"

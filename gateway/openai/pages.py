@@ -11,11 +11,11 @@ from starlette.responses import Response as HttpResponse
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.telling import Teller, Telling
 from gateway.http.handlers import Answer
-from gateway.http.refusals import retry_headers, status_of
 from gateway.http.requests import HttpRequests
+from gateway.http.statuses import retry_headers, status_of
 from gateway.http.streams import EventStream
 from gateway.openai.bodies import OpenAiQuestion
-from gateway.openai.refusals import error_body
+from gateway.openai.error_body import error_body
 from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail, Response
 

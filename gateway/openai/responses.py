@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.exchange.refusals import no_answer
 from gateway.openai.chat import DONE
-from gateway.openai.refusals import error_body
+from gateway.openai.error_body import error_body
 from shared.wire.outcome import ErrorDetail, Response, Status
 
 _PIECE_CHARS: Final = 4

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from shared.kafka import GroupReader, Record, read_on
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
-from shared.records.deliveries import MOST
+from shared.records.deliveries import MAX_DELIVERIES
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import caught, record_failed
 from shared.telemetry.logs import get_logger
@@ -65,7 +65,7 @@ class Errands:
         if number is None:  # another gateway has the partition
             return
         try:
-            if number > MOST:
+            if number > MAX_DELIVERIES:
                 log.error("errand_left", errand=self.name, origin=str(record.origin), deliveries=number)
             else:
                 await self._carry_out(record, again=number > 1)

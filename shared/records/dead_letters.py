@@ -14,7 +14,7 @@ from typing import Final
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, Record
 from shared.process.clock import monotonic_s
-from shared.records.deliveries import MOST
+from shared.records.deliveries import MAX_DELIVERIES
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught
@@ -77,7 +77,8 @@ def poison() -> ProtocolError:
     """Return the error of a record that was delivered as often as it may be."""
     return ProtocolError(
         "poison",
-        f"{MOST} processes in a row ended while they worked on it, the last on it alone; see the ends of their logs",
+        f"{MAX_DELIVERIES} processes in a row ended while they worked on it, the last on it alone; see the ends of "
+        "their logs",
         kind="server_error",
     )
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 Partition = tuple[str, int]
 
-MOST: Final = 4
+MAX_DELIVERIES: Final = 4
 """So often a record that has ended a process is delivered, that time included: the last time alone."""
 _FEW_NUMBER: Final = 3
 _FEW: Final = 8
@@ -148,7 +148,7 @@ class Deliveries:
             return True
         if self._alone not in {None, (partition, offset)}:
             return False
-        if number >= MOST:
+        if number >= MAX_DELIVERIES:
             self._alone = partition, offset
             if any(each.begun - each.harmless for each in self._tenures.values()):
                 return False

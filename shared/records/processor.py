@@ -18,7 +18,7 @@ from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
-from shared.records.deliveries import MOST
+from shared.records.deliveries import MAX_DELIVERIES
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import caught, contained, record_failed
 from shared.wire.failed_ends import detail_of, failed_end
@@ -60,9 +60,11 @@ class RecordProcessor:
             number = await self.commits.await_delivery(*record.origin)
             if number is None:
                 return
-            if number <= MOST + 1:  # decoded once more, to find its reader; if that ends a process too, never again
+            if (
+                number <= MAX_DELIVERIES + 1
+            ):  # decoded once more, to find its reader; if that ends a process too, never again
                 request = open_request(record.value, record.headers, unreadable=record.unreadable)
-            if request is None or number > MOST:
+            if request is None or number > MAX_DELIVERIES:
                 await self._set_aside(record, poison(), request)
             else:
                 await _until_kafka_is_back(partial(self.handle, request, record))

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from shared.errors import ProtocolError
-from shared.records.deliveries import MOST, Note
+from shared.records.deliveries import MAX_DELIVERIES, Note
 from shared.telemetry.logs import render_exception
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
@@ -163,7 +163,7 @@ class Oracles:
     def _poison(self, plan: Plan) -> None:
         """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
         num_poisons = sum(ask.what == "poison" for ask in (*plan.asks, *plan.records))
-        if self._deaths > MOST * num_poisons:
+        if self._deaths > MAX_DELIVERIES * num_poisons:
             self.breach("POISON", f"{self._deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
         if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):

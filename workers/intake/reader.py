@@ -87,7 +87,7 @@ class Intake:
         return await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
 
     def _handle(self, records: list[Record]) -> None:
-        self._forget_revoked()
+        self._partitions_revoked()
         self._sort(records)
 
     def _rest(self) -> None:
@@ -96,9 +96,11 @@ class Intake:
         self.reader.rest({topic for topic, bucket in self._buckets.items() if bucket in resting})
         metrics.partitions_paused.set(bool(resting))
 
-    def _forget_revoked(self) -> None:
-        """Forget the records that a rebalance took: they are read again from the committed offset, here or
-        elsewhere."""
+    def _partitions_revoked(self) -> None:
+        """Give up the partitions that a rebalance took. Their parked records are dropped: whoever has the partition
+        reads them again from the committed offset. A record whose delivery is not noted yet is not begun
+        (`Commits.await_delivery`). An answer that is under way goes on to its end; its offset is no longer
+        committed here."""
         revoked = set(self.reader.pop_revoked())
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
@@ -200,7 +202,7 @@ class Intake:
         """Return whether the answer of the same request, asked before, answers it too. Wait first for an earlier answer
         that was cancelled or erased to end, as long as this request's deadline allows: without Kafka it does not.
         Raises `ProtocolError`."""
-        while self.answers.leaving(order.request.id, origin):
+        while self.answers.is_ending(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break
             await asyncio.sleep(_POLL_MS / 1_000)

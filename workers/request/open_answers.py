@@ -97,7 +97,7 @@ class OpenAnswers:
             self.answer_unread(target_of(order), done, origin)
         return done is not None
 
-    def leaving(self, request_id: str, origin: tuple[Partition, int]) -> bool:
+    def is_ending(self, request_id: str, origin: tuple[Partition, int]) -> bool:
         """Return whether the answer under that id was cancelled or erased, or has ended with nothing worth telling, and
         its end is not acknowledged yet. One of its own records that is read again has that end all the same."""
         job = self._jobs.get(request_id)

@@ -325,7 +325,7 @@ class IntakeBench:
     def rebalance(self) -> None:
         """Have the short requests' partition go, and be heard of."""
         self.revoked = [TOPIC]
-        self.intake._forget_revoked()
+        self.intake._partitions_revoked()
 
     @property
     def parked(self) -> int:
@@ -361,7 +361,7 @@ class IntakeBench:
 
     # --- the worker
 
-    def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
+    def is_ending(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
         self.looks -= 1
         return self.looks >= 0
 

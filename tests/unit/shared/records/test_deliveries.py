@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.records.deliveries import MOST, Count, Deliveries, Note, Partition
+from shared.records.deliveries import MAX_DELIVERIES, Count, Deliveries, Note, Partition
 
 P: Partition = ("chat.requests.short", 0)
 Q: Partition = ("chat.requests.short", 1)
@@ -207,7 +207,7 @@ class World:
                 case "begin" if waiting:
                     if deliveries.begin(P, waiting[0]):
                         here.append(waiting.popleft())
-                        last = [offset for offset in here if deliveries.number(P, offset) >= MOST]
+                        last = [offset for offset in here if deliveries.number(P, offset) >= MAX_DELIVERIES]
                         assert not last or len(here) == 1, "who is given up next was the only one there"
                     else:
                         waiting.rotate(-1)
@@ -227,7 +227,7 @@ class World:
 
     def _work(self, offset: int, number: int) -> bool:
         """Whether the process lives."""
-        if number > MOST:
+        if number > MAX_DELIVERIES:
             self.letters.add(offset)
             return True
         self.worked[offset] += 1
@@ -241,7 +241,7 @@ class World:
 
     def _leave(self, deliveries: Deliveries, here: list[int], ended: set[int]) -> None:
         for offset in here:
-            if deliveries.is_noted(P, offset) and deliveries.number(P, offset) <= MOST:
+            if deliveries.is_noted(P, offset) and deliveries.number(P, offset) <= MAX_DELIVERIES:
                 self.worked[offset] += 1
                 self.unseen[offset] += not self.has_died
         self.charged.update({*here, *Note.decode(self.note).counts})
@@ -271,7 +271,7 @@ def test_one_record_that_ends_processes_ends_four_and_harms_no_other(length: int
     poison = chance.randrange(length)
     world = World(length, {poison}, chance)
     world.run()
-    assert world.worked[poison] == MOST
+    assert world.worked[poison] == MAX_DELIVERIES
     assert world.letters == {poison}
     assert world.done == set(range(length)) - {poison}
 
@@ -284,9 +284,9 @@ def test_however_many_there_are_and_whatever_else_happens_none_is_worked_on_more
     world = World(length, poison, chance, kills=0.02, leaves=0.02)
     world.run()
     for offset in poison:
-        assert world.worked[offset] <= max(MOST, world.unseen[offset] + 1)
+        assert world.worked[offset] <= max(MAX_DELIVERIES, world.unseen[offset] + 1)
     assert world.done | world.letters == set(range(length))
-    assert all(world.charged[offset] >= MOST - 1 for offset in world.letters - poison)
+    assert all(world.charged[offset] >= MAX_DELIVERIES - 1 for offset in world.letters - poison)
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))

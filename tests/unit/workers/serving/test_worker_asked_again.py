@@ -160,7 +160,7 @@ def test_an_answer_that_has_nothing_for_who_asks_again_is_leaving_until_its_end_
     bench.accept(0, output=30, cancelled=why == "cancelled before it came")
     if why == "cancelled":
         assert bench.step()
-        assert not bench.answers.leaving("r0", AGAIN)
+        assert not bench.answers.is_ending("r0", AGAIN)
         assert bench.worker.cancel(CANCEL)
         assert not bench.worker.cancel(CANCEL), "one that comes now may be for who asks again"
     if why == "erased":
@@ -168,12 +168,12 @@ def test_an_answer_that_has_nothing_for_who_asks_again_is_leaving_until_its_end_
     if why == "failed":
         assert bench.step()
         bench.engine_loop._fail(EngineError("out of memory"))
-    assert bench.answers.leaving("r0", AGAIN)
-    assert not bench.answers.leaving("r0", (TOPIC, 0)), "its own record, read again"
+    assert bench.answers.is_ending("r0", AGAIN)
+    assert not bench.answers.is_ending("r0", (TOPIC, 0)), "its own record, read again"
     bench.run()
-    assert bench.answers.leaving("r0", AGAIN)
+    assert bench.answers.is_ending("r0", AGAIN)
     bench.acknowledge()
-    assert not bench.answers.leaving("r0", AGAIN)
+    assert not bench.answers.is_ending("r0", AGAIN)
     assert not repeat(bench)
 
 
@@ -182,7 +182,7 @@ def test_an_answer_that_ended_before_its_cancel_took_effect_is_told() -> None:
     job = bench.accept(0)
     bench.run()
     job.withdrawn = True
-    assert not bench.answers.leaving("r0", AGAIN)
+    assert not bench.answers.is_ending("r0", AGAIN)
 
 
 @pytest.mark.parametrize("when", ["before it comes", "while it is written", "when it has ended"])
