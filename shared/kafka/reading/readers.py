@@ -221,7 +221,17 @@ class GroupReader:
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
         self._losses.unread.clear()
+        if not records:
+            self._look_for_leaders(self._consumer)
         return records
+
+    def _look_for_leaders(self, consumer: AIOKafkaConsumer) -> None:
+        """Learn the partitions' leaders where one of them has no position still. aiokafka asks the leader that it knows
+        for it, again and again, and reads nothing else of that broker meanwhile."""
+        subscription = consumer._subscription.subscription  # noqa: SLF001
+        held = subscription.assignment if subscription is not None else None
+        if held is not None and not all(held.state_value(each).has_valid_position for each in held.tps):
+            consumer._client.force_metadata_update()  # noqa: SLF001
 
     @property
     def partitions(self) -> frozenset[tuple[str, int]] | None:

@@ -107,6 +107,8 @@ class FakeConsumer:
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     fails: KafkaError | None = None
     _coordinator: Any = field(default_factory=lambda: SimpleNamespace(member_id="", generation=-1))
+    _subscription: Any = field(default_factory=lambda: SimpleNamespace(subscription=None))
+    _client: Any = None
 
     def __post_init__(self) -> None:
         self.answers.set()
@@ -248,3 +250,17 @@ async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_lo
     reading.join(2, P)
     listener.on_partitions_assigned({P})
     assert reading.reader.partitions is not None
+
+
+async def test_the_leaders_are_looked_for_while_a_partition_has_no_position() -> None:
+    """aiokafka asks the leader that it knows, however long that leads no more."""
+    reading, asked, known = Reading(), [], {P}
+    assignment = SimpleNamespace(
+        tps={P, Q}, state_value=lambda partition: SimpleNamespace(has_valid_position=partition in known)
+    )
+    reading.consumer._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+    reading.consumer._client = SimpleNamespace(force_metadata_update=lambda: asked.append("metadata"))
+    await reading.reader.read(timeout_ms=1, max_records=1)
+    known.add(Q)
+    await reading.reader.read(timeout_ms=1, max_records=1)
+    assert asked == ["metadata"]
