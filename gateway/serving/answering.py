@@ -182,10 +182,10 @@ class Answering:
             self.stop_worker(entry)
         if ending.error is None:
             return
+        self.connections.send_away(entry)
         if entry.answer.response is not None:
             self.deliver(entry, ())
         else:
-            self.connections.send_away(entry)
             self.inflight.refuse(entry)
 
     def run_for(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
