@@ -52,7 +52,7 @@ async def test_a_restart_keeps_the_address_the_records_and_the_offsets_and_a_sto
     own_broker.restart()
     assert own_broker.bootstrap == bootstrap
     assert await _consume(bootstrap, topic, group, 1) == [b"two"]
-    data = own_broker._data
+    data = own_broker.data
     assert data is not None
     assert data.path.is_dir()
     own_broker.stop()
@@ -65,7 +65,7 @@ def test_a_broker_that_cannot_start_says_why(kafka_broker: KafkaBroker) -> None:
     other = KafkaBroker(port=kafka_broker.port)
     with pytest.raises(ServiceError, match=r"(?s)did not start.*[Bb]ind"):
         other.start(timeout_s=20)
-    assert other._data is None
+    assert other.data is None
 
 
 def test_without_maven_the_error_is_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -221,12 +221,12 @@ async def test_who_reads_no_pongs_is_not_read_from(gateway: Service, deaf: socke
 class Faulty:
     """A gateway with a fault of its own: it stumbles over any message."""
 
-    def opened(self, connection: Connection) -> bool:
+    def connect(self, connection: Connection) -> bool:
         return True
 
-    def closed(self, connection: Connection) -> None: ...
+    def disconnect(self, connection: Connection) -> None: ...
 
-    def received(self, connection: Connection, message: ClientMessage) -> None:
+    async def receive(self, connection: Connection, message: ClientMessage) -> None:
         raise RuntimeError("a fault of our own")
 
 

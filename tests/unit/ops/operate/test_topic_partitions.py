@@ -57,7 +57,7 @@ async def test_of_a_topic_that_this_user_may_not_see_no_number_is_said(
         return {}
 
     monkeypatch.setattr(topics, "describe_topics", describe)
-    assert await topics.create(KAFKA, {"hidden": 8}) == topics.ResumePoint(["hidden: exists"], [])
+    assert await topics.create(KAFKA, {"hidden": 8}) == topics.Told(["hidden: exists"], [])
 
 
 async def test_what_is_missing_and_what_is_too_small_have_each_its_remedy(broker: dict[str, int]) -> None:
