@@ -24,7 +24,7 @@ _RETRIED: Final = ProtocolError("retried", "the request was asked again, and is 
 
 
 class Exchange:
-    """One HTTP request's connection. `created` is its `session.created`, `seal` signs its cursors, `points` are the
+    """One request's connection. `created` is its `session.created`, `seal` signs its cursors, `points` are the
     answers that it returned with, and `event_id` is that of its question."""
 
     __slots__ = (
