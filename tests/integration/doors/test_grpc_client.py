@@ -73,7 +73,7 @@ async def test_one_questions_text_is_that_of_the_websocket(doors: list[Door]) ->
 async def test_a_calls_deadline_is_kept_with_what_there_is(doors: list[Door]) -> None:
     """The client gets what the model has by then, not its own DEADLINE_EXCEEDED."""
     async with doors[0].client() as client:
-        messages = await all_of(client.respond("Tell me all", max_output_tokens=500, timeout=1.5))
+        messages = await all_of(client.respond("Tell me all", max_output_tokens=500, seed=7, timeout=1.5))
     response = messages[-1].response_done.response
     assert (response.status, response.reason) == (v1.STATUS_INCOMPLETE, v1.REASON_DEADLINE)
     assert text_of(messages) == response.output_text
