@@ -1,5 +1,6 @@
 """The lock files hold everything that pyproject names, by hash, and no address."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -48,6 +49,24 @@ def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> 
         "setuptools",
     }
     assert wanted | _wanted(*EXTRAS[profile]) <= _locked(profile).keys()
+
+
+NPM_LOCKS = [
+    path
+    for folder in ("examples", "requirements", "tests")
+    for path in sorted((ROOT / folder).glob("**/package-lock.json"))
+    if "node_modules" not in path.parts
+]
+
+
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: path.parent.name)
+def test_a_lock_of_npms_has_a_version_and_a_hash_of_each_and_no_address(lock: Path) -> None:
+    """npm writes `resolved` and `funding`: take them out."""
+    assert "://" not in lock.read_text()
+    packages = json.loads(lock.read_text())["packages"]
+    del packages[""]  # the project's own
+    assert packages
+    assert [name for name, entry in packages.items() if not {"version", "integrity"} <= entry.keys()] == []
 
 
 @pytest.mark.parametrize("profile", sorted(path.stem for path in (ROOT / "requirements").glob("*.txt")))
