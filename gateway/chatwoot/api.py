@@ -1,4 +1,4 @@
-"""What the bot does in a conversation of Chatwoot, by its own token (chatwoot/chatwoot:swagger)."""
+"""Act as the bot in a conversation of Chatwoot, by its own token (chatwoot/chatwoot:swagger)."""
 
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from shared.wire.codec import json_encode
 
 # A client's fault that another try takes away.
 _PASSING: Final = frozenset({408, 425, 429})
+_SUCCESS: Final = range(200, 300)
 _CLIENT_FAULTS: Final = range(400, 500)
 
 
@@ -19,7 +20,7 @@ class _Said(Struct):
 
 
 class Conversation(Struct):
-    """As it is now: its status, and the last that was said in it."""
+    """A conversation as it is now: its status, and its last messages."""
 
     status: str
     messages: list[_Said] = []
@@ -58,6 +59,6 @@ class ChatwootApi:
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         data = b"" if body is None else json_encode(body)
         status, answer = await self._calls.call(method, self._url + path, data)
-        if 200 <= status < 300:  # noqa: PLR2004
+        if status in _SUCCESS:
             return answer
         raise CallError(f"status {status}", passing=status in _PASSING or status not in _CLIENT_FAULTS)

@@ -1,4 +1,4 @@
-"""What Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? Pure.
+"""Read what Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? Pure.
 
 Its sender is chatwoot/chatwoot:lib/webhooks/trigger.rb, the body's fields are app/models/message.rb's `webhook_data`.
 """

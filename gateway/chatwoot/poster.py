@@ -34,7 +34,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What is to be said to the customer; without `text` nobody could answer, for the reason `problem`."""
+    """The answer for the customer; without `text` nobody could answer, for the reason `problem`."""
 
     text: str = ""
     problem: str = ""

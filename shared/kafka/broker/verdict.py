@@ -1,4 +1,4 @@
-"""What an error of aiokafka means for a record: whether it will ever be written."""
+"""Tell from an error of aiokafka whether a record will ever be written."""
 
 from typing import Final
 

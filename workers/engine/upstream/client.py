@@ -44,7 +44,7 @@ class _Props(Struct):
 
 
 class Served(Struct, frozen=True):
-    """What an upstream says that it serves: at least one model, how many requests at a time, and how many tokens for
+    """The models that an upstream says it serves, at least one; how many requests at a time; and how many tokens for
     each. None: it does not say."""
 
     models: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a worker knows of a model that other servers hold."""
+"""A model that other servers hold, as a worker knows it."""
 
 from dataclasses import dataclass
 
