@@ -81,6 +81,8 @@ export type Response = {
   usage: Usage;
   timings: Timings;
   model?: string;
+  revision?: string;
+  lane?: "canary" | "champion" | "control" | "cpu" | "light" | "shadow";
   error?: ErrorDetail;
   grounding?: Array<Grounding>;
   replaced?: Array<Replaced>;

@@ -161,11 +161,11 @@ for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report, cancel, erasure, hand-off or post that cannot be read, a reply that "
-    "no topic takes",
+    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post or version that cannot be read, a "
+    "reply that no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "erasure", "handoff", "post", "reply"):
+for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "reply"):
     records_ignored.labels(_what)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
 kafka_time = Histogram(

@@ -15,6 +15,7 @@ from shared.wire.messages import (
     ClientMessage,
     Erase,
     Notice,
+    Observation,
     Reply,
     ServerMessage,
     WorkerReport,
@@ -164,4 +165,5 @@ decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
     msgspec.msgpack.Decoder(Notice).decode, "neither a chat.cancel nor a chat.adopt"
 )
 decode_erase = record_decoder(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
+decode_observation = record_decoder(msgspec.msgpack.Decoder(Observation).decode, "not a chat.observation")
 decode_report = record_decoder(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")

@@ -16,6 +16,7 @@ Identifier = Annotated[
     str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:\-]*(?!\n)$")
 ]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
+Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
 Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]  # not blank
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]

@@ -17,6 +17,7 @@ from shared.wire.fields import (
     Metadata,
     Milliseconds,
     PredictedMs,
+    Revision,
     Seed,
     Stop,
     Temperature,
@@ -25,6 +26,7 @@ from shared.wire.fields import (
     TopP,
     Traceparent,
 )
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
 
 Bucket = Literal["short", "medium", "long"]
@@ -241,7 +243,8 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
     filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
     conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
-    `created_unix_ms` tells. `turns` and `instructions` as in `ResponseCreate`."""
+    `created_unix_ms` tells. `turns` and `instructions` as in `ResponseCreate`. `revision` names the version that the
+    registry's state of `epoch` had it served by; who has not got that one serves it by its own, and says so."""
 
     id: Identifier
     session_id: Identifier
@@ -263,10 +266,13 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     generation: Count | None = None
     turns: Turns | None = None
     instructions: Text | None = None
+    revision: Revision | None = None
+    epoch: Count | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
-    """Some text of an answer. `attempt` tells one worker's try at a request from another's (it grows)."""
+    """Some text of an answer. `attempt` tells one worker's try at a request from another's (it grows). `revision` is
+    that of the version which writes it: no other version continues it."""
 
     request_id: str
     session_id: str
@@ -274,6 +280,7 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
     seq: int
     offset: int
     delta: str
+    revision: str = ""
 
 
 class ReplyDone(Outcome, frozen=True, tag="chat.done"):
@@ -321,7 +328,8 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
-    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
+    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept. It
+    serves the requests of a `lane`, by the first of its `revisions`, unless they name another of them."""
 
     worker_id: Identifier
     unix_ms: Count
@@ -333,6 +341,27 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     first_token_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
     service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
     partitions: dict[Bucket, tuple[Count, ...]] = field(default_factory=dict)
+    lane: Lane = CHAMPION
+    revisions: tuple[Revision, ...] = ()
+
+
+class Observation(Message, frozen=True, tag="chat.observation"):
+    """How an answer of a rollout ended, as its gateway saw it: evidence for or against a version. `conversation` is a
+    digest of tenant and session. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
+    nothing else is said of the answer."""
+
+    response_id: str
+    conversation: str
+    lane: Lane
+    revision: str
+    epoch: Count
+    unix_ms: Count
+    bucket: Bucket
+    failed: bool = False
+    missed: bool = False
+    unsure: bool = False
+    ttft_ms: float | None = None
+    rating: Rating | None = None
 
 
 Reply = ReplyDelta | ReplyDone

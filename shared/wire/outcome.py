@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from shared.errors import ErrorKind
 from shared.wire.fields import Count
+from shared.wire.lanes import Lane
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
 Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
@@ -83,7 +84,9 @@ class ErrorDetail(Message, frozen=True):
 
 
 class Outcome(Message, frozen=True, kw_only=True):
-    """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas."""
+    """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas. `model` and
+    `revision` name the version that wrote it, where a model did; `lane` is that of its worker, where it is not the
+    champion's."""
 
     status: Status
     reason: Reason
@@ -92,6 +95,8 @@ class Outcome(Message, frozen=True, kw_only=True):
     usage: Usage
     timings: Timings
     model: str | None = None
+    revision: str | None = None
+    lane: Lane | None = None
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
     replaced: tuple[Replaced, ...] = ()

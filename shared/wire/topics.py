@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from shared.wire.lanes import CHAMPION, LANES, Lane, in_lane
 from shared.wire.messages import Bucket
 
 BUCKETS: Final[tuple[Bucket, ...]] = ("short", "medium", "long")
@@ -29,11 +30,13 @@ DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
-"""The one partition of `chat.erasures` and `chat.workers`, which every process reads, that is written to and read from,
-however many the topic has. A reader has the partitions of its start."""
+"""The one partition that is written to and read from, of `chat.erasures`, `chat.workers` and `chat.versions`, which
+every process reads, and of `chat.observations`, however many the topic has. A reader has the partitions of its
+start."""
 
 KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""
+_ROLLOUT_MS: Final = 14 * 86_400_000
 
 Headers = Mapping[str, bytes]
 
@@ -52,8 +55,8 @@ class TopicNames:
         """Return the topic for producers that do not count tokens; the gateways' router forwards to a bucket."""
         return f"{self.prefix}chat.requests"
 
-    def requests(self, bucket: Bucket) -> str:
-        return f"{self.prefix}chat.requests.{bucket}"
+    def requests(self, bucket: Bucket, lane: Lane = CHAMPION) -> str:
+        return f"{self.prefix}{in_lane('chat.requests', lane)}.{bucket}"
 
     @property
     def replies(self) -> str:
@@ -80,6 +83,16 @@ class TopicNames:
         return f"{self.prefix}chat.workers"
 
     @property
+    def versions(self) -> str:
+        """Return the topic of the model registry: versions, checks, and every move of an alias."""
+        return f"{self.prefix}chat.versions"
+
+    @property
+    def observations(self) -> str:
+        """Return the topic of how the answers of a rollout ended; its controller reads it."""
+        return f"{self.prefix}chat.observations"
+
+    @property
     def handoffs(self) -> str:
         """Customers who wait for a person; people read it."""
         return f"{self.prefix}chat.handoffs"
@@ -103,10 +116,16 @@ class TopicNames:
             self.cancels: request_partitions,
             self.erasures: 1,
             self.workers: 1,
+            self.versions: 1,
+            self.observations: 1,
             self.handoffs: 1,
             self.posts: request_partitions,
             self.dead_letters: 1,
         }
+
+    def of_lane(self, lane: Lane, *, request_partitions: int) -> dict[str, int]:
+        """Topic → number of partitions, of a lane's own topics: they are there once the lane is used."""
+        return {self.requests(bucket, lane): request_partitions for bucket in BUCKETS}
 
     def config(
         self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS, compressed: bool = False
@@ -115,7 +134,9 @@ class TopicNames:
         for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
         codec, and what unpacks to more than a record may have is refused to its producer. `compressed`: it keeps as it
         came what only gateways and workers write and read. Of a worker only the newest report is kept, and that of one
-        that died without a word for an hour; an open segment is not compacted, so each is short."""
+        that died without a word for an hour; an open segment is not compacted, so each is short. The registry is
+        kept for ever: each of its records has a key of its own. Observations are kept as long as a rollout may
+        take."""
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
@@ -126,10 +147,15 @@ class TopicNames:
             config["message.timestamp.type"] = "LogAppendTime"
         if topic == self.workers:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
+        if topic == self.versions:
+            config["cleanup.policy"] = "compact"
+        if topic == self.observations:
+            config["retention.ms"] = str(_ROLLOUT_MS)
         return config
 
     def bucket_of(self, topic: str) -> Bucket | None:
-        return next((bucket for bucket in BUCKETS if topic == self.requests(bucket)), None)
+        """Return the bucket of a request topic, in whatever lane."""
+        return next((bucket for lane in LANES for bucket in BUCKETS if topic == self.requests(bucket, lane)), None)
 
 
 def bucket_of_length(num_tokens: int) -> Bucket:

@@ -84,6 +84,8 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.cancels": 12,
         "chat.erasures": 1,
         "chat.workers": 1,
+        "chat.versions": 1,
+        "chat.observations": 1,
         "chat.handoffs": 1,
         "chat.posts": 12,
         "chat.dead-letters": 1,

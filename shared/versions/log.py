@@ -1,0 +1,80 @@
+"""Read the registry from `chat.versions`, and write to it."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from shared.kafka import LogReader, Outgoing, Producer, Record, read_on
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry import metrics
+from shared.versions.registry import Entry, Registry, decode_entry, encode_entry, key_of
+from shared.versions.state import Move
+from shared.wire.topics import BROADCAST_PARTITION
+
+_READ_MS: Final = 200
+_MAX_RECORDS: Final = 1_000
+
+
+@dataclass(slots=True)
+class VersionsLog:
+    """`registry` is what has been read. Without Kafka it stays as it is."""
+
+    reader: LogReader
+    registry: Registry = field(default_factory=Registry)
+
+    @classmethod
+    def of(cls, settings: KafkaSettings, *, client_id: str) -> "VersionsLog":
+        topic = settings.topics.versions
+        return cls(LogReader(settings, client_id=client_id, topic=topic, partition=BROADCAST_PARTITION))
+
+    async def start(self) -> None:
+        """Read all that was written until now. Raises `BrokerUnavailable`."""
+        await self.reader.start()
+        self.reader.seek(0)
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Read to the log's present end; not beside `follow`. Raises `BrokerUnavailable`."""
+        end = await self.reader.end()
+        while await self.reader.next_offset() < end:
+            self._apply(await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """Read on until cancelled; `changed` is called after each batch."""
+
+        async def read() -> list[Record]:
+            return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+
+        def handle(records: list[Record]) -> None:
+            if records:
+                self._apply(records)
+                changed()
+
+        await read_on("kafka versions", read, handle)
+
+    async def append(self, producer: Producer, topic: str, entry: Entry) -> bool:
+        """Write a record and read up to it; not beside `follow`. Return whether it counts: False where another author
+        made the move of its epoch first. Raises `BrokerUnavailable`."""
+        await producer.publish(outgoing(topic, entry))
+        await self.catch_up()
+        return not isinstance(entry, Move) or entry in self.registry.moves
+
+    async def stop(self) -> None:
+        await self.reader.stop()
+
+    def _apply(self, records: list[Record]) -> None:
+        for record in records:
+            try:
+                entry = decode_entry(record.value or b"")
+            except msgspec.MsgspecError:
+                metrics.records_ignored.labels("version").inc()
+                continue
+            self.registry.apply(entry)
+
+
+def outgoing(topic: str, entry: Entry) -> Outgoing:
+    """Return the record of an entry, under a key of its own."""
+    return Outgoing(topic, encode_entry(entry), key=key_of(entry, secrets.token_hex(8)), partition=BROADCAST_PARTITION)

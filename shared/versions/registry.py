@@ -1,0 +1,104 @@
+"""The model registry, as its records tell it one after the other. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from shared.versions.state import Move, State
+from shared.versions.version import Version
+from shared.wire.fields import Count, Revision
+
+
+class Added(Struct, frozen=True, kw_only=True, tag="added"):
+    """A version joins the registry. `signed_by` is the id of the key whose signature was found good."""
+
+    version: Version
+    author: str
+    signed_by: str | None = None
+
+
+class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
+    """A version was examined before its first customer. `failures` is empty where it may have traffic."""
+
+    revision: Revision
+    author: str
+    unix_ms: Count
+    failures: tuple[str, ...] = ()
+    numbers: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
+    """A rollout's decision that changes no state: started, held, frozen, resumed, ended. Its moves are `Move`s."""
+
+    rollout: str
+    kind: str
+    reason: str
+    unix_ms: Count
+    numbers: dict[str, float] = msgspec.field(default_factory=dict)
+    plan: msgspec.Raw = msgspec.Raw()
+
+
+Entry = Added | Checked | Move | Noted
+
+
+@dataclass(slots=True)
+class Registry:
+    """Everything that the log says, up to the last record that was applied. `moves` and `notes` are in their order."""
+
+    state: State = field(default_factory=State)
+    versions: dict[Revision, Added] = field(default_factory=dict)
+    checks: dict[Revision, Checked] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
+
+    def apply(self, entry: Entry) -> bool:
+        """Take the next record; return whether it counts: a move of an epoch that has had one does not."""
+        match entry:
+            case Added(version=version):
+                self.versions.setdefault(version.id, entry)
+            case Checked(revision=revision):
+                self.checks[revision] = entry
+            case Move() if entry.epoch == self.state.epoch + 1:
+                self.state = entry.state
+                self.moves.append(entry)
+            case Move():
+                return False
+            case Noted():
+                self.notes.append(entry)
+        return True
+
+    def find(self, name: str) -> Version | None:
+        """Return the version of that id, alias or name: of two with one name the later."""
+        revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]
+        if revision in self.versions:
+            return self.versions[revision].version
+        named = [added.version for added in self.versions.values() if added.version.name == name]
+        return named[-1] if named else None
+
+    def why_not(self, revision: Revision) -> str | None:
+        """Return why a version may have no traffic, and what to do; None where it may."""
+        if revision not in self.versions:
+            return f"version {revision} is not registered; run: replyline versions add"
+        check = self.checks.get(revision)
+        if check is None:
+            return f"version {revision} has not been checked; run: replyline versions check {revision}"
+        return f"version {revision} failed its check: {'; '.join(check.failures)}" if check.failures else None
+
+
+encode_entry: Final = msgspec.msgpack.Encoder().encode
+decode_entry: Final = msgspec.msgpack.Decoder(Entry).decode
+
+
+def key_of(entry: Entry, nonce: str) -> bytes:
+    """Return the key of a record: no two share one, so compaction drops none. `nonce` is drawn for each record."""
+    match entry:
+        case Added(version=version):
+            return f"added/{version.id}".encode()
+        case Checked(revision=revision):
+            return f"checked/{revision}/{nonce}".encode()
+        case Move():
+            return f"move/{entry.epoch}/{nonce}".encode()
+        case Noted(rollout=rollout):
+            return f"noted/{rollout}/{nonce}".encode()

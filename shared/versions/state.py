@@ -1,0 +1,88 @@
+"""The registry's state: which version plays which part, and who gets which. Pure.
+
+Every move names the whole state that it leads to, and its epoch. Of two moves of one epoch the first in the log counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from shared.wire.fields import Count, Revision
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.session_key import SessionKey
+
+Alias = Lane | Literal["previous"]
+Rung = Literal["champion", "light", "cpu", "faq"]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+_POINTS: Final = 2**64
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """Who goes to the canary: each conversation has a point in [0, 1), by the `salt`; those below the share do. With
+    `control` as many from the other end go to the control lane: the champion's version, on workers started alike.
+
+    `shares` are those of classes, in place of `share`: a bucket, `lang:zh`, `tenant:acme`. Of a request's classes the
+    one with the least share counts. A growing share moves nobody back."""
+
+    salt: str
+    share: Share
+    shares: dict[str, Share] = field(default_factory=dict)
+    control: bool = False
+
+    def lane(self, session: SessionKey, classes: Iterable[str]) -> Lane:
+        """Return the lane of a conversation's request of these classes."""
+        found = [self.shares[each] for each in classes if each in self.shares]
+        share, point = min(found, default=self.share), self.point(session)
+        if point < share:
+            return "canary"
+        return "control" if self.control and point >= 1.0 - share else CHAMPION
+
+    def point(self, session: SessionKey) -> float:
+        """Return a conversation's point in [0, 1)."""
+        named = f"{self.salt}\0{session.tenant}\0{session.session_id}".encode()
+        return int.from_bytes(blake2b(named, digest_size=8).digest()) / _POINTS
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """`aliases` point at versions by id. `loading` is, by lane, the version that its workers load beside the one they
+    serve. The state holds from `effective_unix_ms`. `rung` is where an operator holds the ladder. `shadow_share` of the
+    champion's traffic is asked of the shadow lane again."""
+
+    epoch: Count = 0
+    aliases: dict[Alias, Revision] = field(default_factory=dict)
+    loading: dict[Lane, Revision] = field(default_factory=dict)
+    rule: Rule | None = None
+    rung: Rung | None = None
+    shadow_share: Share = 0.0
+    effective_unix_ms: Count = 0
+
+    def lane(self, session: SessionKey, classes: Iterable[str] = ()) -> Lane:
+        """Return the lane that the rule sends a request to."""
+        return self.rule.lane(session, classes) if self.rule is not None and "canary" in self.aliases else CHAMPION
+
+
+class Move(Struct, frozen=True, kw_only=True, tag="move"):
+    """A change of the state: by whom, why, and on which numbers."""
+
+    state: State
+    author: str
+    reason: str
+    unix_ms: Count
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+
+def classes_of(bucket: str, language: str, tenant: str) -> tuple[str, ...]:
+    """Return the classes of a request, as a rule's `shares` name them."""
+    return bucket, f"lang:{language}", f"tenant:{tenant}"
+
+
+def named(aliases: Mapping[Alias, Revision], revision: Revision) -> list[Alias]:
+    """Return the aliases that point at a version."""
+    return [alias for alias, pointed in aliases.items() if pointed == revision]

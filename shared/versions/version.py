@@ -1,0 +1,48 @@
+"""A model version: all that changes with the model, under one name that never means anything else. Pure."""
+
+import hashlib
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shared.wire.fields import Count, Revision
+from shared.wire.messages import Language
+
+_ID_CHARS: Final = 12
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """The facts about a version that people choose by. `evaluations` are named figures of the evaluation sets."""
+
+    languages: tuple[Language, ...] | None = None
+    context_tokens: Count = 0
+    precision: str = ""
+    evaluations: dict[str, float] = msgspec.field(default_factory=dict)
+    notes: str = ""
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """A version's document. Its id is a digest of the document: no version can change.
+
+    `name` is for people. `manifest_sha256` is that of the model folder's manifest.json, which names the sha256 of each
+    file; `model` and `model_revision` are the manifest's name and revision. `base_revision` is that of the model which
+    an adapter was merged into. `system_prompt` begins its prompts, None: the worker's own setting does.
+    `trained_on` are the digests of the lessons that it has learned from."""
+
+    name: Name
+    model: str
+    model_revision: str
+    manifest_sha256: str
+    base_revision: str | None = None
+    system_prompt: str | None = None
+    card: Card = Card()
+    trained_on: tuple[str, ...] = ()
+    added_unix_ms: Count = 0
+
+    @property
+    def id(self) -> Revision:
+        """Return the id, which requests and answers name as their `revision`."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:_ID_CHARS]

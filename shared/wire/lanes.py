@@ -1,0 +1,16 @@
+"""The lanes that requests take: one for each part that a model version can play. Pure.
+
+A lane has request topics and a consumer group of its own, and its workers serve the version that the registry's alias
+of the same name points to. The champion's topics and group bear no lane in their names.
+"""
+
+from typing import Final, Literal, get_args
+
+Lane = Literal["champion", "canary", "control", "light", "cpu", "shadow"]
+LANES: Final[tuple[Lane, ...]] = get_args(Lane)
+CHAMPION: Final = "champion"
+
+
+def in_lane(name: str, lane: Lane) -> str:
+    """Return the name of a lane's own topic or group, by that of the champion's."""
+    return name if lane == CHAMPION else f"{name}.{lane}"

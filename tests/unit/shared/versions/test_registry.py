@@ -1,0 +1,53 @@
+"""The registry is what its log says, whoever reads it."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.versions.registry import Added, Checked, Registry, decode_entry, encode_entry, key_of
+from shared.versions.state import Move, State
+from shared.versions.version import Version
+
+VERSION = Version(name="shop-2", model="smollm2", model_revision="f" * 64, manifest_sha256="a" * 64)
+
+
+def move(epoch: int, author: str = "ann") -> Move:
+    return Move(state=State(epoch=epoch, aliases={"champion": author}), author=author, reason="test", unix_ms=1)
+
+
+def test_of_two_moves_of_one_epoch_the_first_counts() -> None:
+    registry = Registry()
+    assert [registry.apply(move(1, author)) for author in ("ann", "bob")] == [True, False]
+    assert registry.state.aliases == {"champion": "ann"}
+    assert registry.apply(move(2, "bob"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["ann", "bob"])), max_size=30))
+def test_every_reader_comes_to_the_same_state(moves: list[tuple[int, str]]) -> None:
+    registry, again = Registry(), Registry()
+    counted = [each for each in (move(*found) for found in moves) if registry.apply(each)]
+    assert [each.epoch for each in counted] == list(range(1, len(counted) + 1))
+    for each in counted:
+        again.apply(decode_entry(encode_entry(each)))
+    assert again == registry
+
+
+def test_a_version_has_traffic_only_after_it_was_added_and_checked() -> None:
+    registry = Registry()
+    assert "replyline versions add" in (registry.why_not(VERSION.id) or "")
+    registry.apply(Added(version=VERSION, author="ann"))
+    assert "replyline versions check" in (registry.why_not(VERSION.id) or "")
+    registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=1, failures=("golden prompts: 2 of 8",)))
+    assert "golden prompts: 2 of 8" in (registry.why_not(VERSION.id) or "")
+    registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=2))
+    assert registry.why_not(VERSION.id) is None
+    assert registry.find("shop-2") == registry.find(VERSION.id) == VERSION
+
+
+def test_another_document_is_another_version() -> None:
+    assert msgspec.structs.replace(VERSION, system_prompt="Be brief.").id != VERSION.id
+
+
+def test_no_two_records_share_a_key() -> None:
+    entry = move(1)
+    assert key_of(entry, "1") != key_of(entry, "2")
