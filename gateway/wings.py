@@ -46,6 +46,7 @@ from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.telemetry.faults import task_failed
+from shared.versions.log import VersionsLog
 from shared.wire.topics import BROADCAST_PARTITION
 
 _IDLE_POLL_S: Final = 0.02
@@ -160,6 +161,7 @@ class KafkaWing:
         self.replies = reader(topic=topics.replies, partitions=[partition])
         self.reports = reader(topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
+        self.versions = VersionsLog.of(kafka, client_id=source)
         self.follower = LogFollower(lambda number: log(topic=topics.replies, partition=number))
         self.question_reader = QuestionReader(
             lambda bucket, number: log(topic=topics.requests(bucket), partition=number)
@@ -177,6 +179,7 @@ class KafkaWing:
                 closing.push_async_callback(part.stop)
             closing.push_async_callback(self.question_reader.stop)
             closing.push_async_callback(self.follower.stop)
+            closing.push_async_callback(self.versions.stop)
 
 
 class RedisWing:

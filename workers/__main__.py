@@ -165,6 +165,7 @@ class WorkerProcess:
         await kafka.erasures.start()
         kafka.watch.first_connected()
         await await_layout(kafka.producer, self._settings.kafka.topics)
+        self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.cancels.start()
         self._tasks.start(read_erasures(kafka.erasures, self._worker.erase), "erasures")
@@ -186,6 +187,10 @@ class WorkerProcess:
         self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.info.name)
+
+    def _versions_changed(self) -> None:
+        state = self._kafka.versions.registry.state
+        get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases)
 
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a

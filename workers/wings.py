@@ -8,6 +8,7 @@ from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
+from shared.versions.log import VersionsLog
 from shared.wire.topics import BROADCAST_PARTITION
 
 
@@ -29,6 +30,7 @@ class KafkaWing:
         self.commits = Commits(self.requests, self.offsets)
         self.cancels = reader(topic=topics.cancels, partitions=())
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION])
+        self.versions = VersionsLog.of(kafka, client_id=client_id)
         self.letters = DeadLetters(self.producer, topics, client_id)
         self.copies = Copies(self.producer, kafka)
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
@@ -40,5 +42,5 @@ class KafkaWing:
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
-            for part in (self.producer, self.erasures, self.cancels, self.requests):
+            for part in (self.producer, self.erasures, self.cancels, self.requests, self.versions):
                 closing.push_async_callback(part.stop)

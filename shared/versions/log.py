@@ -1,5 +1,6 @@
 """Read the registry from `chat.versions`, and write to it."""
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,23 +8,29 @@ from typing import Final
 
 import msgspec
 
+from shared.errors import BrokerUnavailable
 from shared.kafka import LogReader, Outgoing, Producer, Record, read_on
+from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
 from shared.versions.registry import Entry, Registry, decode_entry, encode_entry, key_of
 from shared.versions.state import Move
 from shared.wire.topics import BROADCAST_PARTITION
 
 _READ_MS: Final = 200
 _MAX_RECORDS: Final = 1_000
+_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class VersionsLog:
-    """`registry` is what has been read. Without Kafka it stays as it is."""
+    """`registry` is what has been read; it is whole, up to a moment ago, once `known` is set. Without Kafka it stays as
+    it is."""
 
     reader: LogReader
     registry: Registry = field(default_factory=Registry)
+    known: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     def of(cls, settings: KafkaSettings, *, client_id: str) -> "VersionsLog":
@@ -37,13 +44,25 @@ class VersionsLog:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Read to the log's present end; not beside `follow`. Raises `BrokerUnavailable`."""
+        """Read to the log's present end; not beside `watch`. Raises `BrokerUnavailable`."""
         end = await self.reader.end()
         while await self.reader.next_offset() < end:
             self._apply(await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
 
-    async def follow(self, changed: Callable[[], None]) -> None:
-        """Read on until cancelled; `changed` is called after each batch."""
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Read all, then read on until cancelled; `changed` is called after each batch. The broker and the topic may
+        come later: until then nothing is known, and `known` is not set."""
+        outage = Availability("kafka versions")
+        while not self.known.is_set():
+            try:
+                await self.start()
+            except BrokerUnavailable as error:
+                outage.still(str(error), monotonic_s())
+                await self.reader.stop()
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self.known.set()
+        changed()
 
         async def read() -> list[Record]:
             return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
@@ -56,7 +75,7 @@ class VersionsLog:
         await read_on("kafka versions", read, handle)
 
     async def append(self, producer: Producer, topic: str, entry: Entry) -> bool:
-        """Write a record and read up to it; not beside `follow`. Return whether it counts: False where another author
+        """Write a record and read up to it; not beside `watch`. Return whether it counts: False where another author
         made the move of its epoch first. Raises `BrokerUnavailable`."""
         await producer.publish(outgoing(topic, entry))
         await self.catch_up()
