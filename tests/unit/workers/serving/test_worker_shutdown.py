@@ -13,8 +13,8 @@ from workers.__main__ import WorkerProcess
 from workers.wings import KafkaWing
 
 FIRST = ["capacity", "intake", "worker", "commits"]
-REST = ["publisher", "history", "kv", "requests", "cancels", "erasures", "producer"]
-OF_KAFKA = {"commits", "requests", "cancels", "erasures", "producer"}
+REST = ["publisher", "history", "kv", "versions", "requests", "cancels", "erasures", "producer"]
+OF_KAFKA = {"commits", "requests", "cancels", "erasures", "producer", "versions"}
 SUSPECTS = ((("t", 0), 7),)
 
 
