@@ -18,6 +18,7 @@ from gateway.kafka.request_publisher import RequestPublisher
 from gateway.outbound.calls import Calls
 from gateway.outbound.errands import CarryOut, Errands
 from gateway.outbound.handoff_webhook import HandoffWebhook
+from gateway.people.bad_answers import BadAnswers
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.request.due_times import DueTimes
@@ -190,10 +191,11 @@ class RedisWing:
         self.quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self.handoffs = HandoffStore(settings.redis)
         self.running = SessionValue(settings.redis, "running")
+        self.bad_answers = BadAnswers(history=self.history, store=SessionValue(settings.redis, "bad_answers"))
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
-            for part in (self.running, self.handoffs, self.quotas, self.history):
+            for part in (self.bad_answers, self.running, self.handoffs, self.quotas, self.history):
                 closing.push_async_callback(part.close)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, by_options, run_app, settings_of
 from ops.evaluation.commands import evaluate
+from ops.learn.commands import learn_app
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
@@ -47,6 +48,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(optimize_app, name="optimize")
+app.add_typer(learn_app, name="learn")
 app.command()(by_options(simulate))
 app.command()(diagnose)
 app.command("eval")(by_options(evaluate))

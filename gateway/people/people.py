@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
+from gateway.people.bad_answers import BadAnswers
 from gateway.people.handoff_wish import wants_person
 from gateway.people.handoffs import Handoffs, Opening
 from gateway.people.session_answers import SessionAnswers
@@ -50,6 +51,7 @@ class People:
     settings: HandoffSettings
     handoffs: Handoffs
     quotas: Quotas
+    bad_answers: BadAnswers
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -161,6 +163,9 @@ class People:
                 metrics.feedback.labels(rated.source, rated.before, "taken_back").inc()
             metrics.feedback.labels(rated.source, rated.verdict, "given").inc()
             log.info("rated", request_id=feedback.response_id, source=rated.source, verdict=rated.verdict)
+        consent = connection.session.consent
+        if consent is not None and consent.training:
+            self.bad_answers.note(connection.session.caller, feedback, helped=rated.verdict == "resolved")
         if rated.reason is not None:
             metrics.feedback_reasons.labels(rated.reason).inc()
         connection.put(

@@ -190,10 +190,10 @@ class History:
         return bool(kept)
 
     async def delete(self, session: SessionKey, *, generation: int) -> int:
-        """Forget a conversation, what the model has computed of it, what was being answered in it, and that its
-        customer waits for a person or an answer. The generation that begins: this one, or the one that follows
+        """Forget a conversation, what the model has computed of it, what was being answered or rated in it, and that
+        its customer waits for a person or an answer. The generation that begins: this one, or the one that follows
         Redis' own. Raises `StoreUnavailable`."""
-        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running")]
+        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running", "bad_answers")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest

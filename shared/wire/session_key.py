@@ -24,7 +24,7 @@ class SessionKey:
         return f"{self.tenant}/{self.session_id}".encode()
 
     def of(self, what: str) -> str:
-        """Return the name of the session's `turns`, `erased`, `kv`, `handoff` or `running`."""
+        """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running` or `bad_answers`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
 
 

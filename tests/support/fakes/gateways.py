@@ -316,7 +316,9 @@ class Edge:
             admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))),
             key=CursorKey(b"secret"),
             recall=Recall(adopt=publisher.adopt, word_s=self.word_s, follower=self.follower, question_reader=questions),
-            people=People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas),
+            people=People(
+                settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas, bad_answers=nobody
+            ),
             tracer=Tracer(),
             **fakes,
         )

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from gateway.access.charges import Caller
 from gateway.people.people import People
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
-from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
+from shared.wire.messages import Consent, ErrorEvent, Feedback, HandoffRequest, SessionStart
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
@@ -25,7 +26,10 @@ async def answered_from_the_faq(people: People, session_id: str, *, times: int =
 def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
     counts: Any = quotas
     return People(
-        settings=HandoffSettings(enabled=True, **settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts
+        settings=HandoffSettings(enabled=True, **settings),
+        handoffs=made(broker, Store(), quotas=quotas),
+        quotas=counts,
+        bad_answers=counts,
     )
 
 
@@ -59,7 +63,7 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
 
     handoffs: Any = Faulty()
     quotas: Any = FakeQuotas()
-    people = People(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas)
+    people = People(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas, bad_answers=quotas)
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():
@@ -72,8 +76,29 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
     """As it is shipped: the words are a question as any other, and no hand-off is made of them or of fallbacks."""
     assert not Settings().handoff.enabled
     broker = Broker()
-    people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
+    quotas: Any = FakeQuotas()
+    people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=quotas, bad_answers=quotas)
     await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
     assert await people.answer_wish(asked, None, Caller(SessionKey("t", "a"))) is None
     assert broker.records == []
+
+
+@pytest.mark.parametrize("consent", [None, Consent(), Consent(training=True)])
+async def test_a_bad_answer_is_kept_only_where_its_customer_consents_to_training(consent: Consent | None) -> None:
+    noted: list[tuple[str, bool]] = []
+
+    class Kept:
+        def note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
+            noted.append((feedback.response_id, helped))
+
+    kept: Any = Kept()
+    handoffs: Any = object()
+    quotas: Any = FakeQuotas()
+    people = People(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas, bad_answers=kept)
+    client = await Edge().connect().say(SessionStart(session_id="s", consent=consent))
+    people.answers.answered(client.session.key, answer("resp_1"))
+    people.receive(client, Feedback(response_id="resp_1", rating="down"))
+    people.receive(client, Feedback(response_id="resp_1", rating="up"))
+    trains = consent is not None and consent.training
+    assert noted == ([("resp_1", False), ("resp_1", True)] if trains else [])

@@ -1,0 +1,65 @@
+"""Keep the answers that customers rate bad, where they consent to training: people correct them (docs/lifecycle.md)."""
+
+from dataclasses import dataclass, field
+
+from gateway.access.charges import Caller
+from shared.conversation.corrections import (
+    KEPT_S,
+    bad_answer,
+    decode_bad_answers,
+    encode_bad_answers,
+    source_of,
+    with_one_more,
+    without,
+)
+from shared.conversation.history import History
+from shared.conversation.session_value import SessionValue
+from shared.errors import StoreUnavailable
+from shared.process.clock import now_unix_ms
+from shared.process.tasks import Tasks
+from shared.telemetry.faults import task_failed
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import Feedback
+
+_MOST_TURNS = 50
+_MOST_WAITING = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class BadAnswers:
+    """A rating is kept beside the conversation in Redis. Without Redis it is not, and nobody waits for it."""
+
+    history: History
+    store: SessionValue
+    _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
+
+    def note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
+        """Keep an answer that did not help; forget one that did after all. Raises nothing."""
+        if len(self._beside) < _MOST_WAITING:
+            self._beside.start(self._note(caller, feedback, helped=helped))
+
+    async def _note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
+        session, now = caller.session, now_unix_ms()
+        try:
+            generation = await self.store.generation(session)
+            found = await self.store.find(session)
+            before = decode_bad_answers(found) if found is not None else ()
+            if helped:
+                kept = without(before, feedback.response_id)
+            else:
+                turns = await self.history.turns(
+                    session, limit=_MOST_TURNS, before_unix_ms=float("inf"), generation=generation
+                )
+                turn = next((each for each in turns if each.request_id == feedback.response_id), None)
+                if turn is None:
+                    return
+                source = source_of(session, caller.subject)
+                kept = with_one_more(before, bad_answer(turn, source=source, reason=feedback.reason, now_unix_ms=now))
+            if kept != before:
+                await self.store.put(session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
+        except StoreUnavailable as error:
+            get_logger().info("bad_answer_not_kept", request_id=feedback.response_id, cause=str(error))
+
+    async def close(self) -> None:
+        await self._beside.cancel()
+        await self.store.close()

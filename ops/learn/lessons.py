@@ -1,0 +1,79 @@
+"""The corrections that a person has confirmed, and whom they come from: one JSON line each beside the FAQ."""
+
+from collections.abc import Collection, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from ops.optimize.lessons import Example
+from shared.errors import SettingsError
+from shared.wire.messages import Language
+from shared.wire.outcome import Grounding
+
+FILE: Final = "lessons.jsonl"
+_HELD_OUT_OF_8: Final = 1
+
+
+class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A corrected answer. `entry` is the id of its FAQ entry; `people` are digests of the conversations that it comes
+    from; `revision` is the version that answered badly; `by` is who confirmed it. `quotes`: the question is in the
+    customer's own words."""
+
+    entry: str
+    language: Language
+    question: str
+    answer: str
+    people: tuple[str, ...]
+    by: str
+    confirmed_unix_ms: int
+    revision: str | None = None
+    quotes: bool = True
+
+
+def read_lessons(folder: Path) -> list[Lesson]:
+    """Read the lessons beside the FAQ. Raises `SettingsError` that names the line."""
+    file = folder / FILE
+    if not file.exists():
+        return []
+    found = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            found.append(msgspec.json.decode(line, type=Lesson))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise SettingsError(f"{file}, line {number}: {error}; mend or remove that line") from error
+    return found
+
+
+def write_lessons(folder: Path, lessons: Iterable[Lesson]) -> None:
+    """Write all lessons, whole or not at all."""
+    new = folder / f"{FILE}.new"
+    new.write_bytes(b"".join(msgspec.json.encode(lesson) + b"\n" for lesson in lessons))
+    new.replace(folder / FILE)
+
+
+def of_people(lessons: Iterable[Lesson], people: Collection[str]) -> list[Lesson]:
+    """Return the lessons that come from one of these conversations."""
+    return [lesson for lesson in lessons if not set(people).isdisjoint(lesson.people)]
+
+
+def split(lessons: Iterable[Lesson]) -> tuple[list[Lesson], list[Lesson]]:
+    """Return the lessons to train on and those to judge by, about one in eight, chosen by the customers alone: nobody
+    is on both sides. A lesson of people on both sides trains nothing, and is judged by."""
+    learned: list[Lesson] = []
+    judged: list[Lesson] = []
+    for lesson in lessons:
+        (judged if any(_is_held_out(person) for person in lesson.people) else learned).append(lesson)
+    return learned, judged
+
+
+def example_of(lesson: Lesson) -> Example:
+    """Return the lesson as `replyline optimize distill --targets` reads it."""
+    entry = Grounding(id=lesson.entry, question=lesson.question, answer=lesson.answer)
+    return Example(question=lesson.question, answer=lesson.answer, grounding=(entry,))
+
+
+def _is_held_out(person: str) -> bool:
+    return blake2b(person.encode(), digest_size=1).digest()[0] % 8 < _HELD_OUT_OF_8

@@ -1,0 +1,73 @@
+"""The answers of a conversation that its customer has rated bad, for whoever corrects them. Pure.
+
+They are kept only with the customer's consent to training, and are erased with the conversation.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from shared.conversation.turn import Turn
+from shared.wire.messages import RatingReason
+from shared.wire.session_key import SessionKey
+
+MAX_OF_A_SESSION: Final = 5
+KEPT_S: Final = 30 * 86_400
+_DIGEST_BYTES: Final = 12
+
+
+class BadAnswer(Struct, frozen=True, kw_only=True):
+    """A question and the answer that did not help. `source` is a digest of whoever rated it, `revision` the version
+    that wrote it, `entries` the ids of the FAQ entries that it was answered from."""
+
+    response_id: str
+    question: str
+    answer: str
+    source: str
+    rated_unix_ms: int
+    reason: RatingReason | None = None
+    revision: str | None = None
+    entries: tuple[str, ...] = ()
+
+
+def bad_answer(turn: Turn, *, source: str, reason: RatingReason | None, now_unix_ms: float) -> BadAnswer:
+    return BadAnswer(
+        response_id=turn.request_id,
+        question=turn.user,
+        answer=turn.output_text,
+        source=source,
+        rated_unix_ms=int(now_unix_ms),
+        reason=reason,
+        revision=turn.revision,
+        entries=tuple(entry.id for entry in turn.grounding),
+    )
+
+
+def with_one_more(kept: Iterable[BadAnswer], new: BadAnswer) -> tuple[BadAnswer, ...]:
+    """Return a session's last bad answers: the last rating of an answer counts."""
+    return (*without(kept, new.response_id), new)[-MAX_OF_A_SESSION:]
+
+
+def without(kept: Iterable[BadAnswer], response_id: str) -> tuple[BadAnswer, ...]:
+    return tuple(each for each in kept if each.response_id != response_id)
+
+
+def person_of(session: SessionKey) -> str:
+    """Return the digest by which lessons name the conversation that they come from."""
+    return _digest(f"{session.tenant}\0{session.session_id}")
+
+
+def source_of(session: SessionKey, subject: str) -> str:
+    """Return the digest of whoever rates: of a token's subject all sessions are one source."""
+    return _digest(f"{session.tenant}\0\0{subject}") if subject else person_of(session)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+encode_bad_answers: Final = msgspec.msgpack.Encoder().encode
+decode_bad_answers: Final = msgspec.msgpack.Decoder(tuple[BadAnswer, ...]).decode
