@@ -6,6 +6,7 @@
     ├── ProtocolError        what a client or a producer sent is wrong: told to the sender, nothing else happens
     ├── SettingsError        a setting is out of range: the process stops with exit status 2
     ├── ModelError           the model's files are missing, damaged or unsupported: exit status 2
+    │   └── VersionError     a version of the registry may not be loaded; its `reason` says why in a few words
     ├── EngineError          the device failed in a step: its sequences fail, the worker restarts its engine
     ├── BrokerUnavailable    Kafka did not take or give a record in time (retriable)
     │   └── BrokerRefuses    its ACLs do not let us
@@ -20,6 +21,7 @@ from typing import Literal
 ErrorKind = Literal[
     "invalid_request_error", "authentication_error", "rate_limit_error", "overloaded_error", "server_error"
 ]
+VersionFault = Literal["not in this store", "corrupt", "truncated", "unsigned", "wrongly signed", "wrong base revision"]
 
 
 class ReplylineError(Exception):
@@ -56,6 +58,17 @@ class SettingsError(ReplylineError):
 
 class ModelError(ReplylineError):
     code = "invalid_model"
+
+
+class VersionError(ModelError):
+    """`reason` is one of a few, to be counted and tested by; the message names the version, the fault and the
+    remedy."""
+
+    code = "invalid_version"
+
+    def __init__(self, reason: VersionFault, message: str) -> None:
+        super().__init__(message)
+        self.reason: VersionFault = reason
 
 
 class EngineError(ReplylineError):

@@ -39,6 +39,16 @@ class ModelSettings(Group):
         Path(".models/smollm2-135m-shop-int8"),
         description="folder of the prepared model, with its manifest.json (`replyline model prepare`)",
     )
+    versions_dir: Path = Field(
+        Path(".models/versions"),
+        description="store of the registry's versions, a folder each (`replyline versions add`); every worker's "
+        "machine has it",
+    )
+    trusted_keys: Path | None = Field(
+        None,
+        description="folder of public keys (*.pem): only versions signed by one of them are loaded "
+        "(empty: signatures are not asked for)",
+    )
 
 
 class WorkerSettings(Group):

@@ -69,6 +69,10 @@ class Registry:
                 self.notes.append(entry)
         return True
 
+    def state_at(self, now_unix_ms: float) -> State:
+        """Return the state that holds now: of those whose time has come the one that was written last."""
+        return next((m.state for m in reversed(self.moves) if m.state.effective_unix_ms <= now_unix_ms), State())
+
     def find(self, name: str) -> Version | None:
         """Return the version of that id, alias or name: of two with one name the later."""
         revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]

@@ -51,3 +51,13 @@ def test_another_document_is_another_version() -> None:
 def test_no_two_records_share_a_key() -> None:
     entry = move(1)
     assert key_of(entry, "1") != key_of(entry, "2")
+
+
+@given(st.lists(st.integers(0, 10), max_size=8), st.integers(0, 12))
+def test_a_state_holds_from_its_time_on_and_a_later_move_takes_its_place(times: list[int], now: int) -> None:
+    registry = Registry()
+    for epoch, effective in enumerate(times, 1):
+        state = State(epoch=epoch, effective_unix_ms=effective)
+        assert registry.apply(Move(state=state, author="ann", reason="test", unix_ms=0))
+    come = [epoch for epoch, effective in enumerate(times, 1) if effective <= now]
+    assert registry.state_at(now).epoch == max(come, default=0)

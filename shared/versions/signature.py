@@ -1,0 +1,65 @@
+"""Detached ed25519 signatures of a model folder's manifest, which names the sha256 of every file.
+
+A signature is the 64 bytes alone, so `openssl pkeyutl -verify -rawin -pubin` checks it, too. A key's id is for people:
+the first 16 hex digits of the sha256 of its 32 bytes.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+from shared.errors import SettingsError
+
+SIGNATURE: Final = "manifest.json.sig"
+
+_ID_CHARS: Final = 16
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """Return a key's id."""
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:_ID_CHARS]
+
+
+def signer(signature: bytes, signed: bytes, keys: dict[str, Ed25519PublicKey]) -> str | None:
+    """Return the id of the key whose signature it is; None where it is of none of them."""
+    for name, key in keys.items():
+        try:
+            key.verify(signature, signed)
+        except InvalidSignature:
+            continue
+        return name
+    return None
+
+
+def read_trusted_keys(folder: Path) -> dict[str, Ed25519PublicKey]:
+    """Return the public keys of a folder, by id. Raises `SettingsError` where there is none, or one is no such key."""
+    found = [read_public_key(path) for path in sorted(folder.glob("*.pem"))]
+    if not found:
+        raise SettingsError(f"{folder}: no public key (*.pem) in it; run: replyline versions keygen")
+    return {key_id(key): key for key in found}
+
+
+def read_public_key(path: Path) -> Ed25519PublicKey:
+    """Raise `SettingsError` where the file holds no public ed25519 key in PEM."""
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"{path}: no public key in PEM ({error}); run: replyline versions keygen") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise SettingsError(f"{path}: not an ed25519 key; run: replyline versions keygen")
+    return key
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """Raise `SettingsError` where the file holds no private ed25519 key in PEM."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"{path}: no private key in PEM ({error}); run: replyline versions keygen") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SettingsError(f"{path}: not an ed25519 key; run: replyline versions keygen")
+    return key

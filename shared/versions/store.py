@@ -1,0 +1,128 @@
+"""The store of versions: a folder a version, named by its id.
+
+    .models/versions/1f2e3d4c5b6a/
+    ├── manifest.json, …     a model folder (shared/model/folder.py)
+    ├── version.json         the document; its digest is the id
+    ├── golden.json          golden prompts with their tokens
+    └── manifest.json.sig    the signature, where there is one
+
+Whoever loads a version opens it here first. What is not whole, or not what its id says, is a `VersionError`.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from shared.errors import ModelError, VersionError, VersionFault
+from shared.model.folder import MANIFEST, REMEDY, Manifest, ModelFolder
+from shared.settings.worker import ModelSettings
+from shared.versions.golden import GoldenSet
+from shared.versions.signature import SIGNATURE, read_trusted_keys, signer
+from shared.versions.version import Version
+
+DOCUMENT: Final = "version.json"
+GOLDEN: Final = "golden.json"
+
+_MAX_BYTES: Final = 4_194_304
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version whose folder was found to be what its id says. `signed_by` is the id of a trusted key; None where no
+    keys are trusted."""
+
+    version: Version
+    folder: ModelFolder
+    golden: GoldenSet
+    signed_by: str | None
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+
+def open_version(model: ModelSettings, revision: str, *, verify: bool = True) -> StoredVersion:
+    """Open a version of the store `model.versions_dir`: document, manifest, signature, files, base. Without `verify`
+    the files' sizes are compared, not their sha256.
+
+    Raises `VersionError` with one named reason, `SettingsError` where `model.trusted_keys` holds no key.
+    """
+    return _Opening(model.versions_dir / revision, revision).open(model.trusted_keys, verify=verify)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    path: Path
+    revision: str
+
+    def open(self, trusted_keys: Path | None, *, verify: bool) -> StoredVersion:
+        if not self.path.is_dir():
+            self._refuse("not in this store", f"there is no {self.path}", "bring the version's folder to this machine")
+        version = self._decoded(DOCUMENT, Version)
+        if version.id != self.revision:
+            self._refuse("corrupt", f"the digest of its {DOCUMENT} is {version.id}")
+        manifest = self._read(MANIFEST)
+        if hashlib.sha256(manifest).hexdigest() != version.manifest_sha256:
+            self._refuse("corrupt", f"{MANIFEST} is not the one that {DOCUMENT} names")
+        signed_by = None if trusted_keys is None else self._signed_by(trusted_keys, manifest)
+        folder = self._whole(manifest, verify=verify)
+        self._fits(version, folder.manifest)
+        return StoredVersion(version, folder, self._decoded(GOLDEN, GoldenSet), signed_by)
+
+    def _signed_by(self, trusted_keys: Path, manifest: bytes) -> str:
+        keys = read_trusted_keys(trusted_keys)
+        remedy = f"sign it by a key of {trusted_keys}: replyline versions sign {self.path} --key FILE"
+        if not (self.path / SIGNATURE).is_file():
+            self._refuse("unsigned", f"there is no {SIGNATURE}", remedy)
+        found = signer(self._read(SIGNATURE), manifest, keys)
+        if found is None:
+            self._refuse("wrongly signed", f"{SIGNATURE} is of none of the keys {', '.join(keys)}", remedy)
+        return found
+
+    def _whole(self, manifest: bytes, *, verify: bool) -> ModelFolder:
+        try:
+            return ModelFolder.open(self.path, verify=verify)
+        except ModelError as error:
+            fault = str(error).removesuffix(f"; {REMEDY}")
+            self._refuse("truncated" if self._lacks_bytes(manifest) else "corrupt", fault)
+
+    def _lacks_bytes(self, manifest: bytes) -> bool:
+        files = [(self.path / entry.name, entry.size) for entry in msgspec.json.decode(manifest, type=Manifest).files]
+        return any(not file.is_file() or file.stat().st_size < size for file, size in files)
+
+    def _fits(self, version: Version, manifest: Manifest) -> None:
+        wrong = wrong_base(manifest, version.base_revision)
+        if wrong is not None:
+            self._refuse("wrong base revision", wrong, "merge the adapter into its own model, and add that")
+
+    def _decoded(self, name: str, kind: type[Any]) -> Any:
+        try:
+            return msgspec.json.decode(self._read(name), type=kind)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            self._refuse("corrupt", f"{name}: {error}")
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with (self.path / name).open("rb") as file:
+                return file.read(_MAX_BYTES)
+        except OSError as error:
+            self._refuse("truncated", f"{name}: {error.strerror}")
+
+    def _refuse(self, reason: VersionFault, fault: str, remedy: str | None = None) -> NoReturn:
+        remedy = remedy or f"copy {self.path} again from where it was added"
+        raise VersionError(reason, f"version {self.revision} is refused, {reason}: {fault}; {remedy}")
+
+
+def wrong_base(manifest: Manifest, base_revision: str | None) -> str | None:
+    """Return why a model is not made of the base that its document names; None where it is, or nothing was merged into
+    it and no base is named."""
+    if base_revision is None and manifest.adapter is None:
+        return None
+    base, adapter = manifest.source, manifest.adapter
+    if base_revision == base.sha256:
+        return None
+    what = f"{manifest.name} was made" if adapter is None else f"its adapter {adapter.name} was merged"
+    return f"{what} from {base.name} (sha256 {base.sha256}), its document names {base_revision or 'no base'}"
