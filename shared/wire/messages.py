@@ -28,6 +28,7 @@ from shared.wire.fields import (
 )
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
+from shared.wire.shadow import Comparison, LiveAnswer
 
 Bucket = Literal["short", "medium", "long"]
 HandoffReason = Literal["requested", "text", "fallbacks"]
@@ -244,7 +245,8 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
     conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
     `created_unix_ms` tells. `turns` and `instructions` as in `ResponseCreate`. `revision` names the version that the
-    registry's state of `epoch` had it served by; who has not got that one serves it by its own, and says so."""
+    registry's state of `epoch` had it served by; who has not got that one serves it by its own, and says so.
+    `answered` stands in a request of the shadow lane: nobody reads its answer, which is compared with that one."""
 
     id: Identifier
     session_id: Identifier
@@ -268,6 +270,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     instructions: Text | None = None
     revision: Revision | None = None
     epoch: Count | None = None
+    answered: LiveAnswer | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
@@ -348,7 +351,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 class Observation(Message, frozen=True, tag="chat.observation"):
     """How an answer of a rollout ended, as its gateway saw it: evidence for or against a version. `conversation` is a
     digest of tenant and session. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
-    nothing else is said of the answer."""
+    nothing else is said of the answer. `compared` stands in that of a shadow's worker, whose answer nobody saw."""
 
     response_id: str
     conversation: str
@@ -362,6 +365,7 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     unsure: bool = False
     ttft_ms: float | None = None
     rating: Rating | None = None
+    compared: Comparison | None = None
 
 
 Reply = ReplyDelta | ReplyDone

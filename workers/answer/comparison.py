@@ -1,0 +1,47 @@
+"""Compare a shadow's answer with the one that the customer had. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile
+
+from shared.facts import Known
+from shared.wire.outcome import Grounding
+from shared.wire.shadow import Comparison, LiveAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What answers to one question are compared by: the shadow's tokens, and the texts that bear facts out."""
+
+    encode: Callable[[str], Sequence[int]]
+    known: Known
+
+    @classmethod
+    def of(cls, encode: Callable[[str], Sequence[int]], question: str, grounding: Sequence[Grounding]) -> "Compared":
+        """`grounding` are the entries that stood in the shadow's prompt."""
+        known = Known(text for entry in grounding for text in (entry.question, entry.answer))
+        known.add([question])
+        return cls(encode, known)
+
+    def compare(self, live: LiveAnswer, text: str, *, replaced: int, total_ms: float | None = None) -> Comparison:
+        """Compare the shadow's `text`, in which the guard has replaced so many stretches."""
+        theirs, own = self.encode(live.output_text), self.encode(text)
+        return Comparison(
+            live_revision=live.revision,
+            equal=live.output_text == text,
+            same_chars=_same_share(live.output_text, text),
+            same_tokens=_same_share(theirs, own),
+            score=SequenceMatcher(None, theirs, own, autojunk=False).ratio(),
+            live_unfounded=live.replaced + len(self.known.foreign(live.output_text)),
+            unfounded=replaced + len(self.known.foreign(text)),
+            live_ttft_ms=live.ttft_ms,
+            live_total_ms=live.total_ms,
+            total_ms=total_ms,
+        )
+
+
+def _same_share(one: Sequence[object], other: Sequence[object]) -> float:
+    """Return the part before the first difference, as a share of the longer."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return same / max(len(one), len(other)) if one or other else 1.0
