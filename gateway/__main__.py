@@ -15,7 +15,8 @@ from gateway.access.identity import TokenGate, TokenRules
 from gateway.access.jwks import Jwks
 from gateway.access.open_sockets import OpenSockets
 from gateway.access.token_keys import KeySet, secret_key
-from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.admission.control import AdmissionLimits, AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.ai_sdk.chats import Chats
 from gateway.ai_sdk.door import PREFIX as AI_SDK
 from gateway.ai_sdk.door import AiSdkDoor
@@ -81,8 +82,8 @@ class GatewayProcess:
         self._router = RouterWing(settings, tokenizer, self._kafka.producer, source)
         self._outbound = OutboundWing(settings, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
-        admission = Admission(AdmissionPolicy(enabled=settings.admission.enabled))
-        self._admission_gate = AdmissionGate(admission, self._memory)
+        admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
+        self._admission_gate = AdmissionGate(admissions, self._memory)
         gate = _token_gate(settings.auth)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(

@@ -155,6 +155,10 @@ class Fleet:
         ]
         return self._known[min(soonest)[1]] if soonest else None
 
+    def serves(self, bucket: Bucket, now_unix_ms: float) -> bool:
+        """Return whether a worker that serves the bucket has reported a moment ago."""
+        return any(bucket in known.report.buckets and self._fresh(known, now_unix_ms) for known in self._known.values())
+
     def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
         """Count a request that this gateway has published and this worker will get."""
         reader.sent(bucket, now_unix_ms)

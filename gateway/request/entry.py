@@ -8,6 +8,7 @@ from gateway.request.outbox import Opened, Shown
 from gateway.request.request import Request
 from shared.conversation.turn import Turn
 from shared.wire.deadline import Deadline
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket, ResponseCreated
 from shared.wire.outcome import Response
 
@@ -29,11 +30,12 @@ class Adoption:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """A request's way to the workers: its `place` in the bucket's topic, None before Kafka's acknowledgement;
-    `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt; None where nothing is
-    known, or the workers do not get the request."""
+    """A request's way to the workers of its `lane`: its `place` in the bucket's topic, None before Kafka's
+    acknowledgement; `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt; None where
+    nothing is known, or the workers do not get the request."""
 
     bucket: Bucket = "short"
+    lane: Lane = CHAMPION
     partition: int | None = None
     place: Place | None = None
     published: bool = False

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.breaker import BreakerState
-from gateway.admission.control import Admission, AdmissionLimits, check_inflight, check_memory
+from gateway.admission.control import AdmissionLimits, check_inflight, check_memory
+from gateway.admission.lanes import LaneAdmissions
 from gateway.request.answer import FallbackReason
 from gateway.request.entry import Entry
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Reply, ReplyDone, WorkerReport
 
 log = get_logger()
@@ -24,12 +26,13 @@ _SKEW_MS: Final = 1_000.0
 
 @dataclass(slots=True)
 class AdmissionGate:
-    """Admission with its metrics and logs. `draining`: the gateway shuts down, and accepts no new request."""
+    """The lanes' admissions with their metrics and logs. `draining`: the gateway shuts down, and accepts no new
+    request."""
 
-    admission: Admission
+    admissions: LaneAdmissions
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     draining: bool = False
-    _breaker: BreakerState = BreakerState.CLOSED
+    _breakers: dict[Lane, BreakerState] = field(default_factory=dict)
     _shut: dict[str, BreakerState] = field(default_factory=dict)
     _skewed: set[str] = field(default_factory=set)
 
@@ -44,7 +47,7 @@ class AdmissionGate:
         """Return why the fallback is to answer at once; None where the workers get the request."""
         if self.memory.sheds:
             return "memory"
-        decision = self.admission.decide(
+        decision = self.admissions.of(entry.publication.lane).decide(
             entry.response_id,
             entry.request.session.tenant,
             entry.publication.bucket,
@@ -53,7 +56,7 @@ class AdmissionGate:
             received_unix_ms=entry.request.received_unix_ms,
             now_unix_ms=now,
         )
-        self._log_breaker()
+        self._log_breakers()
         if decision.light is None and decision.eta_ms is not None:
             entry.publication.eta_ms = decision.eta_ms
         return decision.light
@@ -61,32 +64,31 @@ class AdmissionGate:
     def note_reply(self, reply: Reply, now: float) -> None:
         if isinstance(reply, ReplyDone) and reply.origin == "gateway":
             return  # a fallback in the log says nothing of the workers
-        took_ms = self.admission.note_first_reply(reply.request_id, now)
+        took_ms = self.admissions.note_first_reply(reply.request_id, now)
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
-            self._log_breaker()
+            self._log_breakers()
 
     def withdraw(self, entry: Entry) -> None:
-        self.admission.withdraw(entry.response_id)
+        self.admissions.withdraw(entry.response_id)
 
     def release(self, entry: Entry) -> None:
-        self.admission.release(entry.response_id)
+        self.admissions.release(entry.response_id)
 
     # --- workers
 
     def update_worker(self, worker_id: str, report: WorkerReport | None) -> None:
         """Keep a worker's newest report; None: the worker leaves."""
-        fleet, now = self.admission.fleet, now_unix_ms()
         if report is None:
             self._skewed.discard(worker_id)
-            if fleet.forget(worker_id):
+            if self.admissions.forget(worker_id):
                 log.info("worker_left", worker=worker_id)
         else:
-            if worker_id not in fleet:
-                log.info("worker_found", worker=worker_id, slots=report.slots, buckets=report.buckets)
-            fleet.observe(report, now)
+            if self.admissions.observe(report, now_unix_ms()):
+                lane, slots, buckets = report.lane, report.slots, report.buckets
+                log.info("worker_found", worker=worker_id, lane=lane, slots=slots, buckets=buckets)
             self._compare_clocks(worker_id, wire_unix_ms() - report.unix_ms)  # its way here included
-        metrics.workers_known.set(len(fleet))
+        self._count_workers()
 
     def _compare_clocks(self, worker_id: str, behind_ms: float) -> None:
         if abs(behind_ms) < _SKEW_MS:
@@ -103,24 +105,28 @@ class AdmissionGate:
             self.log_worker_breakers()
 
     def forget_silent(self, now: float) -> None:
-        for name in self.admission.fleet.expire(now):
+        for name in self.admissions.expire(now):
             self._skewed.discard(name)
             log.warning("worker_silent", worker=name)
-        metrics.workers_known.set(len(self.admission.fleet))
+        self._count_workers()
+
+    def _count_workers(self) -> None:
+        metrics.workers_known.set(len(self.admissions.of(CHAMPION).fleet))
 
     # --- what changes
 
-    def _log_breaker(self) -> None:
-        """Log a change of the common breaker, in one line."""
-        breaker = self.admission.breaker
-        if breaker.state is not self._breaker:
-            self._breaker = breaker.state
-            self._set_breaker()
-            log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
+    def _log_breakers(self) -> None:
+        """Log a change of a lane's common breaker, in one line."""
+        for lane, admission in self.admissions:
+            breaker = admission.breaker
+            if breaker.state is not self._breakers.get(lane, BreakerState.CLOSED):
+                self._breakers[lane] = breaker.state
+                self._set_breaker()
+                log.warning("breaker", lane=lane, state=breaker.state.value, words=breaker.words, late=breaker.late)
 
     def log_worker_breakers(self) -> None:
         """Log each worker whose breaker has changed, in one line."""
-        shut = self.admission.fleet.shut()
+        shut = self.admissions.shut()
         for name, breaker in shut.items():
             if self._shut.get(name) is not breaker.state:
                 log.warning("breaker", worker=name, state=breaker.state.value, words=breaker.words, late=breaker.late)
@@ -130,4 +136,5 @@ class AdmissionGate:
         self._set_breaker()
 
     def _set_breaker(self) -> None:
-        metrics.guards.labels("breaker").set(max(_STATE_NUMBERS[self._breaker], min(len(self._shut), 1)))
+        champions = _STATE_NUMBERS[self._breakers.get(CHAMPION, BreakerState.CLOSED)]
+        metrics.guards.labels("breaker").set(max(champions, min(len(self._shut), 1)))

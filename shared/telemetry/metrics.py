@@ -61,7 +61,7 @@ fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a wor
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
 )
-workers_known = Gauge("replyline_gateway_workers", "Workers that have reported lately")
+workers_known = Gauge("replyline_gateway_workers", "Workers of lane champion that have reported lately")
 promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
 deadlines = Counter(
     "replyline_gateway_deadlines_total",

@@ -10,7 +10,8 @@ from typing import Any, Self
 from msgspec import msgpack
 
 from gateway.access.charges import Caller, Kind
-from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.admission.control import AdmissionLimits, AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.handoffs import Opening
 from gateway.people.people import People
@@ -313,7 +314,7 @@ class Edge:
             tokenizer=Tokenizer.byte_level(),
             faq=shipped_faq(),
             publisher=publisher,
-            admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))),
+            admission_gate=AdmissionGate(LaneAdmissions(AdmissionPolicy(enabled=self.admits))),
             key=CursorKey(b"secret"),
             recall=Recall(adopt=publisher.adopt, word_s=self.word_s, follower=self.follower, question_reader=questions),
             people=People(

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
@@ -70,7 +71,7 @@ def test_every_metric_has_a_reader() -> None:
 
 def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> None:
     """300 of each at a gateway, and 300 requests at a worker."""
-    keeper = AdmissionGate(Admission(AdmissionPolicy()))
+    keeper = AdmissionGate(LaneAdmissions(AdmissionPolicy()))
     worker = Bench()
     for number in range(300):
         session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.admission.control import AdmissionLimits, AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
 from gateway.serving import memory_watch
 from gateway.serving.admission_gate import AdmissionGate
@@ -83,7 +84,7 @@ def memory(percent: int) -> MemoryWatch:
 
 
 def keeper(percent: int) -> AdmissionGate:
-    return AdmissionGate(Admission(AdmissionPolicy()), memory(percent))
+    return AdmissionGate(LaneAdmissions(AdmissionPolicy()), memory(percent))
 
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])

@@ -2,10 +2,12 @@
 
 import pytest
 
-from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.serving.admission_gate import AdmissionGate
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
+from shared.wire.lanes import CHAMPION
 from shared.wire.messages import WorkerReport
 from tests.support.builders import gateway as builders
 from tests.support.builders.gateway import R1, delta, done
@@ -13,9 +15,11 @@ from tests.support.builders.gateway import R1, delta, done
 
 def admission_gate() -> AdmissionGate:
     """It has sent one request to the workers, at 0 ms."""
-    keeper = AdmissionGate(Admission(AdmissionPolicy()))
+    keeper = AdmissionGate(LaneAdmissions(AdmissionPolicy()))
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
-    decision = keeper.admission.decide(R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0)
+    decision = keeper.admissions.of(CHAMPION).decide(
+        R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0
+    )
     assert decision.light is None
     return keeper
 
@@ -25,7 +29,7 @@ def test_a_workers_first_word_is_measured_and_a_gateways_own_end_in_the_log_says
     keeper, words = admission_gate(), list[int]()
     for reply in (done("Within 5 days.", origin="gateway"), delta("Hi"), done("Hi")):
         keeper.note_reply(reply, 50)
-        words.append(keeper.admission.breaker.words)
+        words.append(keeper.admissions.of(CHAMPION).breaker.words)
     assert words == [0, 1, 1]
 
 
@@ -46,7 +50,7 @@ def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.Capt
     keeper = admission_gate()
     keeper.update_worker("w1", report("w1"))
     later = now_unix_ms() + 10_000
-    keeper.admission.fleet.observe(report("w2"), later)
+    keeper.admissions.of(CHAMPION).fleet.observe(report("w2"), later)
     keeper.forget_silent(later)
     said = capsys.readouterr().out
     assert said.count("worker_silent") == 1

@@ -1,0 +1,78 @@
+"""Keep an admission for each lane: no lane's workers, breaker or shares count for another's. Pure."""
+
+from collections.abc import Iterator
+
+from gateway.admission.breaker import Breaker
+from gateway.admission.control import Admission, AdmissionPolicy
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import Bucket, WorkerReport
+
+
+class LaneAdmissions:
+    """The admissions of one gateway, owned by its event loop. The champion's is there from the start, another lane's
+    once it is asked for."""
+
+    def __init__(self, policy: AdmissionPolicy) -> None:
+        self._policy = policy
+        self._admissions: dict[Lane, Admission] = {CHAMPION: Admission(policy)}
+        self._lanes: dict[str, Lane] = {}  # of each known worker
+
+    def of(self, lane: Lane) -> Admission:
+        """Return a lane's admission."""
+        if lane not in self._admissions:
+            self._admissions[lane] = Admission(self._policy)
+        return self._admissions[lane]
+
+    def __iter__(self) -> Iterator[tuple[Lane, Admission]]:
+        return iter(self._admissions.items())
+
+    def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float) -> bool:
+        """Return whether a worker of the lane that serves the bucket has reported a moment ago."""
+        known = self._admissions.get(lane)
+        return known is not None and known.fleet.serves(bucket, now_unix_ms)
+
+    # --- workers
+
+    def observe(self, report: WorkerReport, now_unix_ms: float) -> bool:
+        """Take in a report; return whether its worker is new in its lane."""
+        before = self._lanes.get(report.worker_id)
+        if before is not None and before != report.lane:
+            self.of(before).fleet.forget(report.worker_id)
+        self._lanes[report.worker_id] = report.lane
+        self.of(report.lane).fleet.observe(report, now_unix_ms)
+        return before != report.lane
+
+    def forget(self, worker_id: str) -> bool:
+        """Forget a worker that leaves; False where it was not known."""
+        lane = self._lanes.pop(worker_id, None)
+        return lane is not None and self.of(lane).fleet.forget(worker_id)
+
+    def expire(self, now_unix_ms: float) -> list[str]:
+        """Forget workers that have not reported for too long; return their names."""
+        silent = [name for each in self._admissions.values() for name in each.fleet.expire(now_unix_ms)]
+        for name in silent:
+            del self._lanes[name]
+        return silent
+
+    def shut(self) -> dict[str, Breaker]:
+        """Return, by worker, the breakers that are not closed."""
+        return {name: one for each in self._admissions.values() for name, one in each.fleet.shut().items()}
+
+    # --- requests, whichever lane they were sent to
+
+    def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
+        """Note a worker's reply; return the time since receipt where it is the first, None for any other."""
+        for each in self._admissions.values():
+            if (took_ms := each.note_first_reply(request_id, now_unix_ms)) is not None:
+                return took_ms
+        return None
+
+    def release(self, request_id: str) -> None:
+        """Release a request whose answer has ended."""
+        for each in self._admissions.values():
+            each.release(request_id)
+
+    def withdraw(self, request_id: str) -> None:
+        """Withdraw a request that Kafka did not take: it counts neither for nor against the workers."""
+        for each in self._admissions.values():
+            each.withdraw(request_id)

@@ -1,0 +1,54 @@
+"""No lane's workers count for another's requests."""
+
+from gateway.admission.breaker import BreakerState
+from gateway.admission.control import AdmissionPolicy, Decision
+from gateway.admission.lanes import LaneAdmissions
+from shared.wire.lanes import CHAMPION, Lane
+from tests.support.builders.gateway import NOW, report
+from tests.unit.gateway.admission.test_control import decide
+
+
+def lanes(**first_token_ms: float) -> LaneAdmissions:
+    """One worker a lane, which predicts so much and reads partition 0."""
+    admissions = LaneAdmissions(AdmissionPolicy())
+    names: dict[str, Lane] = {"champion": CHAMPION, "canary": "canary", "light": "light"}
+    for name, ms in first_token_ms.items():
+        admissions.observe(report(name, lane=names[name], partitions=(0,), first_token_ms=ms), NOW)
+    return admissions
+
+
+def test_a_lane_is_live_while_a_worker_of_it_reports() -> None:
+    admissions = lanes(champion=50.0, canary=50.0)
+    live = [admissions.is_live(lane, "short", NOW) for lane in (CHAMPION, "canary", "light")]
+    assert live == [True, True, False]
+    assert not admissions.is_live("canary", "short", NOW + 3_001)
+    assert sorted(admissions.expire(NOW + 3_001)) == ["canary", "champion"]
+    assert admissions.forget("canary") is False
+
+
+def test_a_worker_that_changes_its_lane_is_not_known_in_the_one_before() -> None:
+    admissions = lanes(champion=50.0)
+    assert [admissions.observe(report("champion", lane="canary"), NOW) for _ in range(2)] == [True, False]
+    assert not admissions.is_live(CHAMPION, "short", NOW)
+    assert admissions.of(CHAMPION).fleet.slots == 0
+
+
+def test_each_lane_is_judged_by_its_own_workers() -> None:
+    admissions = lanes(champion=60_000.0, canary=50.0)
+    decide(admissions.of(CHAMPION), "probe")  # one in a while goes against the prediction
+    assert decide(admissions.of(CHAMPION), "r1").light == "infeasible"
+    assert decide(admissions.of("canary"), "r2") == Decision(None, 50.0)
+
+
+def test_a_lane_whose_words_are_late_closes_itself_alone() -> None:
+    admissions = lanes(champion=50.0, canary=50.0)
+    for number in range(40):
+        for lane, took_ms in ((CHAMPION, 10.0), ("canary", 60_000.0)):
+            now = NOW + number * 100
+            name = f"{lane}{number}"
+            decide(admissions.of(lane), name, now=now)
+            assert admissions.note_first_reply(name, now + took_ms) in {took_ms, None}
+            admissions.release(name)
+    states = [admissions.of(lane).breaker.state for lane in (CHAMPION, "canary")]
+    assert states == [BreakerState.CLOSED, BreakerState.OPEN]
+    assert [admissions.of(lane).inflight for lane in (CHAMPION, "canary")] == [0, 0]
