@@ -40,8 +40,6 @@ from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
 from workers.wings import KafkaWing
 
-_REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
-
 
 class WorkerProcess:
     """startup → serve → drain → close."""
@@ -77,7 +75,7 @@ class WorkerProcess:
         self._tasks = Tasks()
         self._leaving, self._unfinished = False, 0
         metrics.load.labels("slots").set(info.num_slots)
-        metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
+        metrics.model_info.labels(info.model, info.short_revision, info.name, version("replyline")).set(1)
 
     def _make_worker(self) -> Worker:
         settings = self._settings

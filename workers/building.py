@@ -155,6 +155,7 @@ def make_preparer(
     """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
     worker, answers = settings.worker, settings.answers
     return Preparer(
+        revision=model.info.short_revision,
         settings=worker,
         tokenizer=model.tokenizer,
         prompts=prompts,

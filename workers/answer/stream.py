@@ -14,7 +14,8 @@ from workers.answer.guard import FactGuard
 
 
 class Answer:
-    """The text of one request so far, and what of it has been handed out."""
+    """The text of one request so far, and what of it has been handed out. `revision` is that of the version that writes
+    it."""
 
     def __init__(
         self,
@@ -25,10 +26,12 @@ class Answer:
         token_bytes: Callable[[int], bytes],
         stops: Sequence[str],
         guard: FactGuard | None = None,
+        revision: str = "",
     ) -> None:
         self._request_id = request_id
         self._session_id = session_id
         self.attempt = attempt
+        self.revision = revision
         self._detokenizer = Detokenizer(token_bytes, stops)
         self._guard = guard
         self._text: list[str] = []
@@ -81,6 +84,7 @@ class Answer:
             seq=self._seq,
             offset=self._offset,
             delta=delta,
+            revision=self.revision,
         )
         self._seq += 1
         self._offset += len(delta)
@@ -96,6 +100,7 @@ class Answer:
             seq=0,
             offset=0,
             delta=self.text,
+            revision=self.revision,
         )
 
     def done(
@@ -110,7 +115,7 @@ class Answer:
         error: ErrorDetail | None = None,
         instead: tuple[str, Source] | None = None,
     ) -> ReplyDone:
-        """Return the terminal event. `instead`: a text that is not the model's, and whose it is."""
+        """Return the terminal event. `model` wrote it; `instead`: a text that is not the model's, and whose it is."""
         text, source = instead or (self.text, self._source())
         return ReplyDone(
             request_id=self._request_id,
@@ -123,6 +128,7 @@ class Answer:
             usage=usage,
             timings=timings,
             model=model,
+            revision=(self.revision or None) if model is not None else None,
             error=error,
             grounding=grounding,
             replaced=() if instead or self._guard is None else self._guard.replaced,

@@ -14,7 +14,7 @@ Engines are synchronous and owned by one thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 import numpy as np
 from msgspec import Struct
@@ -24,6 +24,7 @@ from shared.model.folder import Manifest
 from workers.engine.kv_layout import KvLayout
 
 DeviceKind = Literal["cpu", "gpu"]
+_REVISION_CHARS: Final = 12  # of a SHA-256: enough to tell models apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,11 @@ class ModelInfo:
     precision: str
     num_slots: int
     max_length: int
+
+    @property
+    def short_revision(self) -> str:
+        """Return what answers name as their `revision` where no version of the registry is served."""
+        return self.revision[:_REVISION_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

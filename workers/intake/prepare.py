@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
@@ -35,6 +37,9 @@ _INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
+    """`revision` is that of the version whose jobs it makes."""
+
+    revision: str
     settings: WorkerSettings
     tokenizer: Tokenizer
     prompts: Prompts
@@ -63,6 +68,7 @@ class Preparer:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
         turns = _earlier_turns(remembered, order, limit=self.settings.history_turns)
+        turns = [_in_tokens_of(self.revision, turn) for turn in turns]
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
@@ -116,6 +122,7 @@ class Preparer:
             token_bytes=self.tokenizer.token_bytes,
             stops=request.stop,
             guard=self._guard(request.input, prompt, turns) if guarded else None,
+            revision=self.revision,
         )
 
     async def _restore(self, sequence: TokenSequence, *, first: bool) -> tuple[float, float] | None:
@@ -182,6 +189,11 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
         ][max(0, len(given) - limit) :]
     before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
+
+
+def _in_tokens_of(revision: str, turn: Turn) -> Turn:
+    """Return the turn as a version's prompts hold it: the tokens that another one decoded mean nothing to it."""
+    return turn if turn.revision == revision else msgspec.structs.replace(turn, output_ids=())
 
 
 def _shops_words(turn: Turn) -> tuple[str, ...]:

@@ -13,7 +13,13 @@ TOKENIZER = Tokenizer.byte_level()
 
 def answer(*stops: str, guard: FactGuard | None = None) -> Answer:
     return Answer(
-        request_id="r", session_id="s", attempt=7, token_bytes=TOKENIZER.token_bytes, stops=stops, guard=guard
+        request_id="r",
+        session_id="s",
+        attempt=7,
+        token_bytes=TOKENIZER.token_bytes,
+        stops=stops,
+        guard=guard,
+        revision="v7",
     )
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.outcome import Grounding
+from shared.wire.outcome import Grounding, Timings, Usage
 from tests.support.samples.written_answers import TOKENIZER, add, answer, done, write
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
@@ -21,6 +21,17 @@ def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: 
     assert (ended.output_text, ended.source, ended.attempt) == (written.text, "model", 7)
     if not written.stopped:
         assert written.text == text
+
+
+def test_an_answer_names_its_version_from_the_first_delta_on_and_only_where_a_model_wrote_it() -> None:
+    written = answer()
+    deltas = [*add(written, "ab", [True, True]), written.so_far()]
+    assert {delta.revision for delta in deltas} == {done(written).revision} == {"v7"}
+    usage, timings = Usage(), Timings()
+    courtesy = written.done(
+        status="completed", reason="stop", usage=usage, timings=timings, instead=("Hi!", "courtesy")
+    )
+    assert courtesy.revision is None
 
 
 def test_nothing_new_is_no_delta() -> None:

@@ -37,6 +37,7 @@ INDEX = FaqIndex([RETURNS, DELIVERY, RETURNS_ZH, LONG])
 POLICY = AnswerPolicy(thresholds=Thresholds(confident=0.6, weak=0.3), languages=("en",), handoff=True)
 SETTINGS = Settings()
 MAX_LENGTH = 4_096
+REVISION = "a1b2c3"
 
 
 @dataclass
@@ -88,6 +89,7 @@ def prepared(
     **request: Any,
 ) -> Job | ReplyDone:
     preparer = Preparer(
+        revision=REVISION,
         settings=SETTINGS.worker.model_copy(update={"history_turns": history_turns}),
         tokenizer=TOKENIZER,
         prompts=prompts or PromptBuilder(TEMPLATE, system="S", most_turns=5, budget=PromptBudget(entry_tokens, 1_024)),
@@ -255,8 +257,8 @@ class ErasedWhenRead(FakeHistory):
         return list(self.said)
 
 
-@pytest.mark.parametrize("erased", [False, True])
-def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(erased: bool) -> None:
+def recording() -> tuple[PromptBuilder, list[str]]:
+    """Return prompts, and the texts that they have encoded."""
     encoded: list[str] = []
 
     def encode(text: str) -> list[int]:
@@ -264,13 +266,27 @@ def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(e
         return TOKENIZER.encode_text(text)
 
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
-    prompts = PromptBuilder(template, system="S", most_turns=5)
+    return PromptBuilder(template, system="S", most_turns=5), encoded
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(erased: bool) -> None:
+    prompts, encoded = recording()
     turns = [said("My words.", "Yes.")]
     history: Any = ErasedWhenRead(turns, prompts if erased else None)
     job(RETURNS.question, history=history, prompts=prompts)
     encoded.clear()
     prompts.of(SESSION)(turns=turns, grounding=(), question="q?", max_tokens=1_000)
     assert ("user\nMy words." in encoded) == erased
+
+
+@pytest.mark.parametrize(("revision", "used"), [(REVISION, True), ("0f0f0f", False), (None, False)])
+def test_only_tokens_that_this_version_decoded_stand_in_its_prompts(revision: str | None, used: bool) -> None:
+    """Another version's tokenizer may mean other words by them."""
+    prompts, encoded = recording()
+    turn = said("Really?", "Yes.", output_ids=tuple(TOKENIZER.encode_text("Yes.")), revision=revision)
+    assert "Yes." in readable(job(RETURNS.question, turns=[turn], prompts=prompts).sequence.prompt_ids)
+    assert ("Yes." in encoded) != used
 
 
 @given(st.text(max_size=20).map(lambda text: f"How do I return an item? {text}"))
