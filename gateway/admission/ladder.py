@@ -1,0 +1,132 @@
+"""Choose the rungs that a request is offered to, in order: the champion, the light model, the CPU's, the FAQ. Pure.
+
+The ladder has a level: the rung that requests begin on. A request that its rung cannot answer in time goes one rung
+down, and again; where none below can, one above the level may, before the FAQ answers. The level itself falls within
+seconds, when most requests found no place on it, and rises only after minutes in which the rung above had a place for
+nearly all: a conversation should not change models with every question.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from shared.versions.state import Rung
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.session_key import SessionKey
+
+# A lane of the ladder: every rung but the FAQ, which is below them.
+Step = Literal["champion", "light", "cpu"]
+STEPS: Final[tuple[Step, ...]] = ("champion", "light", "cpu")
+_MOST_SEATS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderPolicy:
+    """The level is judged by `fewest` requests or more. It falls where over `fall_ms` more than `full_share` of them
+    found no place on its rung. It rises where over `rise_ms` the rung above had a place for `free_share`."""
+
+    fewest: int = 5
+    fall_ms: float = 2_000.0
+    rise_ms: float = 120_000.0
+    full_share: float = 0.5
+    free_share: float = 0.95
+
+
+@dataclass(slots=True)
+class _Window:
+    """The requests since the first of them, and how many had a place."""
+
+    start_unix_ms: float | None = None
+    asked: int = 0
+    had_place: int = 0
+
+    def is_over(self, length_ms: float, fewest: int, now_unix_ms: float) -> bool:
+        if self.start_unix_ms is None or self.asked < fewest:
+            return False
+        return now_unix_ms - self.start_unix_ms >= length_ms
+
+    def count(self, has_place: bool, now_unix_ms: float) -> None:
+        if self.start_unix_ms is None:
+            self.start_unix_ms = now_unix_ms
+        self.asked += 1
+        self.had_place += has_place
+
+
+@dataclass(slots=True)
+class Ladder:
+    """The ladder of one gateway. For each request: `offers`, then `note` what came of them. `hold` is the rung where an
+    operator holds it: the requests are answered there, or by the FAQ."""
+
+    policy: LadderPolicy = field(default_factory=LadderPolicy)
+    level: Step = CHAMPION
+    hold: Rung | None = None
+    _own: _Window = field(default_factory=_Window)
+    _above: _Window = field(default_factory=_Window)
+    _seats: OrderedDict[SessionKey, Step] = field(default_factory=OrderedDict)
+
+    @property
+    def rung(self) -> Rung:
+        """Return the rung that requests begin on."""
+        return self.hold or self.level
+
+    def above(self, live: Collection[Lane]) -> Step | None:
+        """Return the live lane next above the level; None where there is none, or an operator holds the ladder."""
+        higher = [lane for lane in STEPS[: STEPS.index(self.level)] if lane in live]
+        return higher[-1] if higher and self.hold is None else None
+
+    def offers(self, live: Collection[Lane]) -> list[Step]:
+        """Return the lanes to offer a request to, one after the other: from the level down, then from it up; the FAQ
+        answers where none takes it. `live` are the lanes with a worker that serves the request's bucket. Where there is
+        none at all the champion's topic keeps the request for one that may come."""
+        if self.hold is not None:
+            return [lane for lane in STEPS if lane == self.hold and (lane in live or lane == CHAMPION)]
+        at = STEPS.index(self.level)
+        order = (*STEPS[at:], *reversed(STEPS[:at]))
+        return [lane for lane in order if lane in live] or [CHAMPION]
+
+    def is_cold(self, session: SessionKey, lane: Lane) -> bool:
+        """Return whether a lower lane has nothing of a conversation: it was not answered there last."""
+        return lane != CHAMPION and self._seats.get(session) != lane
+
+    def note(
+        self,
+        session: SessionKey,
+        taken: Step | None,
+        live: Collection[Lane],
+        *,
+        above_has_place: bool,
+        now_unix_ms: float,
+    ) -> None:
+        """Note which lane took a request, None for the FAQ, and whether the one above the level could have answered in
+        time."""
+        self._seat(session, taken)
+        if self.hold is not None:
+            return
+        own, over, policy = self._own, self._above, self.policy
+        own.count(taken == self.level, now_unix_ms)
+        over.count(above_has_place, now_unix_ms)
+        below = [lane for lane in STEPS[STEPS.index(self.level) + 1 :] if lane in live]
+        above = self.above(live)
+        if own.is_over(policy.fall_ms, policy.fewest, now_unix_ms):
+            self._own = _Window()
+            if below and own.asked - own.had_place > policy.full_share * own.asked:
+                self._move(below[0])
+                return
+        if over.is_over(policy.rise_ms, policy.fewest, now_unix_ms):
+            self._above = _Window()
+            if above is not None and over.had_place >= policy.free_share * over.asked:
+                self._move(above)
+
+    def _move(self, level: Step) -> None:
+        self.level = level
+        self._own, self._above = _Window(), _Window()
+
+    def _seat(self, session: SessionKey, taken: Step | None) -> None:
+        if taken == CHAMPION:
+            self._seats.pop(session, None)
+        elif taken is not None:
+            self._seats[session] = taken
+            self._seats.move_to_end(session)
+            if len(self._seats) > _MOST_SEATS:
+                self._seats.popitem(last=False)
