@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from ops.stack.processes import free_port
-from tests.doors.rows import Rows
+from tests.support.rows import Rows
 from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, model_dir
 
 ROOT = Path(__file__).parents[2]

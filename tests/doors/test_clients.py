@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from shared.client.session import AsyncReplyline
 from tests.doors.conftest import CLIENTS, Tried, last_json, node_client, python_client, run_client, with_version
-from tests.doors.rows import Rows
+from tests.support.rows import Rows
 
 QUESTION = "How do I return an item?"
 SAME = "the WebSocket's text, byte for byte"

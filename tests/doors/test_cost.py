@@ -14,8 +14,8 @@ import psutil
 from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseDelta
 from tests.doors.conftest import Tried
-from tests.doors.rows import Rows
 from tests.doors.streams import ALL, DoorStream, WebSocketStream
+from tests.support.rows import Rows
 
 _ROUNDS = 3
 _STREAMS = 40

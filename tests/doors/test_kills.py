@@ -9,8 +9,8 @@ from collections import defaultdict
 import pytest
 
 from tests.doors.conftest import Tried
-from tests.doors.rows import Rows
 from tests.doors.streams import ALL, DoorStream
+from tests.support.rows import Rows
 from tests.support.system import eventually
 
 _CHARS = 200  # of the shortest text that is cut
