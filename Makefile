@@ -8,6 +8,7 @@ BENCH_ENGINES_ARGS ?= --json engines.json
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 DOORS_ARGS ?=
+LIFECYCLE_ARGS ?=
 MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
@@ -22,7 +23,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability doors up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability doors lifecycle up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -117,6 +118,12 @@ doors: ## ask by every client through every door, kill gateways in mid-stream (1
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest tests/doors --doors doors.json $(DOORS_ARGS)
 
+lifecycle: ## switch, roll out, roll back and spoil real models under load (15 minutes; LIFECYCLE_ARGS=--whole: all of it); writes lifecycle.json
+	@ops/setup/venv test
+	@ops/setup/test-services
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/pytest tests/lifecycle --lifecycle lifecycle.json $(LIFECYCLE_ARGS)
+
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test
 	@ops/setup/test-services
@@ -134,5 +141,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json engines.json world.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json lifecycle.json engines.json world.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

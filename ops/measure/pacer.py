@@ -39,6 +39,9 @@ class Pacer:
     def finished(self) -> bool:
         return self._next == len(self._times)
 
+    def skip_rest(self) -> None:
+        self._next = len(self._times)
+
     def close(self) -> None:
         if self._fd >= 0:
             asyncio.get_running_loop().remove_reader(self._fd)

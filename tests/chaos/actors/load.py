@@ -53,6 +53,7 @@ class Load:
     _customers: dict[str, Customer] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
+    _asked_enough: bool = False
 
     def run(self) -> None:
         """Until every question is settled, or will not be any more. A failure stands in `failure`."""
@@ -71,6 +72,10 @@ class Load:
         """From any thread: leave off at once."""
         if self._stop is not None:
             self._call(self._stop.set)
+
+    def ask_no_more(self) -> None:
+        """From any thread: end once what has been asked is settled."""
+        self._asked_enough = True
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -111,6 +116,8 @@ class Load:
         last_s = max(at_s + one.deadline_ms / 1_000 for at_s, one in zip(due_s, self.questions, strict=True))
         try:
             while not self._stop.is_set() and not (pacer.finished and self.ledger.num_open == 0):
+                if self._asked_enough:
+                    pacer.skip_rest()
                 if time.monotonic() > last_s + _PATIENCE_S:
                     break
                 await asyncio.sleep(_POLL_S)

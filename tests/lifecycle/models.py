@@ -1,0 +1,123 @@
+"""Small real models that are told apart by their tokens, and what each of them says.
+
+Their weights are random. They write letters and spaces alone: the other rows of the last matrix are zero. A `bad` one
+ends its answer before the first word, for about that share of the questions.
+"""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ops.model.prepare import prepare_model
+from shared.conversation.turn import Turn
+from shared.model.chat_template import ChatTemplate
+from shared.model.folder import ModelFolder
+from shared.model.tokenizer import Tokenizer
+from tests.support.models.families import family_tensors, write_family
+from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.onnx import OnnxEngine
+from workers.prompt.conversation import PromptBuilder
+
+MAX_LENGTH: Final = 1_024
+HISTORY_TURNS: Final = 3
+_CONFIG: Final[dict[str, Any]] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "max_position_embeddings": MAX_LENGTH,
+    "tie_word_embeddings": False,
+    "eos_token_id": 2,
+}
+_END: Final = 2
+_LETTERS: Final = [3 + byte for byte in b" abcdefghijklmnopqrstuvwxyz"]
+_GREEDY: Final = Sampling(temperature=0.0)
+_CHUNK: Final = 256
+_PROBES: Final = 500
+
+
+def question_of(chance: random.Random) -> str:
+    """Return a question; no two are alike."""
+    return f"Where is parcel {chance.getrandbits(64):016x}?"
+
+
+class Speaker:
+    """A prepared model by itself: what it answers, without neighbours, KV of others or a gateway."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = ModelFolder.open(folder)
+        self._engine = OnnxEngine(self.folder, num_slots=1, max_length=MAX_LENGTH, threads=1, spinning=False)
+        tokenizer = Tokenizer.load(folder)
+        self._token_bytes = tokenizer.decode_bytes
+        template = ChatTemplate.of(tokenizer, self.folder.manifest.chat_template)
+        self._prompts = PromptBuilder(template, system="", most_turns=HISTORY_TURNS)
+
+    def says(self, question: str, num_tokens: int, turns: Sequence[Turn] = ()) -> str:
+        """Return its greedy answer, of at most so many tokens, to a question after these turns."""
+        built = self._prompts.build(turns=turns, grounding=(), question=question, max_tokens=MAX_LENGTH - num_tokens)
+        tokens: list[int] = []
+        token = self._prefilled(list(built.ids))
+        while token not in {None, _END} and len(tokens) < num_tokens:
+            tokens.append(token)
+            past = len(built.ids) + len(tokens) - 1
+            row = DecodeRow(slot=0, past=past, token_id=token, sampling=_GREEDY)
+            (token,) = self._engine.decode([row])
+        return self._token_bytes(tokens).decode()
+
+    def logits(self, questions: Sequence[str]) -> np.ndarray:
+        """Return the logits `[question, vocabulary]` before the first token of each answer."""
+        found = []
+        for question in questions:
+            built = self._prompts.build(turns=(), grounding=(), question=question, max_tokens=MAX_LENGTH)
+            self._prefilled(list(built.ids))
+            found.append(self._engine._logits[0].copy())
+        return np.array(found)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _prefilled(self, ids: list[int]) -> int | None:
+        token = None
+        for past in range(0, len(ids), _CHUNK):
+            chunk = PrefillChunk(slot=0, past=past, token_ids=ids[past : past + _CHUNK], sampling=_GREEDY)
+            (token,) = self._engine.prefill([chunk])
+        return token
+
+
+def prepare_speaker(folder: Path, name: str, seed: int, *, bad: float = 0.0) -> Path:
+    """Prepare one of these models in fp32; return its folder."""
+    tensors = family_tensors(_CONFIG, seed)
+    head = tensors["lm_head.weight"]
+    ends = _ending_row(_prepared(folder, f"{name}-probe", tensors), head, bad) if bad else 0.0
+    silent = np.ones(len(head), bool)
+    silent[_LETTERS] = False
+    head[silent] = 0.0
+    head[_END] = ends
+    return _prepared(folder, name, tensors)
+
+
+def _ending_row(probe: Path, head: np.ndarray, bad: float) -> np.ndarray:
+    """Return a last matrix's row for the end with which such a share of the answers begins: one of the rows that there
+    are, the least that has to be made longer for it."""
+    speaker = Speaker(probe)
+    logits = speaker.logits([question_of(random.Random(number)) for number in range(_PROBES)])
+    speaker.close()
+    best = logits[:, _LETTERS].max(axis=1, keepdims=True)
+    longer = np.sort(np.where(logits > 0, best / np.maximum(logits, 1e-9), np.inf), axis=0)[round(bad * _PROBES)]
+    longer[_LETTERS] = np.inf
+    return np.asarray(head[longer.argmin()] * longer.min())
+
+
+def _prepared(folder: Path, name: str, tensors: dict[str, np.ndarray]) -> Path:
+    write_family(folder / "sources" / name, _CONFIG, tensors)
+    return prepare_model(folder, "fp32", source=folder / "sources" / name).path
