@@ -26,6 +26,7 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topics import reply_topic_allowed
 
 app = typer.Typer(
@@ -214,6 +215,7 @@ def schema(
 @topics_app.command("create")
 def create(
     reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
+    lane: Annotated[Lane, typer.Option(help="the topics of this lane, too")] = CHAMPION,
 ) -> None:
     """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
     from ops.operate.topics import create as create_missing
@@ -221,6 +223,8 @@ def create(
     settings = settings_of("topics")
     kafka = settings.kafka
     topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
+    if lane != CHAMPION:
+        topics |= kafka.topics.of_lane(lane, request_partitions=kafka.request_partitions)
     for name in reply_topics or []:
         if not reply_topic_allowed(name, settings.request_defaults.reply_topics):
             allowed = ",".join(kafka.reply_topics)

@@ -12,7 +12,7 @@ from shared.conversation.erasure_reader import read_erasures
 from shared.conversation.history import History
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
-from shared.kafka import await_layout
+from shared.kafka import await_lane, await_layout
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
@@ -20,6 +20,8 @@ from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
+from shared.wire.lanes import CHAMPION
+from shared.wire.topics import kept_ms
 from workers.building import make_loop, make_preparer, make_prompts, open_embedder, open_gpus
 from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel, upstream_model
@@ -67,6 +69,7 @@ class WorkerProcess:
             topics=settings.kafka.topics,
             worker_id=self._worker_id,
             buckets=settings.worker.buckets,
+            lane=settings.worker.lane,
             outlook=lambda: self._worker.engine_loop.outlook,
             changed=self._worker.outlook_changed,
             partitions=lambda: self._kafka.requests.partitions,
@@ -162,7 +165,7 @@ class WorkerProcess:
         await kafka.producer.start()
         await kafka.erasures.start()
         kafka.watch.first_connected()
-        await await_layout(kafka.producer, self._settings.kafka.topics)
+        await self._await_topics()
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.cancels.start()
@@ -185,6 +188,13 @@ class WorkerProcess:
         self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.info.name)
+
+    async def _await_topics(self) -> None:
+        """Wait for the topics that fit together; those of a lane are made where they are missing."""
+        settings, lane = self._settings, self._settings.worker.lane
+        if lane != CHAMPION:
+            await await_lane(settings.kafka, lane, kept_ms=kept_ms(settings.promise.max_deadline_ms))
+        await await_layout(self._kafka.producer, settings.kafka.topics, lane)
 
     def _versions_changed(self) -> None:
         state = self._kafka.versions.registry.state

@@ -9,6 +9,7 @@ from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.versions.log import VersionsLog
+from shared.wire.lanes import in_lane
 from shared.wire.topics import BROADCAST_PARTITION
 
 
@@ -16,14 +17,14 @@ class KafkaWing:
     """All clients are closed, even where closing one fails."""
 
     def __init__(self, settings: Settings, client_id: str) -> None:
-        kafka, topics = settings.kafka, settings.kafka.topics
+        kafka, topics, lane = settings.kafka, settings.kafka.topics, settings.worker.lane
         reader = partial(PartitionReader, kafka, client_id=client_id, unhurried=True)
         self.producer = Producer(kafka, client_id=client_id)
         self.requests = GroupReader(
             kafka,
             client_id=client_id,
-            topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
-            group=kafka.workers_group,
+            topics=[topics.requests(bucket, lane) for bucket in settings.worker.buckets],
+            group=in_lane(kafka.workers_group, lane),
             instance_id=settings.worker.instance_id,
         )
         self.offsets = OffsetTracker()
@@ -32,7 +33,7 @@ class KafkaWing:
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION])
         self.versions = VersionsLog.of(kafka, client_id=client_id)
         self.letters = DeadLetters(self.producer, topics, client_id)
-        self.copies = Copies(self.producer, kafka)
+        self.copies = Copies(self.producer, kafka, lane)
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
 
     def missing(self) -> str | None:

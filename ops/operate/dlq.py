@@ -23,6 +23,7 @@ from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import Producer, read_at, scan
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
+from shared.wire.lanes import LANES
 from shared.wire.topics import BUCKETS, TopicNames
 
 dlq_app = typer.Typer(help="The dead letters: what could not be decoded or served.", no_args_is_help=True)
@@ -120,7 +121,7 @@ async def _put_back(
 ) -> int:
     if letter is None:
         return say(f"{place[0]}/{place[1]}: no such dead letter; see: replyline dlq list")
-    request_topics = {topics.inbox, *(topics.requests(bucket) for bucket in BUCKETS)}
+    request_topics = {topics.inbox, *(topics.requests(bucket, lane) for lane in LANES for bucket in BUCKETS)}
     why_not = refusal(letter, request_topics, now_unix_ms(), force=force)
     if why_not is not None or letter.origin is None:
         return say(f"{letter.number}: not put back: {why_not}")

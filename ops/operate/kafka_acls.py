@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from shared.errors import SettingsError
 from shared.settings import Settings
+from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, Lane, in_lane
 from shared.wire.topics import BUCKETS
 
 Role = Literal["gateway", "worker", "operator", "recorder"]
@@ -43,6 +44,12 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("gateway", "Write", "topic", topics.requests(bucket), "customers' requests, by length")
+    for lane in LANES[1:]:
+        yield Right("gateway", "Write", "topic", _topics_of(settings, lane), "requests of a lane", prefixed=True)
+    for lane in PASSED_ON:
+        yield Right("gateway", "Read", "topic", _topics_of(settings, lane), "what a lane leaves behind", prefixed=True)
+    left = f"{settings.kafka.workers_group}."
+    yield Right("gateway", "Read", "group", left, "which gateway passes what on", prefixed=True)
     yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop")
     yield Right("gateway", "Write", "topic", topics.erasures, "what customers erase")
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
@@ -54,6 +61,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
     yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
+    yield Right("gateway", "Read", "topic", topics.versions, "which version gets what")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield from _to_see_copies(settings, "gateway")
     yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
@@ -67,20 +75,29 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
 
 
 def _of_workers(settings: Settings) -> Iterator[Right]:
-    kafka, topics = settings.kafka, settings.kafka.topics
+    kafka, topics, lane = settings.kafka, settings.kafka.topics, settings.worker.lane
     for bucket in BUCKETS:
-        yield Right("worker", "Read", "topic", topics.requests(bucket), "requests to be answered")
+        yield Right("worker", "Read", "topic", topics.requests(bucket, lane), "requests to be answered")
+        if lane in PASSED_ON:
+            yield Right("worker", "Write", "topic", topics.requests(bucket), "requests that a closed lane passes on")
     yield Right("worker", "Read", "topic", topics.cancels, "what customers stop")
     yield Right("worker", "Read", "topic", topics.erasures, "what customers erase")
-    yield Right("worker", "Read", "group", kafka.workers_group, "which worker answers what")
+    yield Right("worker", "Read", "topic", topics.versions, "which version it serves")
+    yield Right("worker", "Read", "group", in_lane(kafka.workers_group, lane), "which worker answers what")
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
     yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
     yield from _to_reply_topics(settings, "worker", "answers")
-    yield from _to_see_copies(settings, "worker")
+    yield from _to_see_copies(settings, "worker", lane)
 
 
-def _to_see_copies(settings: Settings, role: Role) -> Iterator[Right]:
-    for name in (*map(settings.kafka.topics.requests, BUCKETS), settings.kafka.topics.replies):
+def _topics_of(settings: Settings, lane: Lane) -> str:
+    """Return how the names of a lane's topics begin."""
+    return settings.kafka.topics.requests("short", lane).removesuffix("short")
+
+
+def _to_see_copies(settings: Settings, role: Role, lane: Lane = CHAMPION) -> Iterator[Right]:
+    topics = settings.kafka.topics
+    for name in (*(topics.requests(bucket, lane) for bucket in BUCKETS), topics.replies):
         yield Right(role, "DescribeConfigs", "topic", name, "how many copies an acknowledgement means")
 
 
@@ -101,11 +118,11 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     topics = settings.kafka.topics
     yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
     yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
-    yield Right("operator", "Describe", "group", settings.kafka.workers_group, "`diagnose`: what waits")
+    yield Right("operator", "Describe", "group", settings.kafka.workers_group, "`diagnose`: what waits", prefixed=True)
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
-    for name in (topics.inbox, *map(topics.requests, BUCKETS)):
-        yield Right("operator", "Write", "topic", name, "`dlq replay`")
+    yield Right("operator", "Write", "topic", topics.inbox, "`dlq replay`")
+    yield Right("operator", "Write", "topic", f"{topics.inbox}.", "`dlq replay`", prefixed=True)
 
 
 def _of_recorders(settings: Settings) -> Iterator[Right]:

@@ -7,9 +7,8 @@ from typing import Final
 from shared.kafka import create_topics, describe_topics, more_partitions_command
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topic_layout import misfit
-from shared.wire.topics import KEPT_MS
+from shared.wire.topics import kept_ms
 
-_AFTER_MS: Final = 120_000
 _CREATE: Final = "create them: replyline topics create"
 
 
@@ -24,7 +23,7 @@ class Told:
 async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadline_ms: int = 0) -> Told:
     """Create the topics that are missing; topic → partitions. What is there stays as it is. Questions and answers are
     kept until nobody can want them any more. Raises `BrokerUnavailable`."""
-    outcomes = await create_topics(kafka, wanted, kept_ms=max(KEPT_MS, max_deadline_ms + _AFTER_MS))
+    outcomes = await create_topics(kafka, wanted, kept_ms=kept_ms(max_deadline_ms))
     seen = await describe_topics(kafka) if "exists" in outcomes.values() else {}
     found = {name: wanted[name] if outcome == "created" else seen.get(name) for name, outcome in outcomes.items()}
     lines = [

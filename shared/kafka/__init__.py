@@ -6,7 +6,7 @@ from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.copies import Copies
 from shared.kafka.groups import group_lag
-from shared.kafka.layout import await_layout
+from shared.kafka.layout import await_lane, await_layout
 from shared.kafka.producer import Producer
 from shared.kafka.reading.log_reader import LogReader
 from shared.kafka.reading.readers import GroupReader, PartitionReader
@@ -24,6 +24,7 @@ __all__ = [
     "PartitionReader",
     "Producer",
     "Record",
+    "await_lane",
     "await_layout",
     "broker_addresses",
     "create_topics",

@@ -7,6 +7,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka.producer import Producer
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.logs import get_logger
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topic_layout import weakness
 from shared.wire.topics import BUCKETS
 
@@ -17,10 +18,10 @@ class Copies:
     """The state of the copies for `/ready`: `weak` says what is too weak and what to type, None where nothing is or
     nobody knows yet."""
 
-    def __init__(self, producer: Producer, settings: KafkaSettings) -> None:
+    def __init__(self, producer: Producer, settings: KafkaSettings, lane: Lane = CHAMPION) -> None:
         self._producer = producer
         self._configured = settings.replication_factor
-        self._topics = (*map(settings.topics.requests, BUCKETS), settings.topics.replies)
+        self._topics = (*(settings.topics.requests(bucket, lane) for bucket in BUCKETS), settings.topics.replies)
         self.weak: str | None = None
 
     async def watch(self) -> None:

@@ -1,19 +1,41 @@
 """Check that the topics that are there fit together, before anything rests on it."""
 
 from shared.errors import BrokerUnavailable
+from shared.kafka.broker.administration import create_topics, describe_topics
 from shared.kafka.broker.connection import until_connected
 from shared.kafka.producer import Producer
+from shared.settings.kafka import KafkaSettings
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topic_layout import misfit
 from shared.wire.topics import BUCKETS, TopicNames
 
 
-async def await_layout(producer: Producer, topics: TopicNames) -> None:
+async def await_layout(producer: Producer, topics: TopicNames, lane: Lane = CHAMPION) -> None:
     """Wait until they do; the log gets one line that says what to do. From then on `producer` knows them."""
 
     async def look() -> None:
-        names = (topics.cancels, *map(topics.requests, BUCKETS))
-        why = misfit(topics, {name: await producer.num_partitions(name) for name in names})
+        requests = {topics.requests(bucket, each) for bucket in BUCKETS for each in (CHAMPION, lane)}
+        why = misfit(
+            topics, {name: await producer.num_partitions(name) for name in sorted({topics.cancels, *requests})}
+        )
         if why is not None:
             raise BrokerUnavailable(why)
 
     await until_connected("kafka topics", look)
+
+
+async def await_lane(settings: KafkaSettings, lane: Lane, *, kept_ms: int) -> None:
+    """Wait until a lane's topics are there. Those that are missing are created; where that fails, the log gets one line
+    that says what to do."""
+
+    async def create_missing() -> None:
+        found = await describe_topics(settings)
+        wanted = settings.topics.of_lane(lane, request_partitions=settings.request_partitions)
+        missing = {topic: number for topic, number in wanted.items() if topic not in found}
+        try:
+            await create_topics(settings, missing, kept_ms=kept_ms)
+        except BrokerUnavailable as error:
+            remedy = f"replyline topics create --lane {lane}"
+            raise BrokerUnavailable(f"lane {lane} has no topics: {error}; as an operator run: {remedy}") from error
+
+    await until_connected("kafka lane", create_missing)

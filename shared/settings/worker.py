@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from shared.settings.group import Group
+from shared.wire.lanes import CHAMPION, Lane
 
 WindowKind = Literal["off", "adaptive"]
 
@@ -82,6 +83,11 @@ class WorkerSettings(Group):
         min_length=1,
         description="request topics that this worker serves: short, medium, long; a worker of short alone "
         "keeps long questions out of their way",
+    )
+    lane: Lane = Field(
+        CHAMPION,
+        description="part that this worker plays, with topics and a group of its own: champion, canary, control, "
+        "light, cpu, shadow",
     )
     slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer that a slot holds")

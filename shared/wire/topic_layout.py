@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.wire.topics import TopicNames
 
 _COPIES: Final = 3  # with two of them acknowledged one broker may be lost, and another be away
 
@@ -66,7 +66,7 @@ def misfit(topics: TopicNames, num_partitions: Mapping[str, int]) -> str | None:
     """Why cancels would miss their worker, and what to do; None where they do not. `num_partitions` of the topics that
     there are, as far as they are known."""
     cancels = num_partitions.get(topics.cancels)
-    requests = {topic: num for bucket in BUCKETS if (num := num_partitions.get(topic := topics.requests(bucket)))}
+    requests = {topic: num for topic, num in num_partitions.items() if num and topics.bucket_of(topic) is not None}
     odd = next((topic for topic, num in requests.items() if cancels and num % cancels), None)
     if odd is None:
         return None

@@ -36,6 +36,7 @@ start."""
 
 KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""
+_KEPT_AFTER_MS: Final = 120_000
 _ROLLOUT_MS: Final = 14 * 86_400_000
 
 Headers = Mapping[str, bytes]
@@ -156,6 +157,11 @@ class TopicNames:
     def bucket_of(self, topic: str) -> Bucket | None:
         """Return the bucket of a request topic, in whatever lane."""
         return next((bucket for lane in LANES for bucket in BUCKETS if topic == self.requests(bucket, lane)), None)
+
+
+def kept_ms(max_deadline_ms: int) -> int:
+    """Return how long Kafka keeps questions and answers: until nobody can want them any more."""
+    return max(KEPT_MS, max_deadline_ms + _KEPT_AFTER_MS)
 
 
 def bucket_of_length(num_tokens: int) -> Bucket:

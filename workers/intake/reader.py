@@ -64,8 +64,8 @@ class Intake:
     _begun: dict[Bucket, list[Job]] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {self.topics.requests(bucket): bucket for bucket in BUCKETS}
-        self._buckets = {topic: bucket for topic, bucket in named.items() if topic in self.reader.topics}
+        named = {self.topics.bucket_of(topic): topic for topic in self.reader.topics}
+        self._buckets = {named[bucket]: bucket for bucket in BUCKETS if bucket in named}
         self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
         self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
@@ -16,7 +18,8 @@ from shared.records.deliveries import Partition
 from shared.telemetry.availability import Availability
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_ID_CHARS
-from shared.wire.messages import Bucket
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.schedule.outlook import Outlook
 
@@ -44,6 +47,7 @@ class CapacityPublisher:
     topics: TopicNames
     worker_id: str
     buckets: tuple[Bucket, ...]
+    lane: Lane = CHAMPION
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
@@ -65,17 +69,21 @@ class CapacityPublisher:
             wait_s = reported_s + (_LEAST_S if changed else self.interval_s) - time()
             if wait_s <= 0:
                 reported, reported_s = (outlook, reads), time()
-                report = outlook.report(self.worker_id, self._by_bucket(reads or ()), wire_unix_ms())
+                report = self._report(outlook, reads or ())
                 await self._publish(msgpack_encode(report))
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(wait_s, _PARTITIONS_S)):
                         await self.changed.wait()
 
+    def _report(self, outlook: Outlook, partitions: Collection[Partition]) -> WorkerReport:
+        report = outlook.report(self.worker_id, self._by_bucket(partitions), wire_unix_ms())
+        return msgspec.structs.replace(report, lane=self.lane)
+
     def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
         """Every bucket that is served, with those of its partitions that are this worker's."""
         return {
-            bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket))
+            bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket, self.lane))
             for bucket in self.buckets
         }
 

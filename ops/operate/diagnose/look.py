@@ -22,6 +22,8 @@ from shared.errors import BrokerUnavailable, SettingsError
 from shared.kafka import describe_topics, group_lag
 from shared.redis.client import RedisClient
 from shared.settings import Settings
+from shared.wire.lanes import CHAMPION, LANES, Lane, in_lane
+from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS, TopicNames
 
 _TIMES: Final = 5
@@ -155,12 +157,21 @@ async def _redis(settings: Settings) -> Probe:
 
 async def _lag(settings: Settings) -> dict[str, int] | str:
     names = TopicNames(settings.kafka.topic_prefix)
-    topics = {names.requests(bucket): str(bucket) for bucket in BUCKETS}
+    lag: dict[str, int] = {}
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            lag = await group_lag(settings.kafka, settings.kafka.workers_group, list(topics))
+            found = await describe_topics(settings.kafka)
+            for lane in LANES:
+                topics = {names.requests(bucket, lane): bucket for bucket in BUCKETS}
+                if lane == CHAMPION or topics.keys() <= found.keys():
+                    waits = await group_lag(settings.kafka, in_lane(settings.kafka.workers_group, lane), list(topics))
+                    lag |= {_named(topics[topic], lane): records for topic, records in waits.items()}
     except TimeoutError:
         return f"no answer within {_PATIENCE_S:.0f} s"
     except BrokerUnavailable as error:
         return _told(error)
-    return {topics[topic]: records for topic, records in lag.items()}
+    return lag
+
+
+def _named(bucket: Bucket, lane: Lane) -> str:
+    return bucket if lane == CHAMPION else f"{bucket} of lane {lane}"

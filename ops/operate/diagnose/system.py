@@ -36,7 +36,8 @@ Probe = Answered | str | None
 @dataclass(frozen=True)
 class System:
     """`socket`: a ping on the customers' way to the gateway. `broker`: its topics. `redis`: a PING. `lag`: records of
-    each bucket that no worker has committed, or why the broker did not say; None: not asked."""
+    each bucket, of each lane with topics, that no worker has committed, or why the broker did not say; None: not
+    asked."""
 
     processes: Sequence[Process]
     socket: Probe = None

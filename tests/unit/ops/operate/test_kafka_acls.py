@@ -10,6 +10,7 @@ from ops.operate.kafka_acls import Role, commands, rights
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
+from shared.wire.topics import BUCKETS
 
 USERS: dict[Role, str] = {"gateway": "gateway", "worker": "CN=a worker", "operator": "admin", "recorder": "recorder"}
 
@@ -28,6 +29,16 @@ def test_no_process_asks_or_answers_in_anothers_place() -> None:
     assert {right.role for right in rights(settings) if right.operation in {"Create", "Describe"}} == {"operator"}
 
 
+def test_a_lanes_worker_reads_its_own_topics_and_may_pass_requests_on() -> None:
+    settings = Settings.model_validate({"worker": {"lane": "canary"}})
+    champions, own = ({f"chat.requests{lane}.{each}" for each in BUCKETS} for lane in ("", ".canary"))
+    read, written = named(settings, "worker", "Read"), named(settings, "worker", "Write")
+    assert own | {"replyline-workers.canary"} <= read
+    assert not read & {*champions, "replyline-workers"}
+    assert champions <= written
+    assert not named(Settings.model_validate({"worker": {"lane": "shadow"}}), "worker", "Write") & champions
+
+
 def test_the_recorder_may_read_and_nothing_else() -> None:
     """Nowhere can it write, so no broker gives it a producer's id; it belongs to no group."""
     found = [right for right in rights(Settings()) if right.role == "recorder"]
@@ -41,6 +52,7 @@ def test_the_prefix_counts() -> None:
     assert {right.name for right in rights(settings) if right.kind == "group"} == {
         "shop.replyline-router",
         "shop.replyline-workers",
+        "shop.replyline-workers.",
     }
 
 

@@ -50,6 +50,12 @@ def test_where_they_do_not_it_is_said_which_and_what_to_type() -> None:
     assert "\n" not in why
 
 
+def test_a_lanes_topics_count_too() -> None:
+    why = misfit(TOPICS, layout(4, 4, 4, 4) | {"chat.requests.canary.short": 6})
+    assert why is not None
+    assert "chat.cancels has 4 partitions, and chat.requests.canary.short has 6" in why
+
+
 @given(st.text(max_size=40), st.sampled_from([(4, 4), (4, 2), (12, 4), (1_000, 100), (7, 1)]), st.data())
 def test_whoever_reads_a_request_reads_its_cancel(session: str, nums: tuple[int, int], data: st.DataObject) -> None:
     requests, cancels = nums

@@ -121,7 +121,7 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_can
     every = topics.all(request_partitions=1, reply_partitions=1)
     timed = {topics.inbox, topics.cancels, *(topics.requests(bucket) for bucket in BUCKETS)}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
-    assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers}
+    assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers, topics.versions}
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     packed = {name for name in every if topics.config(name, compressed=True)["compression.type"] == "producer"}
     assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}

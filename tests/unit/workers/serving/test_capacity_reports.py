@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import msgpack
 
 from shared.kafka import Outgoing
+from shared.wire.lanes import Lane
 from shared.wire.messages import WorkerReport
 from shared.wire.topics import TopicNames
 from tests.support.fakes.instant_loop import at_once
@@ -38,9 +39,11 @@ class Reporter:
     heard: list[tuple[float, float]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     partitions: frozenset[tuple[str, int]] | None = frozenset()
+    lane: Lane = "champion"
+    newest_report: WorkerReport | None = None
 
     async def publish(self, record: Outgoing) -> None:
-        report = msgpack.decode(record.value or b"", type=WorkerReport)
+        report = self.newest_report = msgpack.decode(record.value or b"", type=WorkerReport)
         self.heard.append((asyncio.get_running_loop().time(), report.first_token_ms["short"]))
 
     def look(self, first_token_ms: float) -> None:
@@ -54,6 +57,7 @@ class Reporter:
             topics=TopicNames(),
             worker_id="w",
             buckets=("short",),
+            lane=self.lane,
             interval_s=INTERVAL_S,
             outlook=lambda: self.newest,
             changed=self.changed,
@@ -113,3 +117,16 @@ async def test_what_hardly_changes_is_told_at_intervals() -> None:
         await asyncio.sleep(0.01)
     reporting.cancel()
     assert 7 <= len(reporter.heard) <= 9
+
+
+@at_once
+async def test_a_worker_of_a_lane_tells_its_lane_and_the_partitions_of_its_lanes_topics() -> None:
+    reporter = Reporter()
+    reporter.lane = "canary"
+    reporter.partitions = frozenset({("chat.requests.canary.short", 1)})
+    reporting = reporter.report()
+    reporter.look(0.0)
+    await asyncio.sleep(SOON_S)
+    reporting.cancel()
+    assert reporter.newest_report is not None
+    assert (reporter.newest_report.lane, reporter.newest_report.partitions) == ("canary", {"short": (1,)})
