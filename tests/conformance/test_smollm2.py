@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from ops.model.numerics.answers import answer_greedily
 from shared.model.folder import ModelFolder
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
+from workers.engine.greedy import answer_greedily
 from workers.engine.onnx import OnnxEngine
 
 GREEDY = Sampling()

@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from ops.model.numerics.answers import answer_greedily
 from ops.model.prepare import prepare_model
 from shared.model.folder import ModelFolder
 from tests.pytorch.torch_engines import forced, on_the_cpu
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from workers.engine.greedy import answer_greedily
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: list[dict[str, Any]] = msgspec.json.decode((GOLDEN / "families.json").read_bytes())["cases"]
