@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.versions.golden import GoldenSet
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 
 _GREEDY: Final = Sampling()
@@ -27,3 +28,10 @@ def until_end(answer: list[int], stop_token_ids: frozenset[int]) -> list[int]:
     """Return an answer up to the first token that ends it, with that."""
     ends = [at for at, token in enumerate(answer) if token in stop_token_ids]
     return answer[: ends[0] + 1] if ends else answer
+
+
+def golden_failure(engine: Engine, golden: GoldenSet) -> str | None:
+    """Ask the golden prompts again, one after the other, and return why the answers are not the version's; None where
+    they are. The engine's first slot is written over."""
+    asked = [answer_greedily(engine, [each.prompt_ids], len(each.output_ids))[0] for each in golden.prompts]
+    return golden.failure(asked)
