@@ -38,6 +38,7 @@ from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
+from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import SessionLimits
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
@@ -152,6 +153,12 @@ class GatewayProcess:
             recall=Recall(adopt=publisher.adopt, follower=kafka.follower, question_reader=kafka.question_reader),
             people=self._make_people(),
             tracer=self._tracer,
+            shadowing=Shadowing(
+                publisher=publisher,
+                producer=kafka.shadow_producer,
+                admission_gate=self._admission_gate,
+                state=lambda: kafka.versions.registry.state,
+            ),
         )
 
     def _make_frontend(self, gate: TokenGate | None) -> WebSocketFrontend:
@@ -215,6 +222,7 @@ class GatewayProcess:
                 closing.push_async_callback(self._redis.close)
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
+                closing.push_async_callback(self._serving.shadowing.sending.cancel)
                 closing.push_async_callback(self._tasks.cancel)
                 closing.push_async_callback(self._exchanges.stop)
                 closing.push_async_callback(self._chats.close)
@@ -264,6 +272,7 @@ class GatewayProcess:
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.handoff_producer.start()
+        await kafka.shadow_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)

@@ -31,6 +31,7 @@ from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
 from gateway.serving.resuming import Resuming
+from gateway.serving.shadowing import Shadowing
 from gateway.session.connections import Connections
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
@@ -69,6 +70,7 @@ class ServingWing:
     recall: Recall
     people: People
     tracer: Tracer
+    shadowing: Shadowing
     inflight: InflightTable = field(init=False, default_factory=InflightTable)
     connections: Connections = field(init=False, default_factory=Connections)
     answering: Answering = field(init=False)
@@ -111,6 +113,7 @@ class ServingWing:
             faq=self.faq,
             history=self.history,
             beside=self._beside,
+            shadowing=self.shadowing,
         )
 
     def _make_resuming(self) -> Resuming:
@@ -141,6 +144,7 @@ class ServingWing:
             answering=self.answering,
             erasing=self.erasing,
             deadlines=self.deadlines,
+            shadowing=self.shadowing,
         )
 
     async def idle(self) -> None:
@@ -159,6 +163,7 @@ class KafkaWing:
         self.producer = Producer(kafka, client_id=source)
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
         self.handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
+        self.shadow_producer = Producer(kafka, client_id=f"{source}-shadows")
         self.replies = reader(topic=topics.replies, partitions=[partition])
         self.reports = reader(topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
@@ -176,7 +181,14 @@ class KafkaWing:
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
-            for part in (self.handoff_producer, self.producer, self.erasures, self.reports, self.replies):
+            for part in (
+                self.shadow_producer,
+                self.handoff_producer,
+                self.producer,
+                self.erasures,
+                self.reports,
+                self.replies,
+            ):
                 closing.push_async_callback(part.stop)
             closing.push_async_callback(self.question_reader.stop)
             closing.push_async_callback(self.follower.stop)

@@ -47,8 +47,25 @@ class RequestPublisher:
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
+        request = self.request(entry, asked)
+        order = settle(request, self.defaults, entry.request.asked_unix_ms)
+        if entry.request.trace is not None:
+            entry.request.trace.sent_unix_ms = now_unix_ms()
+        self._check_there()
+        return await self.producer.enqueue(
+            Outgoing(
+                self.topics.requests(entry.publication.bucket),
+                msgpack_encode(request),
+                key=entry.request.session.record_key,
+                partition=entry.publication.partition,
+                headers=request_headers(order, source=self.source),
+            )
+        )
+
+    def request(self, entry: Entry, asked: ResponseCreate) -> ChatRequest:
+        """Return a question as the workers get it."""
         deadline = entry.deadline.later(entry.request.clock_ms)
-        request = ChatRequest(
+        return ChatRequest(
             id=entry.response_id,
             session_id=entry.request.session.session_id,
             input=entry.input,
@@ -69,19 +86,6 @@ class RequestPublisher:
             consent=entry.request.consent,
             turns=asked.turns,
             instructions=asked.instructions,
-        )
-        order = settle(request, self.defaults, entry.request.asked_unix_ms)
-        if entry.request.trace is not None:
-            entry.request.trace.sent_unix_ms = now_unix_ms()
-        self._check_there()
-        return await self.producer.enqueue(
-            Outgoing(
-                self.topics.requests(entry.publication.bucket),
-                msgpack_encode(request),
-                key=entry.request.session.record_key,
-                partition=entry.publication.partition,
-                headers=request_headers(order, source=self.source),
-            )
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:

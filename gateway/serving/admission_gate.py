@@ -61,6 +61,12 @@ class AdmissionGate:
             entry.publication.eta_ms = decision.eta_ms
         return decision.light
 
+    def is_calm(self) -> bool:
+        """Return whether memory is enough, and no breaker of the champion's lane is open."""
+        champion = self.admissions.of(CHAMPION)
+        closed = champion.breaker.state is BreakerState.CLOSED and not champion.fleet.shut()
+        return closed and not self.memory.sheds and not self.draining
+
     def note_reply(self, reply: Reply, now: float) -> None:
         if isinstance(reply, ReplyDone) and reply.origin == "gateway":
             return  # a fallback in the log says nothing of the workers

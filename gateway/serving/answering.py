@@ -11,6 +11,7 @@ from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
 from gateway.session.recall import Recall
@@ -42,6 +43,7 @@ class Answering:
     faq: LiveFaq
     history: History
     beside: Tasks
+    shadowing: Shadowing
 
     # --- the workers' word
 
@@ -154,6 +156,7 @@ class Answering:
             lambda: count_answer(entry, response),
             lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
             lambda: self.tracer.finish(entry, response),
+            lambda: self.shadowing.end(entry, response),
             request_id=entry.response_id,
         )
         metrics.inflight.set(len(self.inflight))

@@ -16,6 +16,7 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
+from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
 from gateway.session.keyed_locks import KeyedLocks
@@ -49,6 +50,7 @@ class Asking:
     answering: Answering
     erasing: Erasing
     deadlines: Deadlines
+    shadowing: Shadowing
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
     async def ask(self, connection: Connection, asked: ResponseCreate) -> None:
@@ -133,6 +135,7 @@ class Asking:
         if light is not None:
             self.answering.fall_back(entry, light)
             return None
+        self.shadowing.keep(entry, asked)
         return await self.publisher.enqueue(entry, asked)
 
     def _refuse(self, entry: Entry, error: ProtocolError) -> None:

@@ -69,6 +69,11 @@ deadlines = Counter(
     ["bucket", "deadline", "outcome"],
 )
 late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")
+shadowed = Counter(
+    "replyline_gateway_shadowed_total", "Answers that the shadow lane was asked for again, or was not", ["outcome"]
+)
+for _outcome in ("sent", "dropped"):
+    shadowed.labels(_outcome)
 
 # --- worker
 step_time = Histogram(

@@ -20,6 +20,7 @@ from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
+from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
@@ -34,6 +35,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
+from shared.versions.state import State
 from shared.wire.codec import decode_erase, decode_notice
 from shared.wire.messages import (
     Cancel,
@@ -281,6 +283,7 @@ class Edge:
     people: bool = False
     admits: bool = False  # by the workers' reports
     word_s: float = 0.0
+    versions: State = field(default_factory=State)
     serving: ServingWing = field(init=False)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
@@ -301,6 +304,7 @@ class Edge:
             away=lambda: self.kafka_is_away,
             next_offset=self.next_offset,
         )
+        admission_gate = AdmissionGate(LaneAdmissions(AdmissionPolicy(enabled=self.admits)))
         limits = AdmissionLimits(
             max_input_tokens=1_000,
             max_inflight=100,
@@ -314,13 +318,19 @@ class Edge:
             tokenizer=Tokenizer.byte_level(),
             faq=shipped_faq(),
             publisher=publisher,
-            admission_gate=AdmissionGate(LaneAdmissions(AdmissionPolicy(enabled=self.admits))),
+            admission_gate=admission_gate,
             key=CursorKey(b"secret"),
             recall=Recall(adopt=publisher.adopt, word_s=self.word_s, follower=self.follower, question_reader=questions),
             people=People(
                 settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas, bad_answers=nobody
             ),
             tracer=Tracer(),
+            shadowing=Shadowing(
+                publisher=publisher,
+                producer=producer,
+                admission_gate=admission_gate,
+                state=lambda: self.versions,
+            ),
             **fakes,
         )
         self.gateway = self.serving.gateway

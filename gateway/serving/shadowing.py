@@ -1,0 +1,108 @@
+"""Ask the shadow lane what customers were answered: a share of the conversations, of which nobody reads the answers.
+
+Nothing is stored beyond what Kafka keeps of any request, so no consent is asked for; a conversation that is erased
+before its answer has ended is not asked again. Nothing waits for it, and under load it is the first to be dropped.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.request.entry import Entry
+from gateway.serving.admission_gate import AdmissionGate
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.tasks import Tasks
+from shared.telemetry import metrics
+from shared.telemetry.faults import task_failed
+from shared.versions.state import Rule, State
+from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import CHAMPION
+from shared.wire.messages import ChatRequest, ResponseCreate
+from shared.wire.outcome import BY_MODEL, Response
+from shared.wire.requests import request_headers, settle
+from shared.wire.shadow import LiveAnswer
+
+_LANE: Final = "shadow"
+_DEADLINE_MS: Final = 10_000
+_MOST_OPEN: Final = 2_000
+_MOST_SENDING: Final = 64
+_ENDED: Final = frozenset({"stop", "max_output_tokens"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Shadowing:
+    """`state` is the registry's. The `producer` is one of its own: one that fails to deliver is replaced, and questions
+    would wait for that. `open` are the questions of the share whose answers have not ended."""
+
+    publisher: RequestPublisher
+    producer: Producer
+    admission_gate: AdmissionGate
+    state: Callable[[], State]
+    open: dict[str, ResponseCreate] = field(default_factory=dict)
+    sending: Tasks = field(default_factory=lambda: Tasks(task_failed))
+
+    def keep(self, entry: Entry, asked: ResponseCreate) -> None:
+        """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
+        to, live = entry.publication, self.admission_gate.admissions.is_live
+        if to.lane != CHAMPION or not live(_LANE, to.bucket, now_unix_ms()):
+            return
+        if Rule(salt=_LANE, share=0.0).point(entry.request.session) < self.state().shadow_share:
+            if len(self.open) >= _MOST_OPEN:
+                del self.open[next(iter(self.open))]
+            self.open[entry.response_id] = asked
+
+    def end(self, entry: Entry, response: Response) -> None:
+        """Ask the lane again after an answer that the champion's model has given whole."""
+        asked = self.open.pop(entry.response_id, None)
+        if asked is None or response.lane not in {None, CHAMPION}:
+            return
+        if response.source not in BY_MODEL or response.reason not in _ENDED:
+            return
+        if len(self.sending) < _MOST_SENDING and self.admission_gate.is_calm() and not self.publisher.away():
+            self.sending.start(self._send(entry, _shadowed(self.publisher.request(entry, asked), response)))
+        else:
+            metrics.shadowed.labels("dropped").inc()
+
+    async def _send(self, entry: Entry, request: ChatRequest) -> None:
+        now, state, publisher = int(wire_unix_ms()), self.state(), self.publisher
+        deadline = now + _DEADLINE_MS
+        request = msgspec.structs.replace(
+            request,
+            seed=settle(request, publisher.defaults, now).seed,
+            id=f"{request.id}.{_LANE}",
+            deadline_unix_ms=deadline,
+            first_token_unix_ms=deadline,
+            revision=state.aliases.get(_LANE),
+            epoch=state.epoch,
+        )
+        record = Outgoing(
+            publisher.topics.requests(entry.publication.bucket, _LANE),
+            msgpack_encode(request),
+            key=entry.request.session.record_key,
+            headers=request_headers(settle(request, publisher.defaults, now), source=publisher.source),
+        )
+        try:
+            await self.producer.enqueue(record)
+        except (BrokerUnavailable, ProtocolError):
+            metrics.shadowed.labels("dropped").inc()
+        else:
+            metrics.shadowed.labels("sent").inc()
+
+
+def _shadowed(request: ChatRequest, response: Response) -> ChatRequest:
+    """Return the request with the answer that its customer had, and without what others are told by it."""
+    live = LiveAnswer(
+        request_id=request.id,
+        revision=response.revision or "",
+        output_text=response.output_text,
+        output_tokens=response.usage.output_tokens,
+        replaced=len(response.replaced),
+        ttft_ms=response.timings.ttft_ms,
+        total_ms=response.timings.total_ms,
+    )
+    return msgspec.structs.replace(request, answered=live, traceparent=None, metadata={}, consent=None)
