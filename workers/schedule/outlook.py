@@ -19,7 +19,8 @@ _CHANGED_MS: Final = 20.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """`backlog_ms` is the predicted machine time of the waiting requests that are kept. By bucket: `first_token_ms`
-    from a request's arrival now to its first shown text, `service_ms` the machine time of one request."""
+    from a request's arrival now to its first shown text, `service_ms` the machine time of one request. `cold_ms`
+    is what a prompt takes longer of which no KV is kept."""
 
     running: int
     waiting: int
@@ -27,6 +28,7 @@ class Outlook:
     backlog_ms: float
     first_token_ms: dict[Bucket, float]
     service_ms: dict[Bucket, float]
+    cold_ms: float = 0.0
 
     def differs_much(self, other: "Outlook") -> bool:
         """Return whether the change is to be reported before the next report is due."""
@@ -48,6 +50,7 @@ class Outlook:
             backlog_ms=_on_the_wire(self.backlog_ms),
             first_token_ms={bucket: _on_the_wire(ms) for bucket, ms in self.first_token_ms.items()},
             service_ms={bucket: _on_the_wire(ms) for bucket, ms in self.service_ms.items()},
+            cold_ms=_on_the_wire(self.cold_ms),
             partitions={bucket: tuple(numbers) for bucket, numbers in partitions.items() if numbers},
         )
 

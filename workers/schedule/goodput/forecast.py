@@ -30,6 +30,7 @@ class Forecast:
         self.held_quantile = HELD[-1]
         # Means of those lately taken: what a full batch interleaves with its decode steps.
         self._prefill_ms, self._num_output, self._num_prompt = 0.0, 0.0, 0.0
+        self._whole_ms = 0.0
 
     def item(self, sequence: Sequence) -> Item:
         num_prompt, num_output = len(sequence.prompt_ids), sequence.expected_output_tokens
@@ -123,14 +124,17 @@ class Forecast:
 
     def admitted(self, item: Item) -> None:
         """Note that a sequence got a slot."""
+        num_prompt = len(item.sequence.prompt_ids)
+        whole_ms = self._costs.prefill_ms(num_prompt)
         if not self._num_output:
             self._prefill_ms, self._num_output = item.prefill_ms, float(item.likely_output)
-            self._num_prompt = float(len(item.sequence.prompt_ids))
+            self._num_prompt, self._whole_ms = float(num_prompt), whole_ms
             return
         new = 1 - _FORGET
         self._prefill_ms += new * (item.prefill_ms - self._prefill_ms)
         self._num_output += new * (item.likely_output - self._num_output)
-        self._num_prompt += new * (len(item.sequence.prompt_ids) - self._num_prompt)
+        self._num_prompt += new * (num_prompt - self._num_prompt)
+        self._whole_ms += new * (whole_ms - self._whole_ms)
 
     def num_held(self, bucket: str, quantile: float) -> int:
         """Return how many tokens of an answer come before the one that its first text is shown with."""
@@ -143,6 +147,11 @@ class Forecast:
     def mean_prefill_ms(self) -> float:
         """Return the mean time of a prompt lately; 0 before the first."""
         return self._prefill_ms
+
+    @property
+    def mean_cold_ms(self) -> float:
+        """Return how much longer a prompt takes of which nothing is kept, on average."""
+        return max(0.0, self._whole_ms - self._prefill_ms)
 
     @property
     def mean_cost_ms(self) -> float:

@@ -232,4 +232,5 @@ class Goodput:
             backlog_ms=sum([item.cost_ms for item in queue]),
             first_token_ms=first_token_ms,
             service_ms=service_ms,
+            cold_ms=forecast.mean_cold_ms,
         )

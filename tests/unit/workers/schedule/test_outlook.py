@@ -21,6 +21,7 @@ def outlook(first_token_ms: dict[Bucket, float], *, backlog_ms: float = 0.0, run
         backlog_ms=backlog_ms,
         first_token_ms=first_token_ms,
         service_ms=first_token_ms,
+        cold_ms=5.0,
     )
 
 
@@ -30,6 +31,7 @@ def test_a_report_has_what_the_outlook_says() -> None:
     )
     assert (report.worker_id, report.unix_ms, report.buckets) == ("w-1", 1_234, ("short", "long"))
     assert (report.slots, report.running, report.waiting, report.backlog_ms) == (8, 3, 2, 7.0)
+    assert report.cold_ms == 5.0
     assert report.partitions == {"short": (0, 3)}
     assert report.first_token_ms == report.service_ms == {"short": 12.346, "long": 99.0}
 

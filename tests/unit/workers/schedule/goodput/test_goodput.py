@@ -55,6 +55,17 @@ def names(sequences: Iterable[Sequence]) -> list[str]:
     return sorted(sequence.request_id for sequence in sequences)
 
 
+def test_a_prompt_of_which_nothing_is_kept_takes_so_much_longer_than_the_mean() -> None:
+    lately = forecast()
+    assert lately.mean_cold_ms == 0.0
+    for name, kept in (("r1", 0), ("r2", 30)):
+        sequence = asked(name, deadline=60_000, prompt=40)
+        sequence.computed = kept
+        lately.admitted(lately.item(sequence))
+    assert lately.mean_cold_ms == pytest.approx(40.0 - lately.mean_prefill_ms)
+    assert lately.mean_cold_ms > 0
+
+
 @pytest.mark.parametrize("weight", [1.0, 100.0])
 def test_where_not_all_can_be_met_the_dearest_makes_way(weight: float) -> None:
     """One that takes as long as four others, unless it is worth more."""
