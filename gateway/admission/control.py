@@ -21,7 +21,7 @@ _LEAST_BREAKER_MS: Final = 1_500.0
 # All workers are switched off only where most of their words are late: one that is sick has its own breaker.
 _MOST_PER_HUNDRED: Final = 50
 
-LightPath = Literal["infeasible", "breaker", "share"]
+LightPath = Literal["infeasible", "breaker", "share", "held"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +180,23 @@ class Admission:
         partition: int | None,
         received_unix_ms: float,
         now_unix_ms: float,
+        cold: bool = False,
     ) -> Decision:
         """Return whether the workers get a request now; one that they get is in the books from here on. `partition`: of
-        the bucket's topic; None where that is not known."""
+        the bucket's topic; None where that is not known. `cold`: the lane has kept nothing of the conversation."""
         self._give_up_waiting(now_unix_ms)
         self.withdraw(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
         owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
-        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
+        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
         enabled = self._policy.enabled
         light: LightPath | None = None
         if enabled:
             through = self._lets_through(owner, now_unix_ms)
-            light = self._light_path(tenant, bucket, deadline, reader, now_unix_ms) if through else "breaker"
+            late = wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms)
+            light = self._light_path(tenant, bucket, reader if late else None, now_unix_ms) if through else "breaker"
         if light is not None:
             return Decision(light, eta_ms)
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
@@ -211,6 +213,14 @@ class Admission:
         if reader is not None:
             self.fleet.sent(reader, bucket, now_unix_ms)
         return Decision(None, eta_ms)
+
+    def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
+        """Return whether the workers could answer a request in time, by what they report; nothing is noted of it."""
+        reader = self.fleet.reader(bucket, partition, now_unix_ms)
+        if reader is None or not self._lets_through(self.fleet.owner(bucket, partition), now_unix_ms):
+            return False
+        wait_ms = reader.eta_ms(bucket, now_unix_ms)
+        return wait_ms is None or not self._is_late(wait_ms, deadline, now_unix_ms)
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
         """Note a worker's reply; return the time since receipt where it is the first, None for any other."""
@@ -238,20 +248,17 @@ class Admission:
         return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
 
     def _light_path(
-        self, tenant: str, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
+        self, tenant: str, bucket: Bucket, late: KnownWorker | None, now_unix_ms: float
     ) -> LightPath | None:
+        """`late` is the worker that would get the request, and by its report too late for it."""
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
-        in_vain = self._in_vain(bucket, deadline, reader, now_unix_ms)
+        in_vain = late is not None and not late.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
         # The workers give up what the greatest tenant has waiting before they give up this.
         return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
 
-    def _in_vain(self, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float) -> bool:
-        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
-        left_ms = deadline.first_token_unix_ms - now_unix_ms
-        if reader is None or wait_ms is None or wait_ms <= left_ms * self._policy.infeasible_ratio:
-            return False
-        return not reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
+    def _is_late(self, wait_ms: float, deadline: Deadline, now_unix_ms: float) -> bool:
+        return wait_ms > (deadline.first_token_unix_ms - now_unix_ms) * self._policy.infeasible_ratio
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Count requests as late that have had no reply for too long."""

@@ -53,8 +53,9 @@ class KnownWorker:
         self._recent.append((now_unix_ms, bucket))
         self._count(bucket)
 
-    def eta_ms(self, bucket: Bucket, now_unix_ms: float) -> float | None:
-        """Return the time from now to the first token of a request sent now; None where the worker does not say."""
+    def eta_ms(self, bucket: Bucket, now_unix_ms: float, *, cold: bool = False) -> float | None:
+        """Return the time from now to the first token of a request sent now, of a conversation that the worker keeps
+        nothing of where it is `cold`; None where the worker does not say."""
         if bucket not in self.report.first_token_ms:
             return None
         report = self.report
@@ -63,7 +64,8 @@ class KnownWorker:
         free_slots = max(0, report.slots - report.running - report.waiting)
         ahead_ms = self._work_ms * (1 - free_slots / self._num_sent) if self._num_sent > free_slots else 0.0
         since_ms = max(0.0, now_unix_ms - self.received_unix_ms)
-        return max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
+        cold_ms = report.cold_ms if cold else 0.0
+        return cold_ms + max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
 
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
         """Return whether a request may go to a worker against its prediction: now and then, else a wrong one would

@@ -14,7 +14,7 @@ from shared.wire.outcome import Response
 # requests are another's, and more than the guard holds a sentence back.
 _FLOWS_MS: Final = 5_000.0
 
-FallbackReason = Literal["infeasible", "breaker", "share", "memory", "deadline", "worker", "broker"]
+FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "broker"]
 
 
 class State(Enum):
