@@ -332,7 +332,8 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
     `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept.
-    `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the requests of a `lane`, by the first of its `revisions`, unless they name another of them."""
+    `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the
+    requests of a `lane`, by the first of its `revisions`, unless they name another of them."""
 
     worker_id: Identifier
     unix_ms: Count
