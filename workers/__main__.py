@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from contextlib import AsyncExitStack
-from functools import partial
 from importlib.metadata import version
 
 from shared.conversation.erasure_reader import read_erasures
@@ -22,13 +21,12 @@ from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
 from shared.wire.lanes import CHAMPION
 from shared.wire.topics import kept_ms
-from workers.building import make_loop, make_preparer, make_prompts, open_embedder, open_gpus
+from workers.building import make_served, open_embedder, open_gpus
 from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
-from workers.kv.opening import open_cache
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
@@ -37,6 +35,7 @@ from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
 from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
 from workers.serving.capacity import CapacityPublisher, worker_name
 from workers.serving.engine_thread import left_behind
+from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog, limited
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
@@ -48,21 +47,29 @@ class WorkerProcess:
 
     def __init__(self, settings: Settings, model: LoadedModel | UpstreamModel, costs: CostModel) -> None:
         info = model.info
-        self._settings, self._model, self._costs = settings, model, costs
+        self._settings = settings
         self._worker_id = worker_name(settings.worker.instance_id)
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
-        self._kv = None
-        if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
-            self._kv = open_cache(settings, model.info, costs)
         replies = settings.kafka.topics.replies
         self._publisher = ReplyPublisher(self._kafka.producer, gateways=replies, source=source)
         self._answers = OpenAnswers(publisher=self._publisher, offsets=self._kafka.offsets, replies=replies)
-        self._prompts = make_prompts(settings, model)
+        self._versions = LoadedVersions()
         self._worker = self._make_worker()
+        self._versions.serve(
+            make_served(
+                settings,
+                model,
+                costs,
+                faq=self._faq,
+                history=self._history,
+                publish=self._worker.publish_soon,
+                changed=self._worker.note_outlook,
+            )
+        )
         self._intake = self._make_intake()
         self._capacity = CapacityPublisher(
             producer=self._kafka.producer,
@@ -70,7 +77,7 @@ class WorkerProcess:
             worker_id=self._worker_id,
             buckets=settings.worker.buckets,
             lane=settings.worker.lane,
-            outlook=lambda: self._worker.engine_loop.outlook,
+            outlook=lambda: self._versions.serving.engine_loop.outlook,
             changed=self._worker.outlook_changed,
             partitions=lambda: self._kafka.requests.partitions,
         )
@@ -83,33 +90,21 @@ class WorkerProcess:
     def _make_worker(self) -> Worker:
         settings = self._settings
         return Worker(
-            make_loop=partial(make_loop, settings, self._model, self._costs, kv=self._kv),
-            model=self._model.info.model,
+            versions=self._versions,
             answers=self._answers,
             history=self._history,
-            prompts=self._prompts,
             replies=settings.kafka.topics.replies,
             max_waiting=settings.worker.max_waiting,
-            kv=self._kv,
             tracer=Tracer(worker_id=self._worker_id),
         )
 
     def _make_intake(self) -> Intake:
         settings, kafka = self._settings, self._kafka
-        preparer = make_preparer(
-            settings,
-            self._model,
-            prompts=self._prompts,
-            faq=self._faq,
-            history=self._history,
-            kv=self._kv,
-            standing=self._worker.engine_loop.standing,
-        )
         return Intake(
             reader=kafka.requests,
             letters=kafka.letters,
             topics=settings.kafka.topics,
-            preparer=preparer,
+            versions=self._versions,
             defaults=settings.request_defaults,
             offsets=kafka.offsets,
             commits=kafka.commits,
@@ -124,7 +119,7 @@ class WorkerProcess:
             "kafka": self._kafka.missing,
             "redis": self._history.missing,
             "hardware": self._vitals.missing,
-            "engine": self._worker.engine_loop.missing,
+            "engine": self._versions.missing,
             "copies": lambda: self._kafka.copies.weak,
             "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
         }
@@ -133,15 +128,15 @@ class WorkerProcess:
         async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
             closing.callback(lambda: get_logger().info("worker_stopped", unfinished=self._unfinished))
             closing.push_async_callback(self._kafka.close)
-            if self._kv is not None:
-                closing.push_async_callback(asyncio.to_thread, self._kv.close)
+            for served in self._versions:
+                closing.push_async_callback(asyncio.to_thread, served.close)
             closing.push_async_callback(self._history.close)
             closing.push_async_callback(self._publisher.stop)
             closing.push_async_callback(self._tasks.cancel)
             await self._serve(stop)
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        watchdog = Watchdog(self._worker.engine_loop.stuck, self._settings.step_limit_s)
+        watchdog = Watchdog(self._versions.stuck, self._settings.step_limit_s)
         self._tasks.start(self._vitals.watch(), "vitals")
         self._tasks.start(self._startup(), "startup")
         self._tasks.start(watchdog.watch(), "watchdog")
@@ -157,8 +152,8 @@ class WorkerProcess:
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
         kafka = self._kafka
-        if self._kv is not None:
-            self._kv.start()
+        for served in self._versions:
+            served.start()
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
@@ -187,7 +182,9 @@ class WorkerProcess:
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
-        get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.info.name)
+        get_logger().info(
+            "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.name
+        )
 
     async def _await_topics(self) -> None:
         """Wait for the topics that fit together; those of a lane are made where they are missing."""
@@ -205,7 +202,7 @@ class WorkerProcess:
         broker its clients take long to end, and whoever asked this process to end may lose patience. `known`: it does
         not end by a fault of our own, which any record in flight may have brought about."""
         kafka, self._leaving = self._kafka, True
-        hangs = self._worker.engine_loop.stuck() is not None
+        hangs = self._versions.stuck() is not None
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
         await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)

@@ -22,6 +22,7 @@ from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache
+from workers.kv.opening import open_cache
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import PromptBuilder, Prompts
 from workers.prompt.messages import MessageBuilder
@@ -35,6 +36,7 @@ from workers.schedule.streams import Streams
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
+from workers.serving.served import Served
 from workers.serving.step_watch import StepWatch
 from workers.serving.upstream_loop import UpstreamLoop
 
@@ -56,7 +58,35 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
     return build_scheduler(limits=limits, costs=costs, lengths=OutputLengths(longest=info.max_length), window=window)
 
 
-def make_loop(
+def make_served(
+    settings: Settings,
+    model: LoadedModel | UpstreamModel,
+    costs: CostModel,
+    *,
+    faq: LiveFaq,
+    history: History,
+    publish: Callable[[list[Progress]], None],
+    changed: Callable[[], None],
+) -> Served:
+    """Return a loaded model as a version that serves. Its loop calls `publish` with what is new of its answers, and
+    `changed` where its outlook has changed, on any thread."""
+    kv = None
+    if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
+        kv = open_cache(settings, model.info, costs)
+    loop = _make_loop(settings, model, costs, kv=kv, publish=publish, changed=changed)
+    prompts = _make_prompts(settings, model)
+    preparer = _make_preparer(settings, model, prompts=prompts, faq=faq, history=history, kv=kv, standing=loop.standing)
+    return Served(
+        revision=model.info.short_revision,
+        info=model.info,
+        engine_loop=loop,
+        prompts=prompts,
+        kv=kv,
+        prepare=preparer.prepare,
+    )
+
+
+def _make_loop(
     settings: Settings,
     model: LoadedModel | UpstreamModel,
     costs: CostModel,
@@ -133,7 +163,7 @@ def open_gpus(info: ModelInfo) -> Gpus | None:
     return None
 
 
-def make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
+def _make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
     """Return what builds the model's prompts."""
     system, most_turns = settings.worker.system_prompt, settings.worker.history_turns
     budget = PromptBudget(_ENTRY_TOKENS, settings.answers.history_tokens)
@@ -142,7 +172,7 @@ def make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prom
     return PromptBuilder(model.template, system=system, most_turns=most_turns, budget=budget)
 
 
-def make_preparer(
+def _make_preparer(
     settings: Settings,
     model: LoadedModel | UpstreamModel,
     *,

@@ -23,13 +23,13 @@ from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, TopicNames
 from workers.intake.lookahead import Lookahead
-from workers.intake.prepare import Preparer
 from workers.intake.skew import ClockSkew
 from workers.intake.triage import Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.schedule.sequence import Phase
+from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.worker import Worker
 
 _READ_MS = 200
@@ -49,7 +49,7 @@ class Intake:
     reader: GroupReader
     letters: DeadLetters
     topics: TopicNames
-    preparer: Preparer
+    versions: LoadedVersions
     defaults: Defaults
     offsets: OffsetTracker
     commits: Commits
@@ -182,7 +182,7 @@ class Intake:
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin):
             return
-        job = await self.preparer.prepare(order, now)
+        job = await self.versions.serving.prepare(order, now)
         if request.created_unix_ms is not None:
             self._skew.check(record, request.created_unix_ms, now + clock_ms)
         if await self._repeated(order, origin):

@@ -53,6 +53,11 @@ class Job:
         return self.order.request.id
 
     @property
+    def revision(self) -> str:
+        """Return that of the version which writes its answer."""
+        return self.answer.revision
+
+    @property
     def session(self) -> SessionKey:
         return self.order.session
 

@@ -7,8 +7,7 @@ owns their answers.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from functools import partial
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
@@ -17,58 +16,41 @@ from shared.records.deliveries import Partition
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.messages import Cancel, Erase, ReplyDone
 from shared.wire.session_key import SessionKey
-from workers.kv.cache import KvCache
-from workers.prompt.conversation import Prompts
 from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
 from workers.serving.drafts import Ended, Progress
-from workers.serving.engine_loop import EngineLoop
-from workers.serving.upstream_loop import UpstreamLoop
+from workers.serving.loaded_versions import LoadedVersions
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
 
 _IDLE_POLL_S = 0.02
 
 
-class MakeLoop(Protocol):
-    def __call__(
-        self, *, publish: Callable[[list[Progress]], None], changed: Callable[[], None]
-    ) -> EngineLoop | UpstreamLoop:
-        """Return the loop that computes. It calls `publish` with what is new of its answers, and `changed` where its
-        outlook has changed, on any thread."""
-
-
 class Worker:
-    """`replies` is the gateways' own topic."""
+    """Each job is computed by the version in `versions` that prepared it. `replies` is the gateways' own topic."""
 
     def __init__(
         self,
         *,
-        make_loop: MakeLoop,
-        model: str,
+        versions: LoadedVersions,
         answers: OpenAnswers,
         history: History,
-        prompts: Prompts,
         replies: str,
         max_waiting: int,
-        kv: KvCache | None = None,
         tracer: Tracer | None = None,
     ) -> None:
+        self._versions = versions
         self._answers = answers
         self._history = history
-        self._prompts = prompts
         self._replies = replies
         self.max_waiting = max_waiting
-        self._kv = kv
         self._tracer = tracer or Tracer()
-        self._model = model
         self._erasures = Erasures()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
         self.outlook_changed = asyncio.Event()
-        self.engine_loop = make_loop(publish=self._publish_soon, changed=self._outlook_changed)
 
     # --- requests, cancels, erasures
 
@@ -84,9 +66,10 @@ class Worker:
             self.publish([Ended(job, ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
             return
         with contained("answer", request_id=job.id) as adding:
-            self.engine_loop.add(job)
+            engine_loop = self._versions[job.revision].engine_loop
+            engine_loop.add(job)
             if cancelled:
-                self.engine_loop.cancel(job.id)
+                engine_loop.cancel(job.id)
         if adding.error is not None:
             self._answers.readers.fail(job)
 
@@ -95,7 +78,7 @@ class Worker:
         written."""
         job = self._answers.cancel(cancel)
         if job is not None and job.withdrawn:
-            self.engine_loop.cancel(job.id)
+            self._versions[job.revision].engine_loop.cancel(job.id)
         return job is not None
 
     def erase(self, erase: Erase) -> None:
@@ -107,16 +90,14 @@ class Worker:
             "record",
             lambda: self._answers.erase(session, generation),
             lambda: self._history.forget(session, generation),
-            lambda: self.engine_loop.forget(session),
-            lambda: None if self._kv is None else self._kv.erase(session, generation),
-            lambda: self._prompts.forget(session),
+            *(partial(served.erase, session, generation) for served in self._versions),
         )
 
     @property
     def idle(self) -> bool:
         """Return whether nobody waits for an answer that is still to come: an engine that is gone or hangs gives no
         more."""
-        return self._answers.idle(only_ended=self._engine_gone or self.engine_loop.stuck() is not None)
+        return self._answers.idle(only_ended=self._engine_gone or self._versions.stuck() is not None)
 
     # --- the engine's thread
 
@@ -124,15 +105,17 @@ class Worker:
         """Serve until `stop`. Raises `EngineError` when the engine keeps failing."""
         self._loop = asyncio.get_running_loop()
         try:
-            await self.engine_loop.serve()
+            await self._versions.serving.engine_loop.serve()
         finally:
             self._engine_gone = True
 
-    def _publish_soon(self, progress: list[Progress]) -> None:
+    def publish_soon(self, progress: list[Progress]) -> None:
+        """Publish new text and ends; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.publish, progress)
 
-    def _outlook_changed(self) -> None:
+    def note_outlook(self) -> None:
+        """Note that an engine's outlook has changed; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.outlook_changed.set)
 
@@ -152,7 +135,8 @@ class Worker:
 
     def _end(self, job: Job, finished: Finished) -> None:
         now = now_unix_ms()
-        done = terminal_event(job, finished, model=self._model, gateways=self._replies)
+        model = self._versions[job.revision].info.model
+        done = terminal_event(job, finished, model=model, gateways=self._replies)
         traced = done
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
@@ -174,10 +158,10 @@ class Worker:
     @property
     def suspects(self) -> list[tuple[Partition, int]]:
         """Return the records of the sequences in the slots of an engine that hangs: one of them may be the cause."""
-        if self.engine_loop.stuck() is None:
-            return []
+        stuck = {served.revision for served in self._versions if served.engine_loop.stuck() is not None}
         running = (Phase.PREFILL, Phase.DECODE)
-        return [origin for job in self._answers.jobs if job.sequence.phase in running for origin in job.origins]
+        jobs = [job for job in self._answers.jobs if job.revision in stuck and job.sequence.phase in running]
+        return [origin for job in jobs for origin in job.origins]
 
     async def drain(self, limit_s: float) -> int:
         """Wait for what is in flight; returns how many answers were left unfinished."""

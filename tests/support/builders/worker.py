@@ -40,12 +40,15 @@ from workers.schedule.sequence import Sequence
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
+from workers.serving.loaded_versions import LoadedVersions
+from workers.serving.served import Served
 from workers.serving.step_watch import StepWatch
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
 
 NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
 NOW = 1_790_000_000_000.0
+REVISION = "v1"
 TOPICS = TopicNames()
 SHORT, LONG = TOPICS.requests("short"), TOPICS.requests("long")
 TOPIC: Partition = (SHORT, 0)
@@ -118,7 +121,7 @@ def order(name: str = "r", *, now: float = NOW, defaults: Defaults | None = None
 
 
 def answer(name: str, **fields: Any) -> Answer:
-    given = {"session_id": "s", "attempt": 1, "token_bytes": _TOKEN_BYTES, "stops": ()} | fields
+    given = {"session_id": "s", "attempt": 1, "token_bytes": _TOKEN_BYTES, "stops": (), "revision": REVISION} | fields
     return Answer(request_id=name, **given)
 
 
@@ -197,6 +200,11 @@ class FakePrompts:
         self.forgotten.append(session)
 
 
+async def prepares_nothing(order: Order, now_unix_ms: float) -> Job:
+    """Jobs come ready."""
+    raise AssertionError(f"asked for {order.request.id} at {now_unix_ms}")
+
+
 @dataclass
 class Bench:
     """A worker whose model says "a" without end, stepped by hand."""
@@ -226,29 +234,33 @@ class Bench:
         def publish_now(progress: list[Progress]) -> None:
             self.worker.publish(progress)
 
+        self.engine_loop = EngineLoop(
+            engine=before(self.engine),
+            scheduler=scheduler,
+            costs=before(costs),
+            drafts=Drafts(roster=scheduler, publish=publish_now, interval_s=self.interval_s),
+            watch=StepWatch(30.0),
+            keep=keep_nothing,
+        )
+        versions = LoadedVersions()
+        versions.serve(
+            Served(
+                revision=REVISION,
+                info=info,
+                engine_loop=self.engine_loop,
+                prompts=self.prompts,
+                kv=None,
+                prepare=prepares_nothing,
+            )
+        )
         self.worker = Worker(
-            make_loop=lambda publish, changed: EngineLoop(
-                engine=before(self.engine),
-                scheduler=scheduler,
-                costs=before(costs),
-                drafts=Drafts(
-                    roster=scheduler,
-                    publish=publish_now,
-                    interval_s=self.interval_s,
-                ),
-                changed=changed,
-                watch=StepWatch(30.0),
-                keep=keep_nothing,
-            ),
-            model=info.model,
+            versions=versions,
             answers=self.answers,
             history=history,
-            prompts=self.prompts,
             replies=TOPICS.replies,
             max_waiting=4,
             tracer=before(Tracer()),
         )
-        self.engine_loop = self.worker.engine_loop
 
     def accept(self, offset: int, *, cancelled: bool = False, **how: Any) -> Job:
         """Have a `job` accepted."""
@@ -306,13 +318,14 @@ class IntakeBench:
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
+        self.serving = myself
         self.intake = Intake(
             letters=DeadLetters(myself, TOPICS, "worker-1"),
             topics=TOPICS,
             defaults=Settings().request_defaults,
             offsets=self.offsets,
             cancelled=RecentCancels(),
-            **dict.fromkeys(("answers", "commits", "preparer", "reader", "worker"), myself),
+            **dict.fromkeys(("answers", "commits", "reader", "versions", "worker"), myself),
         )
 
     async def take(self, *values: bytes) -> None:
@@ -351,7 +364,7 @@ class IntakeBench:
             raise BrokerUnavailable("no leader")
         self.letters.append(record)
 
-    # --- the preparer
+    # --- the version that serves
 
     async def prepare(self, order: Order, now_unix_ms: float) -> None:
         self.begun.append(order.request.id)

@@ -31,6 +31,7 @@ import shared.process.vitals
 import shared.records.commits
 import shared.redis.client
 import workers.__main__ as worker_main
+import workers.building
 import workers.intake.lag
 import workers.kv.nodes
 import workers.kv.opening
@@ -208,7 +209,7 @@ def _remember_caches() -> None:
         NODE.get().kv = cache = open_cache(*args)
         return cache
 
-    _put(worker_main, open_cache=opened)
+    _put(workers.building, open_cache=opened)
 
 
 def _install_logs(loop: "VirtualLoop", hear: Hear) -> None:

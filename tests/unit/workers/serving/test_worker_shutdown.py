@@ -10,6 +10,7 @@ import pytest
 from shared.process.tasks import Tasks
 from shared.settings import Settings
 from workers.__main__ import WorkerProcess
+from workers.serving.loaded_versions import LoadedVersions
 from workers.wings import KafkaWing
 
 FIRST = ["capacity", "intake", "worker", "commits"]
@@ -52,7 +53,9 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
         holder, attribute = (process._kafka, name) if name in OF_KAFKA else (process, f"_{name}")
         setattr(holder, attribute, Part(name, order))
     process._settings, process._tasks = Settings(), Tasks()
-    process._worker.engine_loop = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
+    process._versions = LoadedVersions()
+    stuck = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
+    process._versions.serve(SimpleNamespace(revision="v1", engine_loop=stuck, close=process._kv.close))  # type: ignore[arg-type]
     process._worker.suspects = SUSPECTS
     process._serve = lambda _: process._drain(known=known)
     await process.run(asyncio.Event())
