@@ -38,6 +38,7 @@ from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
+from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import SessionLimits
 from gateway.session.rate_limits import RateLimits
@@ -80,11 +81,12 @@ class GatewayProcess:
         self._faq = LiveFaq(settings.faq)
         self._redis = RedisWing(settings)
         self._kafka = KafkaWing(settings, source)
-        self._router = RouterWing(settings, tokenizer, self._kafka.producer, source)
         self._outbound = OutboundWing(settings, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admissions, self._memory)
+        self._routing = Routing(self._kafka.versions.registry, admissions)
+        self._router = RouterWing(settings, tokenizer, self._kafka.producer, self._routing, source)
         gate = _token_gate(settings.auth)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(
@@ -107,6 +109,7 @@ class GatewayProcess:
         self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
         self._ready = self._readiness()
         self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
+        metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()
@@ -150,15 +153,21 @@ class GatewayProcess:
             rate_limits=RateLimits(quotas=redis.quotas, sockets=self._sockets),
             jwks=self._jwks,
             key=CursorKey(_cursor_secret(settings.gateway)),
-            recall=Recall(adopt=publisher.adopt, follower=kafka.follower, question_reader=kafka.question_reader),
+            recall=Recall(
+                adopt=publisher.adopt,
+                topic_of=publisher.topic_of,
+                follower=kafka.follower,
+                question_reader=kafka.question_reader,
+            ),
             people=self._make_people(),
             tracer=self._tracer,
             shadowing=Shadowing(
                 publisher=publisher,
                 producer=kafka.shadow_producer,
                 admission_gate=self._admission_gate,
-                state=lambda: kafka.versions.registry.state,
+                state=lambda: self._routing.state,
             ),
+            routing=self._routing,
         )
 
     def _make_frontend(self, gate: TokenGate | None) -> WebSocketFrontend:
@@ -280,7 +289,8 @@ class GatewayProcess:
 
     def _versions_changed(self) -> None:
         state = self._kafka.versions.registry.state
-        get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases)
+        holds_from = state.effective_unix_ms or None
+        get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases, holds_from=holds_from)
 
     async def _drain(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gateway.request.route import Route
+from gateway.serving.routing import Routing
 from gateway.session.keyed_locks import KeyedLocks
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
@@ -39,6 +41,7 @@ class Router:
     producer: Producer
     letters: DeadLetters
     topics: TopicNames
+    routing: Routing
     tokenizer: Tokenizer
     defaults: Defaults
     max_input_tokens: int
@@ -95,11 +98,14 @@ class Router:
         key = order.session.record_key
         async with self._locks.hold(key):
             bucket = bucket_of_length(await self._count(order.request.input))
-            topic, headers = self.topics.requests(bucket), request_headers(order, source=self.source)
-            copy = Outgoing(topic, msgpack_encode(_complete(order)), key=key, headers={**record.headers, **headers})
+            taken = self.routing.choose(order.session, bucket, order.request.input)
+            topic, headers = self.topics.requests(bucket, taken.lane), request_headers(order, source=self.source)
+            value = msgpack_encode(_complete(order, taken))
+            copy = Outgoing(topic, value, key=key, headers={**record.headers, **headers})
             delivery = await self.producer.enqueue(copy)
         await self.producer.delivered(topic, delivery)
         metrics.accepted.labels(bucket).inc()
+        self.routing.count_request(taken)
         self.offsets.done(*record.origin)
 
     async def _count(self, text: str) -> int:
@@ -115,8 +121,9 @@ class Router:
         return num_tokens
 
 
-def _complete(order: Order) -> msgspec.Struct:
-    """Return the request with its clock started: the deadline runs from the moment the inbox was read."""
+def _complete(order: Order, taken: Route) -> msgspec.Struct:
+    """Return the request with its version named and its clock started: the deadline runs from the moment the inbox was
+    read."""
     return msgspec.structs.replace(
         order.request,
         tenant=order.tenant,
@@ -124,4 +131,6 @@ def _complete(order: Order) -> msgspec.Struct:
         deadline_unix_ms=order.deadline.deadline_unix_ms,
         first_token_unix_ms=order.deadline.first_token_unix_ms,
         reply_topic=order.reply_topic,
+        revision=taken.revision,
+        epoch=taken.epoch,
     )

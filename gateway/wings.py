@@ -31,6 +31,7 @@ from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
 from gateway.serving.resuming import Resuming
+from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connections import Connections
 from gateway.session.rate_limits import RateLimits
@@ -71,6 +72,7 @@ class ServingWing:
     people: People
     tracer: Tracer
     shadowing: Shadowing
+    routing: Routing
     inflight: InflightTable = field(init=False, default_factory=InflightTable)
     connections: Connections = field(init=False, default_factory=Connections)
     answering: Answering = field(init=False)
@@ -110,6 +112,7 @@ class ServingWing:
             recall=self.recall,
             people=self.people,
             tracer=self.tracer,
+            routing=self.routing,
             faq=self.faq,
             history=self.history,
             beside=self._beside,
@@ -138,6 +141,7 @@ class ServingWing:
             connections=self.connections,
             publisher=self.publisher,
             admission_gate=self.admission_gate,
+            routing=self.routing,
             quotas=self.rate_limits.quotas,
             people=self.people,
             tracer=self.tracer,
@@ -169,9 +173,7 @@ class KafkaWing:
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.versions = VersionsLog.of(kafka, client_id=source)
         self.follower = LogFollower(lambda number: log(topic=topics.replies, partition=number))
-        self.question_reader = QuestionReader(
-            lambda bucket, number: log(topic=topics.requests(bucket), partition=number)
-        )
+        self.question_reader = QuestionReader(lambda topic, number: log(topic=topic, partition=number))
         self.copies = Copies(self.producer, kafka)
         self.watch = KafkaWatch(kafka, lambda: self.replies.connected)
 
@@ -255,7 +257,9 @@ class OutboundWing:
 class RouterWing:
     """The inbox, from which other services' requests are routed."""
 
-    def __init__(self, settings: Settings, tokenizer: Tokenizer, producer: Producer, source: str) -> None:
+    def __init__(
+        self, settings: Settings, tokenizer: Tokenizer, producer: Producer, routing: Routing, source: str
+    ) -> None:
         kafka = settings.kafka
         self._finish_s = kafka.request_timeout_ms / 1_000
         self.reader = GroupReader(
@@ -274,6 +278,7 @@ class RouterWing:
             offsets=offsets,
             commits=self._commits,
             topics=kafka.topics,
+            routing=routing,
             tokenizer=tokenizer,
             defaults=settings.request_defaults,
             max_input_tokens=settings.limits.max_input_tokens,

@@ -15,7 +15,6 @@ from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import Bucket
 from shared.wire.requests import open_request
 
 _READ_MS: Final = 50
@@ -28,17 +27,17 @@ log = get_logger()
 
 @dataclass(slots=True)
 class QuestionReader:
-    """`open_reader` makes a reader of a bucket's partition. A bucket whose topic may not be read is not tried again for
+    """`open_reader` makes a reader of a topic's partition. A topic that may not be read is not tried again for
     a while."""
 
-    open_reader: Callable[[Bucket, int], LogReader]
+    open_reader: Callable[[str, int], LogReader]
     _asked: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
-    _waiting: dict[tuple[Bucket, int], dict[int, str]] = field(default_factory=dict)
-    _barred_until_s: dict[Bucket, float] = field(default_factory=dict)
+    _waiting: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
+    _barred_until_s: dict[str, float] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _stopped: bool = False
 
-    def read(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
+    def read(self, response_id: str, topic: str, place: Place) -> "asyncio.Future[str]":
         """Read the question at that place; it is empty where it cannot be read, and cancelled by `stop`. A second
         caller gets the same future while it is read: `shield` it, never cancel it."""
         future = self._asked.get(response_id)
@@ -48,14 +47,14 @@ class QuestionReader:
         if self._stopped:
             future.cancel()
             return future
-        if self._barred_until_s.get(bucket, 0.0) > monotonic_s():
+        if self._barred_until_s.get(topic, 0.0) > monotonic_s():
             future.set_result("")
             return future
         self._asked[response_id] = future
-        partition = bucket, place.partition
+        partition = topic, place.partition
         if partition not in self._waiting:
             self._waiting[partition] = {}
-            self._tasks.start(self._read(*partition), f"questions {bucket} {place.partition}")
+            self._tasks.start(self._read(*partition), f"questions {topic} {place.partition}")
         before = self._waiting[partition].pop(place.offset, None)
         if before is not None:  # of a topic that was made anew
             self._answer(before, "")
@@ -69,31 +68,31 @@ class QuestionReader:
             future.cancel()
         await self._tasks.cancel()
 
-    async def _read(self, bucket: Bucket, number: int) -> None:
+    async def _read(self, topic: str, number: int) -> None:
         """Read until no request waits for this partition."""
-        reader = self.open_reader(bucket, number)
+        reader = self.open_reader(topic, number)
         wanted: dict[int, str] = {}
         try:
             await reader.start()
-            while self._waiting[bucket, number]:
-                wanted, self._waiting[bucket, number] = self._waiting[bucket, number], {}
+            while self._waiting[topic, number]:
+                wanted, self._waiting[topic, number] = self._waiting[topic, number], {}
                 try:
                     async with asyncio.timeout(_ONE_WAY_S):
-                        await self._read_through(reader, wanted, (bucket, number))
+                        await self._read_through(reader, wanted, (topic, number))
                 except TimeoutError:
-                    log.warning("questions_unread", bucket=bucket, partition=number, cause=f"not in {_ONE_WAY_S:g} s")
+                    log.warning("questions_unread", topic=topic, partition=number, cause=f"not in {_ONE_WAY_S:g} s")
                 self._answer_none(wanted)
         except BrokerRefuses as error:
-            self._barred_until_s[bucket] = monotonic_s() + _BARRED_S
-            log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
+            self._barred_until_s[topic] = monotonic_s() + _BARRED_S
+            log.warning("questions_unread", topic=topic, partition=number, cause=str(error))
         except BrokerUnavailable as error:
-            log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
+            log.warning("questions_unread", topic=topic, partition=number, cause=str(error))
         finally:
             self._answer_none(wanted)
-            self._answer_none(self._waiting.pop((bucket, number)))
+            self._answer_none(self._waiting.pop((topic, number)))
             await reader.stop()
 
-    async def _read_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
+    async def _read_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[str, int]) -> None:
         """Read from the first wanted record to the last, or to the log's present end. A request that arrives meanwhile
         and lies ahead is read on the way."""
         end = await reader.end()

@@ -38,11 +38,14 @@ class RequestPublisher:
         offset = self.next_offset()
         return None if offset is None else Place(self.reply_partition, offset)
 
+    def topic_of(self, entry: Entry) -> str:
+        """Return the topic of a request: its bucket's, in its lane."""
+        return self.topics.requests(entry.publication.bucket, entry.publication.route.lane)
+
     def partition_of(self, entry: Entry) -> int | None:
-        """Return the partition of its bucket's topic that a request goes to; None where the number of partitions is not
-        known yet."""
-        topic = self.topics.requests(entry.publication.bucket)
-        return self.producer.partition_of(topic, entry.request.session.record_key)
+        """Return the partition of its topic that a request goes to; None where the number of partitions is not known
+        yet."""
+        return self.producer.partition_of(self.topic_of(entry), entry.request.session.record_key)
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
@@ -54,7 +57,7 @@ class RequestPublisher:
         self._check_there()
         return await self.producer.enqueue(
             Outgoing(
-                self.topics.requests(entry.publication.bucket),
+                self.topic_of(entry),
                 msgpack_encode(request),
                 key=entry.request.session.record_key,
                 partition=entry.publication.partition,
@@ -86,13 +89,15 @@ class RequestPublisher:
             consent=entry.request.consent,
             turns=asked.turns,
             instructions=asked.instructions,
+            revision=entry.publication.route.revision,
+            epoch=entry.publication.route.epoch,
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
         """Return the request's place in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         start = monotonic_s()
-        written = await self.producer.delivered(self.topics.requests(entry.publication.bucket), delivery)
+        written = await self.producer.delivered(self.topic_of(entry), delivery)
         metrics.kafka_time.labels("request").observe(monotonic_s() - start)
         if entry.request.trace is not None:
             entry.request.trace.acked_unix_ms = now_unix_ms()

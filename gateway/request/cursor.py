@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from shared.tracing.context import PACKED_BYTES
 from shared.wire.fields import Count
+from shared.wire.lanes import LANES, Lane
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
 
@@ -40,11 +41,12 @@ class Place(Struct, frozen=True, array_like=True):
 class ResumePoint(Struct, array_like=True):
     """The place at which a client can resume one open answer: the part of it that the client has.
 
-    `log` is where in the reply topic its replies begin; None where that is not known. `place` is where the bucket's
-    topic holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`.
-    `crc` is the CRC-32 of the `chars` characters sent, in UTF-8; `seq` is the next delta's number. `trace` is the
-    packed context of the gateway that began its trace; None where none is recorded. `generation` is its conversation's.
-    `age_ms` is how long after its receipt the cursor was written."""
+    `log` is where in the reply topic its replies begin; None where that is not known. `place` is where the topic of its
+    bucket and lane holds its request; None where it was never published. The deadlines are milliseconds from
+    `received_unix_ms`. `crc` is the CRC-32 of the `chars` characters sent, in UTF-8; `seq` is the next delta's number.
+    `trace` is the packed context of the gateway that began its trace; None where none is recorded. `generation` is its
+    conversation's. `age_ms` is how long after its receipt the cursor was written. `lane_number` is that of its
+    request's lane among `LANES`: cursors are short."""
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
     event_id: str
@@ -60,6 +62,11 @@ class ResumePoint(Struct, array_like=True):
     trace: Annotated[bytes, Meta(min_length=PACKED_BYTES, max_length=PACKED_BYTES)] | None = None
     generation: Count = 0
     age_ms: Count = 0
+    lane_number: Annotated[int, Meta(ge=0, lt=len(LANES))] = 0
+
+    @property
+    def lane(self) -> Lane:
+        return LANES[self.lane_number]
 
     @property
     def response_id(self) -> str:

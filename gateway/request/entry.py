@@ -6,9 +6,10 @@ from gateway.request.answer import Answer, State
 from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.request import Request
+from gateway.request.route import TO_CHAMPION, Route
 from shared.conversation.turn import Turn
 from shared.wire.deadline import Deadline
-from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.lanes import LANES
 from shared.wire.messages import Bucket, ResponseCreated
 from shared.wire.outcome import Response
 
@@ -30,12 +31,12 @@ class Adoption:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """A request's way to the workers of its `lane`: its `place` in the bucket's topic, None before Kafka's
-    acknowledgement; `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt; None where
-    nothing is known, or the workers do not get the request."""
+    """A request's way to the workers: its `route`, and its `place` in the topic of its bucket and lane, None before
+    Kafka's acknowledgement; `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt;
+    None where nothing is known, or the workers do not get the request."""
 
     bucket: Bucket = "short"
-    lane: Lane = CHAMPION
+    route: Route = TO_CHAMPION
     partition: int | None = None
     place: Place | None = None
     published: bool = False
@@ -174,4 +175,5 @@ class Entry:
             place=publication.place,
             trace=request.trace.packed if request.trace is not None else None,
             generation=request.generation,
+            lane_number=LANES.index(publication.route.lane),
         )

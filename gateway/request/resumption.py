@@ -7,6 +7,7 @@ from gateway.request.answer import Answer, State
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication
 from gateway.request.request import Request
+from gateway.request.route import Route
 from gateway.request.trace_times import RequestTrace
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
@@ -63,7 +64,12 @@ def adopt(
         ),
         connection_id=connection_id,
         answer=Answer(state=State.WAITING),
-        publication=Publication(bucket=point.bucket, place=point.place, published=point.place is not None),
+        publication=Publication(
+            bucket=point.bucket,
+            route=Route(point.lane),
+            place=point.place,
+            published=point.place is not None,
+        ),
         adoption=Adoption(
             latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
             recall_deadline=Deadline(

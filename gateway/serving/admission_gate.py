@@ -47,7 +47,7 @@ class AdmissionGate:
         """Return why the fallback is to answer at once; None where the workers get the request."""
         if self.memory.sheds:
             return "memory"
-        decision = self.admissions.of(entry.publication.lane).decide(
+        decision = self.admissions.of(entry.publication.route.lane).decide(
             entry.response_id,
             entry.request.session.tenant,
             entry.publication.bucket,

@@ -11,6 +11,7 @@ from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
@@ -40,6 +41,7 @@ class Answering:
     recall: Recall
     people: People
     tracer: Tracer
+    routing: Routing
     faq: LiveFaq
     history: History
     beside: Tasks
@@ -154,6 +156,7 @@ class Answering:
             lambda: self.admission_gate.release(entry),
             lambda: self.recall.leave(entry),
             lambda: count_answer(entry, response),
+            lambda: self.routing.count_answer(entry.publication.route.lane, response),
             lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
             lambda: self.tracer.finish(entry, response),
             lambda: self.shadowing.end(entry, response),

@@ -16,6 +16,7 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
+from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
@@ -44,6 +45,7 @@ class Asking:
     connections: Connections
     publisher: RequestPublisher
     admission_gate: AdmissionGate
+    routing: Routing
     quotas: Quotas
     people: People
     tracer: Tracer
@@ -126,7 +128,9 @@ class Asking:
         if entry.answer.done:
             return None
         entry.admit(bucket_of_length(num_tokens), now_unix_ms())
-        entry.publication.partition = self.publisher.partition_of(entry)
+        publication = entry.publication
+        publication.route = self.routing.choose(entry.request.session, publication.bucket, entry.input)
+        publication.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.publication.bucket).inc()
         if stand_in is not None:
             self.answering.answer_with(entry, stand_in)
@@ -136,6 +140,7 @@ class Asking:
             self.answering.fall_back(entry, light)
             return None
         self.shadowing.keep(entry, asked)
+        self.routing.count_request(publication.route)
         return await self.publisher.enqueue(entry, asked)
 
     def _refuse(self, entry: Entry, error: ProtocolError) -> None:

@@ -49,7 +49,7 @@ class Shadowing:
     def keep(self, entry: Entry, asked: ResponseCreate) -> None:
         """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
         to, live = entry.publication, self.admission_gate.admissions.is_live
-        if to.lane != CHAMPION or not live(_LANE, to.bucket, now_unix_ms()):
+        if to.route.lane != CHAMPION or not live(_LANE, to.bucket, now_unix_ms()):
             return
         if Rule(salt=_LANE, share=0.0).point(entry.request.session) < self.state().shadow_share:
             if len(self.open) >= _MOST_OPEN:

@@ -21,9 +21,10 @@ _QUESTION_S: Final = 1.0
 @dataclass(slots=True, kw_only=True)
 class Recall:
     """The readers of adopted answers. `adopt` has the worker send its replies here; where none comes within `word_s`
-    the log is read."""
+    the log is read. `topic_of` tells where a request is."""
 
     adopt: Callable[[Entry], Awaitable[None]]
+    topic_of: Callable[[Entry], str]
     follower: LogFollower
     question_reader: QuestionReader
     word_s: float = 0.25
@@ -53,7 +54,7 @@ class Recall:
         the deadline leaves."""
         if entry.publication.place is not None and not (entry.answer.done or entry.answer.chars or entry.input):
             self.question_reader.read(
-                entry.response_id, entry.publication.bucket, entry.publication.place
+                entry.response_id, self.topic_of(entry), entry.publication.place
             ).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
@@ -65,7 +66,7 @@ class Recall:
         try:
             async with asyncio.timeout(limit_s):
                 found = await asyncio.shield(
-                    self.question_reader.read(entry.response_id, entry.publication.bucket, entry.publication.place)
+                    self.question_reader.read(entry.response_id, self.topic_of(entry), entry.publication.place)
                 )
         except TimeoutError:
             log.warning(

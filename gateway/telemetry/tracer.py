@@ -81,7 +81,7 @@ class Tracer:
             response,
             why,
             gateway_id=self.gateway_id,
-            request_topic=self.topics.requests(entry.publication.bucket),
+            request_topic=self.topics.requests(entry.publication.bucket, entry.publication.route.lane),
             reply_topic=self.topics.replies,
         )
         if not facts.awaits_worker:

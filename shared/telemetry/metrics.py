@@ -22,6 +22,15 @@ inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal 
 accepted = Counter(
     "replyline_gateway_requests_total", "Requests accepted: clients', and those of chat.requests", ["bucket"]
 )
+lane_requests = Counter(
+    "replyline_gateway_lane_requests_total", "Requests sent to workers, by the version named", ["lane", "revision"]
+)
+lane_answers = Counter(
+    "replyline_gateway_lane_answers_total",
+    "Terminal events, by the request's lane and the version that wrote the answer",
+    ["lane", "revision", "status"],
+)
+versions_epoch = Gauge("replyline_versions_epoch", "Epoch of the registry's state by which requests are routed")
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 
+import msgspec
 from msgspec import msgpack
 
 from gateway.access.charges import Caller, Kind
@@ -20,6 +21,7 @@ from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
+from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
@@ -35,8 +37,10 @@ from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
-from shared.versions.state import State
+from shared.versions.registry import Registry
+from shared.versions.state import Move, State
 from shared.wire.codec import decode_erase, decode_notice
+from shared.wire.lanes import LANES
 from shared.wire.messages import (
     Cancel,
     ChatRequest,
@@ -283,7 +287,7 @@ class Edge:
     people: bool = False
     admits: bool = False  # by the workers' reports
     word_s: float = 0.0
-    versions: State = field(default_factory=State)
+    registry: Registry = field(default_factory=Registry)
     serving: ServingWing = field(init=False)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
@@ -304,7 +308,8 @@ class Edge:
             away=lambda: self.kafka_is_away,
             next_offset=self.next_offset,
         )
-        admission_gate = AdmissionGate(LaneAdmissions(AdmissionPolicy(enabled=self.admits)))
+        admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
+        admission_gate = AdmissionGate(admissions)
         limits = AdmissionLimits(
             max_input_tokens=1_000,
             max_inflight=100,
@@ -319,8 +324,15 @@ class Edge:
             faq=shipped_faq(),
             publisher=publisher,
             admission_gate=admission_gate,
+            routing=Routing(self.registry, admissions),
             key=CursorKey(b"secret"),
-            recall=Recall(adopt=publisher.adopt, word_s=self.word_s, follower=self.follower, question_reader=questions),
+            recall=Recall(
+                adopt=publisher.adopt,
+                topic_of=publisher.topic_of,
+                word_s=self.word_s,
+                follower=self.follower,
+                question_reader=questions,
+            ),
             people=People(
                 settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas, bad_answers=nobody
             ),
@@ -329,7 +341,7 @@ class Edge:
                 publisher=publisher,
                 producer=producer,
                 admission_gate=admission_gate,
-                state=lambda: self.versions,
+                state=lambda: self.serving.routing.state,
             ),
             **fakes,
         )
@@ -340,6 +352,12 @@ class Edge:
 
     def erased(self, erase: Erase) -> None:
         self.serving.erasing.apply(erase)
+
+    def move(self, state: State) -> None:
+        """Have this state be the registry's next; it may name an epoch."""
+        epoch = state.epoch or self.registry.state.epoch + 1
+        self.registry.state, state = State(epoch=epoch - 1), msgspec.structs.replace(state, epoch=epoch)
+        assert self.registry.apply(Move(state=state, author="t", reason="r", unix_ms=0))
 
     def connect(self) -> FakeConnection:
         session = new()
@@ -352,7 +370,7 @@ class Edge:
     @property
     def asked(self) -> list[ChatRequest]:
         """The requests in Kafka, in their order."""
-        topics = {TOPICS.requests(bucket) for bucket in BUCKETS}
+        topics = {TOPICS.requests(bucket, lane) for bucket in BUCKETS for lane in LANES}
         records = [record for record in self.producer.published if record.topic in topics]
         return [msgpack.decode(record.value or b"", type=ChatRequest) for record in records]
 

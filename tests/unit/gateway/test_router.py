@@ -8,7 +8,10 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
 from gateway.router import Router
+from gateway.serving.routing import Routing
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.model.tokenizer import Tokenizer
@@ -19,6 +22,7 @@ from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
+from shared.versions.registry import Registry
 from shared.wire.messages import ChatRequest, ReplyDone
 from shared.wire.topics import TopicNames
 from tests.support.fakes.gateways import LONG, SlowTokenizer, quiet, until
@@ -61,6 +65,8 @@ class Bench:
     reader: FakeReader = field(default_factory=FakeReader)
     producer: FakeProducer = field(default_factory=FakeProducer)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    registry: Registry = field(default_factory=Registry)
+    admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
     router: Router = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +78,7 @@ class Bench:
             producer=self.producer,  # type: ignore[arg-type]
             letters=DeadLetters(self.producer, TOPICS, "gateway-0"),  # type: ignore[arg-type]
             topics=TOPICS,
+            routing=Routing(self.registry, self.admissions),
             tokenizer=Tokenizer.byte_level(),
             defaults=Settings().request_defaults,
             max_input_tokens=1_000,

@@ -31,11 +31,16 @@ Asked = tuple[str, str, str]
 
 # What a label may be called: each has a handful of values, fixed in the code or by the hardware.
 LABELS: Final = {
-    "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "language", "level", "mode", "of", "outcome",
-    "reason", "source", "state", "status", "what", "why",
+    "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "lane", "language", "level", "mode", "of",
+    "outcome", "reason", "source", "state", "status", "what", "why",
 }  # fmt: skip
 # What a process is does not change while it lives: one series, whatever is asked.
-OF_THE_PROCESS: Final = {"replyline_worker_model_info": {"model", "revision", "engine", "release"}}
+# Of versions a gateway names those that the registry has; a few at a time.
+OF_THE_PROCESS: Final = {
+    "replyline_worker_model_info": {"model", "revision", "engine", "release"},
+    "replyline_gateway_lane_requests": {"revision"},
+    "replyline_gateway_lane_answers": {"revision"},
+}
 DECLARED: Final = {
     name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)
 }

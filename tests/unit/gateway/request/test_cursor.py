@@ -171,4 +171,5 @@ def test_a_cursor_is_read_from_version_to_version() -> None:
     """A client comes back with it while the gateways are being replaced."""
     cursor = "kgGRnsQMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAWSDF0cstFeWvBaYEPicEQg=="
     assert SEAL.read(cursor) == [told(log=Place(1, 7))]
-    assert SEAL.write([told(log=Place(1, 7))]) == cursor
+    newer = "kgGRn8QMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAAAfqeF3XC3OXN-a6MWG1vDA="
+    assert SEAL.write([told(log=Place(1, 7))]) == newer

@@ -24,7 +24,7 @@ ALL = State(aliases={"champion": "old", "shadow": "new"}, shadow_share=1.0, epoc
 
 def shadowed(edge: Edge, *, lane: Any = "shadow", versions: State = ALL) -> Edge:
     """With a worker of the lane."""
-    edge.versions = versions
+    edge.move(versions)
     edge.serving.admission_gate.update_worker("w", report("w", lane=lane, unix_ms=int(now_unix_ms())))
     return edge
 
@@ -99,7 +99,7 @@ async def test_an_erased_conversation_is_not_shadowed() -> None:
 async def test_nothing_is_shadowed_without_a_worker_or_under_load(why: str) -> None:
     edge = shadowed(Edge(), lane="canary" if why == "no worker" else "shadow")
     if why == "no version":
-        edge.versions = State(aliases={"champion": "old"})
+        edge.move(State(aliases={"champion": "old"}))
     asked = await edge.connect().say(SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?"))
     await quiet()
     if why == "memory":

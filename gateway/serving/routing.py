@@ -1,0 +1,55 @@
+"""Choose each request's lane and version, by the registry and by the workers that are there."""
+
+from dataclasses import dataclass
+
+from gateway.admission.lanes import LaneAdmissions
+from gateway.request.route import Route, route
+from shared.faq import detect_language
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.telemetry import metrics
+from shared.versions.registry import Registry
+from shared.versions.state import State, classes_of
+from shared.wire.lanes import Lane
+from shared.wire.messages import Bucket
+from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
+
+_OTHER = "other"
+_NONE = "none"
+
+
+@dataclass(slots=True)
+class Routing:
+    """Owned by the gateway's event loop. All gateways that have read the same registry choose alike."""
+
+    registry: Registry
+    admissions: LaneAdmissions
+
+    @property
+    def state(self) -> State:
+        """Return the registry's state that holds now."""
+        return self.registry.state_at(wire_unix_ms())
+
+    def choose(self, session: SessionKey, bucket: Bucket, text: str) -> Route:
+        """Return the way of a conversation's request."""
+        state, now = self.state, now_unix_ms()
+
+        def is_live(lane: Lane) -> bool:
+            return self.admissions.is_live(lane, bucket, now)
+
+        classes = classes_of(bucket, detect_language(text), session.tenant) if state.rule is not None else ()
+        return route(state, session, classes, is_live)
+
+    def count_request(self, taken: Route) -> None:
+        """Count a request that goes to the workers."""
+        metrics.lane_requests.labels(taken.lane, self._label(taken.revision)).inc()
+
+    def count_answer(self, lane: Lane, response: Response) -> None:
+        """Count an answer by the lane that its request took, and the version that wrote it."""
+        metrics.lane_answers.labels(lane, self._label(response.revision), response.status).inc()
+
+    def _label(self, revision: str | None) -> str:
+        """Return a version's name as a label: of those that the registry does not know there may be too many."""
+        if revision is None:
+            return _NONE
+        return revision if revision in self.registry.versions else _OTHER

@@ -1,0 +1,87 @@
+"""Gateways follow the registry: each request goes to its lane's topic, and names its version."""
+
+import msgspec
+import pytest
+
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.lanes import LaneAdmissions
+from gateway.request.cursor import Place
+from gateway.serving.routing import Routing
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.versions.registry import Added, Registry
+from shared.versions.state import Move, Rule, State
+from shared.versions.version import Version
+from shared.wire.messages import ResponseCreate, Resume, SessionStart
+from tests.support.builders.gateway import report
+from tests.support.fakes.gateways import TOPICS, Edge, quiet
+from tests.unit.gateway.test_router import Bench, record
+
+START = SessionStart(session_id="s")
+TO_CANARY = State(epoch=1, aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0))
+
+
+def with_canary(edge: Edge) -> Edge:
+    edge.serving.admission_gate.update_worker("w", report("w", lane="canary", unix_ms=int(now_unix_ms())))
+    return edge
+
+
+async def ask(edge: Edge, event_id: str) -> tuple[str, str | None, int | None]:
+    """Ask; return the topic of the request, and what it names."""
+    before = len(edge.asked)
+    await edge.connect().say(START, ResponseCreate(event_id=event_id, input="How do I return an item?"))
+    await quiet()
+    (asked,) = edge.asked[before:]
+    topics = [each.topic for each in edge.producer.published if each.topic.startswith("chat.requests")]
+    return topics[-1], asked.revision, asked.epoch
+
+
+async def test_a_request_goes_to_its_lane_until_it_is_rolled_back() -> None:
+    edge = with_canary(Edge())
+    edge.move(TO_CANARY)
+    assert await ask(edge, "e1") == (TOPICS.requests("short", "canary"), "new", 1)
+    assert await ask(edge, "e2") == (TOPICS.requests("short", "canary"), "new", 1)
+    edge.move(State(aliases={"champion": "old"}))
+    assert await ask(edge, "e3") == (TOPICS.requests("short"), "old", 2)
+
+
+async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> None:
+    edge = Edge()
+    edge.move(TO_CANARY)
+    assert await ask(edge, "e1") == (TOPICS.requests("short"), "old", 1)
+    later = msgspec.structs.replace(TO_CANARY, effective_unix_ms=int(wire_unix_ms()) + 60_000)
+    edge = with_canary(Edge())
+    edge.move(later)
+    assert await ask(edge, "e1") == (TOPICS.requests("short"), None, None)
+
+
+async def test_the_question_of_an_adopted_answer_is_read_in_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = with_canary(Edge()), Edge(partition=1)
+    first.move(TO_CANARY)
+    client = await first.connect().say(START, ResponseCreate(event_id="e", input="How do I return an item?"))
+    await quiet()
+    read: list[tuple[object, ...]] = []
+    look = second.questions.read
+    monkeypatch.setattr(second.questions, "read", lambda *asked: (read.append(asked), look())[1])
+    await second.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+    await quiet()
+    assert read[0][1:] == (TOPICS.requests("short", "canary"), Place(0, 1))
+
+
+async def test_the_inbox_is_routed_alike() -> None:
+    bench = Bench()
+    bench.registry.apply(Move(state=TO_CANARY, author="t", reason="r", unix_ms=0))
+    bench.admissions.observe(report("w", lane="canary"), now_unix_ms())
+    await bench.forward(record(0))
+    (copy,) = bench.producer.of(TOPICS.requests("short", "canary"))
+    sent = msgspec.msgpack.decode(copy.value or b"")
+    assert (sent["revision"], sent["epoch"]) == ("new", 1)
+
+
+def test_requests_are_counted_by_versions_that_the_registry_has() -> None:
+    """Others are one series together: nobody knows how many there are."""
+    registry = Registry()
+    routing = Routing(registry, LaneAdmissions(AdmissionPolicy()))
+    version = Version(name="v", model="m", model_revision="r", manifest_sha256="0")
+    registry.apply(Added(version=version, author="t"))
+    labels = [routing._label(each) for each in (version.id, "foreign", "unknown", None)]
+    assert labels == [version.id, "other", "other", "none"]
