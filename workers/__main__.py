@@ -19,7 +19,7 @@ from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
-from shared.wire.lanes import CHAMPION
+from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.topics import kept_ms
 from workers.building import make_served, open_embedder, open_gpus
 from workers.engine.load_model import LoadedModel, load_model
@@ -27,6 +27,7 @@ from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
+from workers.intake.triage import ANSWERED_MS
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
@@ -36,6 +37,7 @@ from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
 from workers.serving.capacity import CapacityPublisher, worker_name
 from workers.serving.engine_thread import left_behind
 from workers.serving.loaded_versions import LoadedVersions
+from workers.serving.shadow import NoLetters, NoReplies, Shadow
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog, limited
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
@@ -54,8 +56,13 @@ class WorkerProcess:
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
+        self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None
         replies = settings.kafka.topics.replies
-        self._publisher = ReplyPublisher(self._kafka.producer, gateways=replies, source=source)
+        self._publisher = (
+            ReplyPublisher(self._kafka.producer, gateways=replies, source=source)
+            if self._shadow is None
+            else NoReplies()
+        )
         self._answers = OpenAnswers(publisher=self._publisher, offsets=self._kafka.offsets, replies=replies)
         self._versions = LoadedVersions()
         self._worker = self._make_worker()
@@ -96,13 +103,21 @@ class WorkerProcess:
             replies=settings.kafka.topics.replies,
             max_waiting=settings.worker.max_waiting,
             tracer=Tracer(worker_id=self._worker_id),
+            shadow=self._shadow,
+        )
+
+    def _make_shadow(self) -> Shadow:
+        return Shadow(
+            producer=self._kafka.producer,
+            topics=self._settings.kafka.topics,
+            encode=lambda job: self._versions[job.revision].encode,
         )
 
     def _make_intake(self) -> Intake:
         settings, kafka = self._settings, self._kafka
         return Intake(
             reader=kafka.requests,
-            letters=kafka.letters,
+            letters=kafka.letters if self._shadow is None else NoLetters(),
             topics=settings.kafka.topics,
             versions=self._versions,
             defaults=settings.request_defaults,
@@ -111,6 +126,7 @@ class WorkerProcess:
             worker=self._worker,
             answers=self._answers,
             cancelled=self._cancelled,
+            answered_ms=ANSWERED_MS if self._shadow is None else 0,
         )
 
     def tell(self, readiness: Readiness) -> None:
@@ -132,6 +148,8 @@ class WorkerProcess:
                 closing.push_async_callback(asyncio.to_thread, served.close)
             closing.push_async_callback(self._history.close)
             closing.push_async_callback(self._publisher.stop)
+            if self._shadow is not None:
+                closing.push_async_callback(self._shadow.stop)
             closing.push_async_callback(self._tasks.cancel)
             await self._serve(stop)
 
@@ -231,8 +249,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
         try:
             key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
-            # What the fake engine takes is scripted anew at each start.
-            kept = worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json" if info.name != "fake" else None
+            # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
+            own = info.name == "fake" or worker.lane == SHADOW
+            kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json"
             with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
                 costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
@@ -249,6 +268,7 @@ _HUNG_DRAIN_S = 1.0
 # The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after
 # Python's 5 ms, which is half a step.
 _SWITCH_INTERVAL_S = 0.0005
+_SHADOW_NICE = 19  # it has the time that nobody else wants
 
 
 def main() -> int:
@@ -257,6 +277,8 @@ def main() -> int:
     except SettingsError as error:
         return fail(str(error), BAD_INPUT_STATUS)
     configure_logs(settings.log, process="worker")
+    if settings.worker.lane == SHADOW:
+        os.setpriority(os.PRIO_PROCESS, 0, _SHADOW_NICE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     status = run_until_signal(lambda stop: serve(settings, stop))
     if left_behind():

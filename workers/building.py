@@ -14,6 +14,7 @@ from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
 from shared.settings.credential_files import read_password
 from shared.telemetry.logs import get_logger
+from shared.wire.lanes import SHADOW
 from shared.wire.session_key import SessionKey
 from workers.engine import EngineInfo, ModelInfo
 from workers.engine.load_model import LoadedModel
@@ -71,7 +72,8 @@ def make_served(
     """Return a loaded model as a version that serves. Its loop calls `publish` with what is new of its answers, and
     `changed` where its outlook has changed, on any thread."""
     kv = None
-    if settings.kv.enabled and isinstance(model, LoadedModel):  # an upstream's KV is its own
+    # An upstream's KV is its own; a shadow's is wanted by nobody.
+    if settings.kv.enabled and isinstance(model, LoadedModel) and settings.worker.lane != SHADOW:
         kv = open_cache(settings, model.info, costs)
     loop = _make_loop(settings, model, costs, kv=kv, publish=publish, changed=changed)
     prompts = _make_prompts(settings, model)
@@ -83,6 +85,7 @@ def make_served(
         prompts=prompts,
         kv=kv,
         prepare=preparer.prepare,
+        encode=model.tokenizer.encode_text,
     )
 
 

@@ -21,13 +21,12 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
 from shared.versions.state import Rule, State
 from shared.wire.codec import msgpack_encode
-from shared.wire.lanes import CHAMPION
+from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.messages import ChatRequest, ResponseCreate
 from shared.wire.outcome import BY_MODEL, Response
 from shared.wire.requests import request_headers, settle
 from shared.wire.shadow import LiveAnswer
 
-_LANE: Final = "shadow"
 _DEADLINE_MS: Final = 10_000
 _MOST_OPEN: Final = 2_000
 _MOST_SENDING: Final = 64
@@ -49,9 +48,9 @@ class Shadowing:
     def keep(self, entry: Entry, asked: ResponseCreate) -> None:
         """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
         to, live = entry.publication, self.admission_gate.admissions.is_live
-        if to.route.lane != CHAMPION or not live(_LANE, to.bucket, now_unix_ms()):
+        if to.route.lane != CHAMPION or not live(SHADOW, to.bucket, now_unix_ms()):
             return
-        if Rule(salt=_LANE, share=0.0).point(entry.request.session) < self.state().shadow_share:
+        if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < self.state().shadow_share:
             if len(self.open) >= _MOST_OPEN:
                 del self.open[next(iter(self.open))]
             self.open[entry.response_id] = asked
@@ -74,14 +73,14 @@ class Shadowing:
         request = msgspec.structs.replace(
             request,
             seed=settle(request, publisher.defaults, now).seed,
-            id=f"{request.id}.{_LANE}",
+            id=f"{request.id}.{SHADOW}",
             deadline_unix_ms=deadline,
             first_token_unix_ms=deadline,
-            revision=state.aliases.get(_LANE),
+            revision=state.aliases.get(SHADOW),
             epoch=state.epoch,
         )
         record = Outgoing(
-            publisher.topics.requests(entry.publication.bucket, _LANE),
+            publisher.topics.requests(entry.publication.bucket, SHADOW),
             msgpack_encode(request),
             key=entry.request.session.record_key,
             headers=request_headers(settle(request, publisher.defaults, now), source=publisher.source),

@@ -9,7 +9,7 @@ and its own headers, and `dead-letter-left-out` says so: it is at its origin, fo
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, Record
@@ -26,6 +26,13 @@ _DETAIL_CHARS: Final = 500
 _KEY_BYTES: Final = 1_024
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
+
+
+class Letters(Protocol):
+    """Where records go that are not served; a shadow's go nowhere."""
+
+    async def put(self, record: Record, error: ProtocolError) -> None:
+        """Return when the record may be done."""
 
 
 @dataclass(slots=True)

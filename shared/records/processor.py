@@ -17,7 +17,7 @@ from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
+from shared.records.dead_letters import Letters, origin_of, own_fault, poison
 from shared.records.deliveries import MAX_DELIVERIES
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import caught, contained, record_failed
@@ -38,7 +38,7 @@ class RecordProcessor:
 
     offsets: OffsetTracker
     commits: Commits
-    letters: DeadLetters
+    letters: Letters
     defaults: Defaults
     handle: Callable[[ChatRequest, Record], Awaitable[None]]
     refuse: Callable[[Target, ReplyDone], Awaitable[None]]

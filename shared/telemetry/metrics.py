@@ -142,6 +142,23 @@ odd_requests = Counter(
 )
 for _what in ("clock", "bucket", "late"):  # each from 0: an alert sees the first
     odd_requests.labels(_what)
+shadows = Counter(
+    "replyline_worker_shadows_total",
+    "A shadow's answers: equal to the live one, other than it, or none in time",
+    ["outcome"],
+)
+for _outcome in ("equal", "other", "unanswered"):
+    shadows.labels(_outcome)
+shadow_same = Histogram(
+    "replyline_worker_shadow_same_ratio",
+    "The part of a shadow's answer before its first difference from the live one",
+    buckets=(0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1),
+)
+shadow_unfounded = Counter(
+    "replyline_worker_shadow_unfounded_total", "Facts that nothing bears out in live and in shadow answers", ["of"]
+)
+for _of in ("live", "shadow"):
+    shadow_unfounded.labels(_of)
 cost_ratio = Histogram(
     "replyline_worker_cost_ratio",
     "Actual by predicted time of an engine call",

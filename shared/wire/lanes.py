@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 Lane = Literal["champion", "canary", "control", "light", "cpu", "shadow"]
 LANES: Final[tuple[Lane, ...]] = get_args(Lane)
 CHAMPION: Final = "champion"
+SHADOW: Final = "shadow"
 PASSED_ON: Final[tuple[Lane, ...]] = ("canary", "control", "light", "cpu")
 """The lanes whose requests the champion answers where they no longer do. Nobody waits for a shadow's answers."""
 

@@ -23,6 +23,11 @@ class SessionKey:
         """The key of its records: their order stays, and one worker gets them while the group is stable."""
         return f"{self.tenant}/{self.session_id}".encode()
 
+    @property
+    def digest(self) -> str:
+        """Return a name by which conversations are told apart, and nobody is found."""
+        return hashlib.blake2b(self.record_key, digest_size=8).hexdigest()
+
     def of(self, what: str) -> str:
         """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running` or `bad_answers`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"

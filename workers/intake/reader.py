@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from shared.kafka import GroupReader, Record, read_on
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters
+from shared.records.dead_letters import Letters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.records.processor import RecordProcessor
@@ -24,7 +24,7 @@ from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, TopicNames
 from workers.intake.lookahead import Lookahead
 from workers.intake.skew import ClockSkew
-from workers.intake.triage import Fate, Late, Triage
+from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
@@ -44,10 +44,10 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Intake:
-    """Keeps the worker's look-ahead full."""
+    """Keeps the worker's look-ahead full. `answered_ms` is the triage's."""
 
     reader: GroupReader
-    letters: DeadLetters
+    letters: Letters
     topics: TopicNames
     versions: LoadedVersions
     defaults: Defaults
@@ -56,6 +56,7 @@ class Intake:
     worker: Worker
     answers: OpenAnswers
     cancelled: RecentCancels
+    answered_ms: int = ANSWERED_MS
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
@@ -67,7 +68,7 @@ class Intake:
         named = {self.topics.bucket_of(topic): topic for topic in self.reader.topics}
         self._buckets = {named[bucket]: bucket for bucket in BUCKETS if bucket in named}
         self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
-        self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
+        self._triage = Triage(self.topics.replies, self.defaults.reply_topics, self.answered_ms)
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}
         self._processor = RecordProcessor(
             self.offsets, self.commits, self.letters, self.defaults, handle=self._accept, refuse=self.answers.refuse

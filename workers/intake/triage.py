@@ -49,17 +49,19 @@ def deadline_in(headers: Mapping[str, bytes]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """`gateways` is the gateways' own reply topic, `allowed` what other producers may name."""
+    """`gateways` is the gateways' own reply topic, `allowed` what other producers may name. A gateway's record is
+    skipped so long after its deadline."""
 
     gateways: str
     allowed: Sequence[str]
+    answered_ms: int = ANSWERED_MS
 
     def fate(self, headers: Mapping[str, bytes], key: bytes | None, now_unix_ms: float) -> Fate | Late:
         deadline = deadline_in(headers)
         if deadline is None or deadline > now_unix_ms:
             return Fate.OPEN
         topic = headers.get(REPLY_TOPIC, b"").decode(errors="replace")
-        if topic == self.gateways and deadline + ANSWERED_MS <= now_unix_ms:
+        if topic == self.gateways and deadline + self.answered_ms <= now_unix_ms:
             return Fate.SKIP
         request_id = headers.get(CE_ID, b"").decode(errors="replace")
         if not _IDENTIFIER.fullmatch(request_id) or not reply_topic_allowed(topic, self.allowed):

@@ -2,19 +2,32 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from shared.telemetry.faults import contained
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Cancel, ReplyDelta, ReplyDone
 from shared.wire.requests import Target
 from workers.request.job import Job
-from workers.request.reply_publisher import ReplyPublisher
+
+
+class Replies(Protocol):
+    """What publishes replies; a shadow's publishes none."""
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        """Publish text."""
+
+    def done(self, target: Target, done: ReplyDone, settled: Callable[[], None]) -> None:
+        """Publish an end; `settled` is called once it needs nothing more."""
+
+    def forget(self, target: Target, request_id: str) -> None:
+        """Forget an answer at a target where nobody reads it any more."""
 
 
 class AnswerReaders:
     """`replies` is the gateways' own topic. `settled` is called once every reader has acknowledged a job's end."""
 
-    def __init__(self, publisher: ReplyPublisher, *, replies: str, settled: Callable[[Job], None]) -> None:
+    def __init__(self, publisher: Replies, *, replies: str, settled: Callable[[Job], None]) -> None:
         self._publisher = publisher
         self._replies = replies
         self._settled = settled

@@ -14,10 +14,9 @@ from shared.telemetry.faults import contained
 from shared.wire.messages import Adopt, Cancel, ReplyDone
 from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
-from workers.request.answer_readers import AnswerReaders
+from workers.request.answer_readers import AnswerReaders, Replies
 from workers.request.job import Job, target_of
 from workers.request.recent_answers import RecentAnswers
-from workers.request.reply_publisher import ReplyPublisher
 
 _ANOTHER: Final = "another request with this id is being answered; give each its own"
 
@@ -26,7 +25,7 @@ class OpenAnswers:
     """The jobs, and the ends of records that never became one. `replies` is the gateways' own topic; `readers` get what
     is new of a job."""
 
-    def __init__(self, *, publisher: ReplyPublisher, offsets: OffsetTracker, replies: str) -> None:
+    def __init__(self, *, publisher: Replies, offsets: OffsetTracker, replies: str) -> None:
         self.readers = AnswerReaders(publisher, replies=replies, settled=self._settled)
         self._publisher = publisher
         self._offsets = offsets

@@ -1,6 +1,6 @@
 """A model version as a worker serves it: all that hangs on the model, under the name that answers bear."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.telemetry.faults import contain_each
@@ -19,7 +19,8 @@ Prepare = Callable[[Order, float], Awaitable[Job | ReplyDone]]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Served:
-    """`revision` is the version's name. `prepare` makes a request a job that `engine_loop` computes."""
+    """`revision` is the version's name. `prepare` makes a request a job that `engine_loop` computes; `encode` makes a
+    text its tokens."""
 
     revision: str
     info: ModelInfo
@@ -27,6 +28,7 @@ class Served:
     prompts: Prompts
     kv: KvCache | None
     prepare: Prepare
+    encode: Callable[[str], Sequence[int]]
 
     def start(self) -> None:
         """Start what looks for kept KV; to be called before the first request is prepared."""

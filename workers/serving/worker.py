@@ -22,6 +22,7 @@ from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
 from workers.serving.drafts import Ended, Progress
 from workers.serving.loaded_versions import LoadedVersions
+from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
 
@@ -40,6 +41,7 @@ class Worker:
         replies: str,
         max_waiting: int,
         tracer: Tracer | None = None,
+        shadow: Shadow | None = None,
     ) -> None:
         self._versions = versions
         self._answers = answers
@@ -47,6 +49,7 @@ class Worker:
         self._replies = replies
         self.max_waiting = max_waiting
         self._tracer = tracer or Tracer()
+        self._shadow = shadow
         self._erasures = Erasures()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
@@ -143,14 +146,21 @@ class Worker:
         self._answers.readers.publish_end(job, traced, job.answer.pop_delta())
         contain_each(
             "answer",
-            lambda: count_end(job, finished, done, now),
+            lambda: self._count(job, finished, done, now),
             lambda: self._remember(job, done),
             lambda: None if job.erased else self._answers.keep(job, done, now),
             request_id=job.id,
         )
 
+    def _count(self, job: Job, finished: Finished, done: ReplyDone, now: float) -> None:
+        """Count an answer that has ended; a shadow's is compared instead."""
+        if self._shadow is None:
+            count_end(job, finished, done, now)
+        else:
+            self._shadow.end(job, done, now)
+
     def _remember(self, job: Job, done: ReplyDone) -> None:
-        if (turn := turn_of(job, done)) is not None:
+        if self._shadow is None and (turn := turn_of(job, done)) is not None:
             self._history.remember(job.session, turn)
 
     # --- the end of the process

@@ -42,6 +42,7 @@ from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.served import Served
+from workers.serving.shadow import Shadow
 from workers.serving.step_watch import StepWatch
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
@@ -217,6 +218,7 @@ class Bench:
     saboteur: Saboteur = field(default_factory=Saboteur)
     engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
     reuse_kv: bool = False
+    shadow: Shadow | None = None
 
     def __post_init__(self) -> None:
         info, costs, before = self.engine.info, CostModel.prior(), self.saboteur.before
@@ -251,6 +253,7 @@ class Bench:
                 prompts=self.prompts,
                 kv=None,
                 prepare=prepares_nothing,
+                encode=Tokenizer.byte_level().encode_text,
             )
         )
         self.worker = Worker(
@@ -260,6 +263,7 @@ class Bench:
             replies=TOPICS.replies,
             max_waiting=4,
             tracer=before(Tracer()),
+            shadow=self.shadow,
         )
 
     def accept(self, offset: int, *, cancelled: bool = False, **how: Any) -> Job:

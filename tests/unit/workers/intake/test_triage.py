@@ -38,6 +38,11 @@ def test_a_gateways_late_record_is_passed_over_once_its_gateway_must_have_answer
     assert (found if isinstance(found, Fate) else Late) is expected
 
 
+def test_a_shadows_late_record_is_passed_over_at_once() -> None:
+    shadows = Triage("chat.replies", ("chat.replies",), answered_ms=0)
+    assert shadows.fate(headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", NOW) is Fate.SKIP
+
+
 @pytest.mark.parametrize("late_ms", [0, 1, ANSWERED_MS, 86_400_000])
 def test_another_services_late_record_is_answered_however_late(late_ms: int) -> None:
     found = fate(deadline_unix_ms=ms(late_ms))

@@ -1,0 +1,101 @@
+"""A shadow answers what customers were answered, and leaves nothing behind but numbers; on real Kafka and Redis."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from shared.kafka import Producer
+from shared.versions.log import VersionsLog
+from shared.versions.state import Move, State
+from shared.wire.codec import decode_observation, msgpack_encode
+from shared.wire.messages import ChatRequest, Observation
+from shared.wire.shadow import LiveAnswer
+from tests.support.system import MakeSystem, System, eventually
+from tests.support.wire import Client
+
+LIVE = LiveAnswer(request_id="r1", revision="old", output_text="Two weeks.")
+
+
+@pytest_asyncio.fixture
+async def system(new_system: MakeSystem) -> System:
+    return await new_system(worker__fake_prefill_ms_per_token=0.01, kv__host_mib=0)
+
+
+async def observed(system: System, number: int) -> list[Observation]:
+    async with system.reading("chat.observations") as tap:
+
+        async def all_there() -> list[Any]:
+            records = await tap.to_the_end()
+            return records if len(records) >= number else []
+
+        await eventually(all_there)
+        return [decode_observation(record.value) for record in tap.records]
+
+
+async def shadow_everybody(system: System) -> None:
+    producer, log = (
+        Producer(system.kafka_settings, client_id="test"),
+        VersionsLog.of(system.kafka_settings, client_id="t"),
+    )
+    await producer.start()
+    await log.start()
+    try:
+        state = State(epoch=1, shadow_share=1.0)
+        move = Move(state=state, author="test", reason="all", unix_ms=1)
+        assert await log.append(producer, system.kafka_settings.topics.versions, move)
+    finally:
+        await producer.stop()
+        await log.stop()
+
+
+async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_before_and_tells_nobody(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    await shadow_everybody(system)
+    worker, shadow, gateway = system.worker(), system.worker(worker__lane="shadow"), system.gateway()
+    for service in (worker, shadow, gateway):
+        await service.ready()
+    await eventually(lambda: gateway.logged("worker_found", lane="shadow") and gateway.logged("versions_changed"))
+    session = unique("shadowed")
+    async with Client.connect(gateway.ws, session_id=session) as client:
+        ends = [await client.ask(f"Question {number}?", max_output_tokens=24, seed=7) for number in range(3)]
+    seen = await observed(system, 3)
+    assert {each.response_id for each in seen} == {end.response["id"] for end in ends}
+    assert [each.compared and (each.compared.equal, each.compared.score) for each in seen] == [(True, 1.0)] * 3
+    assert len(await system.turns(session, at_least=3)) == 3
+    assert not [line for line in gateway.logged() if ".shadow" in str(line.get("request_id"))]
+    async with system.reading("chat.replies") as tap:
+        assert not [record for record in await tap.to_the_end() if b".shadow" in record.value]
+    assert await shadow.metric("replyline_worker_shadows_total", outcome="equal") == 3
+    assert await shadow.metric("replyline_worker_outcomes_total") == 0
+    assert await gateway.metric("replyline_gateway_shadowed_total", outcome="sent") == 3
+
+
+async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System) -> None:
+    shadow = await system.worker(worker__lane="shadow").ready()
+    now = int(time.time() * 1_000)
+    asked = ChatRequest(
+        id="r1.shadow",
+        session_id="s",
+        tenant="demo",
+        input="How long may I return it?",
+        max_output_tokens=24,
+        created_unix_ms=now,
+        deadline_unix_ms=now + 30_000,
+        first_token_unix_ms=now + 30_000,
+        answered=LIVE,
+    )
+    for value in (b"\xc1 my words", msgpack_encode(asked)):
+        await system.produce("chat.requests.shadow.short", value, key=b"demo/s")
+    [seen] = await observed(system, 1)
+    assert seen.compared is not None
+    assert not seen.compared.equal
+    assert await shadow.stop() == 0
+    async with Redis.from_url(system.redis.url) as redis:
+        assert await redis.keys() == []
+    for topic in ("chat.replies", "chat.replies.external", "chat.dead-letters", "chat.requests.short"):
+        async with system.reading(topic) as tap:
+            assert await tap.to_the_end() == [], topic
