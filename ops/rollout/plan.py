@@ -1,0 +1,67 @@
+"""A rollout's plan, as its first record in the registry keeps it. Pure."""
+
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from shared.versions.state import Share
+from shared.wire.fields import Count, Revision
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A canary `version` beside the `champion`, by growing shares.
+
+    A class (a bucket of `classes`) goes up a step after `min_answers` answers of each side and `min_s` seconds in it.
+    With `control` as many conversations go to the champion's version on workers started alike; without, the canary is
+    held to the `tolerated` share of bad answers alone. Each side's first `warmup` answers are cold and count nowhere.
+    A rollout whose canary is not worse than by `margin` is rolled back with a probability of at most `alpha`. An `ab`
+    is a comparison: it stays at its one step for `min_s` and `min_answers`, then both are left as they were.
+
+    Observations count from `offset` of their topic on, and from `epoch` of the registry."""
+
+    version: Revision
+    champion: Revision
+    steps: tuple[Share, ...]
+    classes: tuple[Bucket, ...] = BUCKETS
+    min_answers: Count = 50
+    min_s: float = 60.0
+    control: bool = True
+    ab: bool = False
+    warmup: Count = 5
+    alpha: Share = 0.05
+    margin: Share = 0.02
+    tolerated: Share = 0.05
+    offset: Count = 0
+    epoch: Count = 0
+
+
+_decode: Final = msgspec.msgpack.Decoder(Plan).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def pack(plan: Plan) -> msgspec.Raw:
+    return msgspec.Raw(_encode(plan))
+
+
+def unpack(raw: msgspec.Raw) -> Plan:
+    """Read a plan. Raises `msgspec.MsgspecError`."""
+    return _decode(raw)
+
+
+def steps_of(text: str, *, control: bool) -> tuple[float, ...]:
+    """Return the shares that "1,10,50" names in percent. Raises ValueError, with the remedy."""
+    try:
+        percents = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text}: write percentages, as 1,10,50") from None
+    most = 50 if control else 100
+    if any(not 0 < percent <= most for percent in percents):
+        beside = " beside a control of the same size" if control else ""
+        raise ValueError(f"{text}: each step must be above 0 and at most {most}{beside}")
+    if any(later <= earlier for earlier, later in pairwise(percents)):
+        raise ValueError(f"{text}: each step must be larger than the one before it")
+    return tuple(percent / 100 for percent in percents)
