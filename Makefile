@@ -23,7 +23,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night chaos reliability doors lifecycle up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check chaos reliability doors lifecycle up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -99,6 +99,11 @@ world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 BUG="a plant
 
 world-night: SEEDS = 20000
 world-night: world ## a night of it: 20,000 seeds
+
+k8s-check: ## render the Helm chart with every example; are its manifests and settings right?
+	@ops/setup/venv test
+	@ops/setup/k8s-tools
+	@exec ops/k8s/check
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

@@ -1,0 +1,47 @@
+"""A manifest that cannot work is named before a cluster sees it."""
+
+from typing import Any
+
+import pytest
+
+from tests.manifests import faults
+
+LABELS = {"app": "worker"}
+
+
+def deployment(*, variables: dict[str, str], probe: str = "metrics") -> dict[str, Any]:
+    container = {
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "envFrom": [{"configMapRef": {"name": "all"}}],
+        "ports": [{"name": "metrics"}],
+        "readinessProbe": {"httpGet": {"port": probe}},
+    }
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": LABELS}, "template": template}
+    return {"kind": "Deployment", "metadata": {"name": "worker"}, "spec": spec}
+
+
+CONFIG = {"kind": "ConfigMap", "metadata": {"name": "all"}, "data": {"REPLYLINE_REDIS__URL": "redis://redis:6379/0"}}
+
+
+def service(selector: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "Service", "metadata": {"name": "chat"}, "spec": {"selector": selector}}
+
+
+def test_a_manifest_that_works_has_no_fault() -> None:
+    good = deployment(variables={"REPLYLINE_WORKER__LANE": "canary"})
+    assert list(faults([CONFIG, good, service(LABELS)])) == []
+
+
+@pytest.mark.parametrize(
+    ("objects", "fault"),
+    [
+        ([CONFIG, deployment(variables={"REPLYLINE_WORKER__LANE": "canari"})], "canari"),
+        ([CONFIG, deployment(variables={"REPLYLINE_WORKER__LANES": "canary"})], "no such setting"),
+        ([deployment(variables={})], "no ConfigMap all"),
+        ([CONFIG, deployment(variables={}, probe="chat")], "asks port chat"),
+        ([CONFIG, deployment(variables={}), service({"app": "gateway"})], "no pod has"),
+    ],
+)
+def test_what_cannot_work_is_named(objects: list[dict[str, Any]], fault: str) -> None:
+    assert fault in "\n".join(faults(objects))
