@@ -12,6 +12,7 @@ from shared.conversation.history import History
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_lane, await_layout
+from shared.process.clock import wire_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
@@ -102,6 +103,7 @@ class WorkerProcess:
             history=self._history,
             replies=settings.kafka.topics.replies,
             max_waiting=settings.worker.max_waiting,
+            released=lambda job: self._intake.begin_again(job),  # noqa: PLW0108 - it is made after the worker
             tracer=Tracer(worker_id=self._worker_id),
             shadow=self._shadow,
         )
@@ -127,6 +129,7 @@ class WorkerProcess:
             answers=self._answers,
             cancelled=self._cancelled,
             answered_ms=ANSWERED_MS if self._shadow is None else 0,
+            passing=self._kafka.passing_on(self._answers),
         )
 
     def tell(self, readiness: Readiness) -> None:
@@ -212,8 +215,12 @@ class WorkerProcess:
         await await_layout(self._kafka.producer, settings.kafka.topics, lane)
 
     def _versions_changed(self) -> None:
-        state = self._kafka.versions.registry.state
+        registry, lane = self._kafka.versions.registry, self._settings.worker.lane
+        state = registry.state
         get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases)
+        self._intake.close_lane(closed=registry.closed(lane, wire_unix_ms()))
+        if (wait_ms := state.effective_unix_ms - wire_unix_ms()) > 0:
+            asyncio.get_running_loop().call_later(wait_ms / 1_000, self._versions_changed)
 
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a

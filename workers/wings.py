@@ -9,8 +9,10 @@ from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.versions.log import VersionsLog
-from shared.wire.lanes import in_lane
+from shared.wire.lanes import PASSED_ON, in_lane
 from shared.wire.topics import BROADCAST_PARTITION
+from workers.intake.passing_on import PassingOn
+from workers.request.open_answers import OpenAnswers
 
 
 class KafkaWing:
@@ -18,6 +20,7 @@ class KafkaWing:
 
     def __init__(self, settings: Settings, client_id: str) -> None:
         kafka, topics, lane = settings.kafka, settings.kafka.topics, settings.worker.lane
+        self._settings, self._lane = kafka, lane
         reader = partial(PartitionReader, kafka, client_id=client_id, unhurried=True)
         self.producer = Producer(kafka, client_id=client_id)
         self.requests = GroupReader(
@@ -35,6 +38,13 @@ class KafkaWing:
         self.letters = DeadLetters(self.producer, topics, client_id)
         self.copies = Copies(self.producer, kafka, lane)
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
+
+    def passing_on(self, answers: OpenAnswers) -> PassingOn | None:
+        """Return what passes requests on from a lane; None of a lane whose requests nobody else answers."""
+        if self._lane not in PASSED_ON:
+            return None
+        topics = self._settings.topics
+        return PassingOn(producer=self.producer, topics=topics, lane=self._lane, offsets=self.offsets, answers=answers)
 
     def missing(self) -> str | None:
         """Return why Kafka cannot be used, for `/ready`."""

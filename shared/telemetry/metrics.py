@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
+from shared.wire.lanes import PASSED_ON
 from shared.wire.messages import HandoffReason
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
@@ -198,6 +199,13 @@ records_ignored = Counter(
 )
 for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "reply"):
     records_ignored.labels(_what)
+passed_on = Counter(
+    "replyline_passed_on_total",
+    "Requests passed on to the champion, of a lane that is closed or has no workers",
+    ["lane"],
+)
+for _lane in PASSED_ON:
+    passed_on.labels(_lane)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
 kafka_time = Histogram(
     "replyline_kafka_seconds",

@@ -9,6 +9,7 @@ from msgspec import Struct
 from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.fields import Count, Revision
+from shared.wire.lanes import Lane
 
 
 class Added(Struct, frozen=True, kw_only=True, tag="added"):
@@ -80,6 +81,10 @@ class Registry:
             return self.versions[revision].version
         named = [added.version for added in self.versions.values() if added.version.name == name]
         return named[-1] if named else None
+
+    def closed(self, lane: Lane, now_unix_ms: float) -> bool:
+        """Return whether a lane has had a version and has none any more: what was asked of it is the champion's."""
+        return not self.state_at(now_unix_ms).serves(lane) and any(move.state.serves(lane) for move in self.moves)
 
     def why_not(self, revision: Revision) -> str | None:
         """Return why a version may have no traffic, and what to do; None where it may."""

@@ -63,6 +63,10 @@ class State(Struct, frozen=True, kw_only=True):
         """Return the lane that the rule sends a request to."""
         return self.rule.lane(session, classes) if self.rule is not None and "canary" in self.aliases else CHAMPION
 
+    def serves(self, lane: Lane) -> bool:
+        """Return whether a lane has a version to answer by; that of the control lane is the champion's."""
+        return lane in self.aliases or (lane == "control" and self.rule is not None and self.rule.control)
+
 
 class Move(Struct, frozen=True, kw_only=True, tag="move"):
     """A change of the state: by whom, why, and on which numbers."""

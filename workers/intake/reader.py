@@ -23,6 +23,7 @@ from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, TopicNames
 from workers.intake.lookahead import Lookahead
+from workers.intake.passing_on import PassingOn
 from workers.intake.skew import ClockSkew
 from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
 from workers.request.job import Job, target_of
@@ -57,6 +58,7 @@ class Intake:
     answers: OpenAnswers
     cancelled: RecentCancels
     answered_ms: int = ANSWERED_MS
+    passing: PassingOn | None = None
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
@@ -142,6 +144,21 @@ class Intake:
 
     # --- requests that are begun
 
+    def close_lane(self, *, closed: bool) -> None:
+        """Pass on, from now on, what has no text yet, where the lane is `closed`; else answer again."""
+        passing = self.passing
+        if passing is None or passing.closed == closed:
+            return
+        passing.closed = closed
+        log.info("lane_closed" if closed else "lane_open", lane=passing.lane)
+        if closed:
+            self.worker.release_unseen()
+
+    def begin_again(self, job: Job) -> None:
+        """Begin the requests of a job again that has been given up."""
+        for record in self.passing.records(job) if self.passing is not None else ():
+            self._begin_one(record)
+
     def _begin_what_fits(self) -> None:
         if not self._lookahead.num_parked:
             return
@@ -161,9 +178,14 @@ class Intake:
         elif isinstance(fate, Late):
             self._answer_unread(fate, record.origin)
         else:
-            self._processor.start(record)
+            self._start(record)
             return True
         return False
+
+    def _start(self, record: Record) -> None:
+        if self.passing is not None:
+            self.passing.hold(record)
+        self._processor.start(record)
 
     def _waiting(self) -> dict[Bucket, int]:
         """Return, by bucket, how many requests are being prepared or wait for a slot. Slots are the engine's thread's
@@ -181,12 +203,12 @@ class Intake:
         origin = record.origin
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
-        if await self._repeated(order, origin):
+        if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
         job = await self.versions.serving.prepare(order, now)
         if request.created_unix_ms is not None:
             self._skew.check(record, request.created_unix_ms, now + clock_ms)
-        if await self._repeated(order, origin):
+        if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
         if isinstance(job, ReplyDone):
             self.answers.answer_unread(target_of(order), job, origin)
@@ -198,6 +220,12 @@ class Intake:
         if not job.decided:
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.pop(request, now_unix_ms()))
+
+    async def _passed_on(self, order: Order, record: Record) -> bool:
+        """Return whether a request was passed on because its lane is closed. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        passing = self.passing
+        return passing is not None and await passing.pass_on(order, record, lambda: self.cancelled.knows(order.request))
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether the answer of the same request, asked before, answers it too. Wait first for an earlier answer

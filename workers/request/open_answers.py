@@ -127,6 +127,21 @@ class OpenAnswers:
         self.readers.remove(job, cancel)
         return job
 
+    def release(self, job: Job) -> None:
+        """Forget a job that is given up: its records are not done."""
+        del self._jobs[job.id]
+        for target in job.targets:
+            self._publisher.forget(target, job.id)
+
+    def ends_here(self, origin: tuple[Partition, int]) -> bool:
+        """Return whether the answer to a record has text or has ended, or nobody waits for it: no other worker is to
+        begin it."""
+        return any(
+            job.decided or job.withdrawn or job.done is not None or bool(job.answer.text)
+            for job in self._jobs.values()
+            if origin in job.origins
+        )
+
     def erase(self, session: SessionKey, generation: int) -> None:
         """Mark a conversation's answers of earlier generations as erased, and forget the recent ones."""
         for job in self._jobs.values():

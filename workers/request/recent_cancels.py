@@ -43,17 +43,16 @@ class RecentCancels:
         self._size += len(names) - before
         return forgotten
 
+    def knows(self, request: ChatRequest) -> bool:
+        """Return whether the request was cancelled lately."""
+        return bool(self._size) and any(names & _cancelling(request) for _, names in self._slices)
+
     def pop(self, request: ChatRequest, now_unix_ms: float) -> bool:
         """Return whether the request was cancelled lately, and forget the cancel."""
         self._expire(now_unix_ms)
         if not self._size:
             return False
-        cancelling = {
-            _name(request.id, partition, created)
-            for partition in (None, request.reply_partition)
-            for created in (None, request.created_unix_ms)
-        }
-        before = self._size
+        cancelling, before = _cancelling(request), self._size
         for _, names in self._slices:
             for name in cancelling & names:
                 names.remove(name)
@@ -68,6 +67,15 @@ class RecentCancels:
         _, names = self._slices.popleft()
         self._size -= len(names)
         return len(names)
+
+
+def _cancelling(request: ChatRequest) -> set[int]:
+    """Return the names of the cancels that a request may have."""
+    return {
+        _name(request.id, partition, created)
+        for partition in (None, request.reply_partition)
+        for created in (None, request.created_unix_ms)
+    }
 
 
 def _name(request_id: str, reply_partition: int | None, created_unix_ms: int | None) -> int:

@@ -98,6 +98,10 @@ class Roster:
         if not failed or (sequence.phase is not Phase.FINISHED and sequence.request_id in self):
             self._remove(sequence, ended_by_itself=not failed, failed=failed)
 
+    def withdraw(self, sequence: Sequence) -> None:
+        """Take a sequence out that another worker computes."""
+        self._remove(sequence)
+
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased: nothing of it is used again."""
         for row in self._running.values():

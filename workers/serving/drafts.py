@@ -29,7 +29,14 @@ class Ended:
     finished: Finished
 
 
-Progress = Grown | Ended
+@dataclass(frozen=True, slots=True)
+class Released:
+    """An answer that is given up before any text of it was published; from now on its job belongs to the receiver."""
+
+    job: Job
+
+
+Progress = Grown | Ended | Released
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +49,7 @@ class Drafts:
     interval_s: float
     _jobs: dict[str, Job] = field(default_factory=dict, init=False)
     _grown: dict[str, Job] = field(default_factory=dict, init=False)
-    _ended: list[Ended] = field(default_factory=list, init=False)
+    _ended: list[Ended | Released] = field(default_factory=list, init=False)
     _published_s: float = field(default=float("-inf"), init=False)
 
     def __iter__(self) -> Iterator[Job]:
@@ -77,6 +84,16 @@ class Drafts:
             self._fail(job)
         else:
             self._ended.append(Ended(job, finished))
+
+    def release_unseen(self) -> list[Job]:
+        """Give up the answers that have no text yet, and return their jobs. None of them is written on."""
+        unseen = [job for job in self if not job.answer.text]
+        for job in unseen:
+            del self._jobs[job.id]
+            self._grown.pop(job.id, None)
+            self.roster.withdraw(job.sequence)
+            self._ended.append(Released(job))
+        return unseen
 
     def give_up(self, request_id: str, error: Exception) -> None:
         """Give up an answer by a fault of our own: it ends as failed, with the text that it has."""

@@ -41,6 +41,10 @@ _schedule_time = metrics.step_time.labels("schedule")
 _complete_time = metrics.step_time.labels("complete")
 
 
+class Release:
+    """Mail: answers without text are another worker's."""
+
+
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
     """`keep` takes the KV of a sequence that has ended, from a token on, after its end was published; `changed` is
@@ -53,7 +57,7 @@ class EngineLoop:
     keep: Keep
     watch: StepWatch
     changed: Callable[[], None] = lambda: None
-    _mail: deque[Job | str | SessionKey] = field(default_factory=deque, init=False)
+    _mail: deque[Job | str | SessionKey | Release] = field(default_factory=deque, init=False)
     _wake: Event = field(default_factory=make_event, init=False)
     _stopped: bool = field(default=False, init=False)
     _failures: int = field(default=0, init=False)
@@ -84,6 +88,11 @@ class EngineLoop:
 
     def cancel(self, request_id: str) -> None:
         self._mail.append(request_id)
+        self._wake.set()
+
+    def release_unseen(self) -> None:
+        """Give up every answer that has no text when the next step begins."""
+        self._mail.append(Release())
         self._wake.set()
 
     def forget(self, session: SessionKey) -> None:
@@ -157,12 +166,14 @@ class EngineLoop:
             self.changed()
         return step
 
-    def _read(self, mail: Job | str | SessionKey, now: float) -> None:
+    def _read(self, mail: Job | str | SessionKey | Release, now: float) -> None:
         if isinstance(mail, Job):
             self.drafts.add(mail)
             self.scheduler.add(mail.sequence, now)
         elif isinstance(mail, SessionKey):
             self.scheduler.forget(mail)
+        elif isinstance(mail, Release):
+            self.drafts.release_unseen()
         else:
             self.scheduler.cancel(mail)
 

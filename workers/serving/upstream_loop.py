@@ -116,6 +116,14 @@ class UpstreamLoop:
         self.streams.cancel(request_id)
         self._wake.set()
 
+    def release_unseen(self) -> None:
+        """Give up every answer that has no text yet."""
+        for job in self.drafts.release_unseen():
+            stream = self._open.pop(job.id)
+            if stream.task is not None:
+                stream.task.cancel()
+        self.drafts.flush()
+
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased."""
         self.streams.forget(session)

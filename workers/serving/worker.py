@@ -7,6 +7,7 @@ owns their answers.
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from shared.conversation.erasures import Erasures
@@ -20,7 +21,7 @@ from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
-from workers.serving.drafts import Ended, Progress
+from workers.serving.drafts import Ended, Grown, Progress, Released
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
@@ -30,7 +31,8 @@ _IDLE_POLL_S = 0.02
 
 
 class Worker:
-    """Each job is computed by the version in `versions` that prepared it. `replies` is the gateways' own topic."""
+    """Each job is computed by the version in `versions` that prepared it. `replies` is the gateways' own topic.
+    `released` is called with jobs that are given up (`release_unseen`)."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Worker:
         history: History,
         replies: str,
         max_waiting: int,
+        released: Callable[[Job], None] = lambda _: None,
         tracer: Tracer | None = None,
         shadow: Shadow | None = None,
     ) -> None:
@@ -48,6 +51,7 @@ class Worker:
         self._history = history
         self._replies = replies
         self.max_waiting = max_waiting
+        self._released = released
         self._tracer = tracer or Tracer()
         self._shadow = shadow
         self._erasures = Erasures()
@@ -83,6 +87,11 @@ class Worker:
         if job is not None and job.withdrawn:
             self._versions[job.revision].engine_loop.cancel(job.id)
         return job is not None
+
+    def release_unseen(self) -> None:
+        """Give up the answers that have no text yet, before their next steps; `released` is called with each."""
+        for served in self._versions:
+            served.engine_loop.release_unseen()
 
     def erase(self, erase: Erase) -> None:
         """Forget what this process holds of a conversation's earlier generations; what is being prepared of them is
@@ -129,9 +138,11 @@ class Worker:
             with contained("answer", request_id=item.job.id) as publishing:
                 if isinstance(item, Ended):
                     self._end(item.job, item.finished)
+                elif isinstance(item, Released):
+                    self._release(item.job)
                 else:
                     self._answers.readers.publish_delta(item.job, item.delta)
-            if publishing.error is not None and isinstance(item, Ended):
+            if publishing.error is not None and not isinstance(item, Grown):
                 self._answers.readers.fail(item.job)
 
     # --- the end of an answer
@@ -158,6 +169,14 @@ class Worker:
             count_end(job, finished, done, now)
         else:
             self._shadow.end(job, done, now)
+
+    def _release(self, job: Job) -> None:
+        """Give up a job; where nobody waits for it any more it ends."""
+        if job.withdrawn:
+            self._end(job, Finished(job.sequence, "cancelled", "client"))
+            return
+        self._answers.release(job)
+        self._released(job)
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
         if self._shadow is None and (turn := turn_of(job, done)) is not None:

@@ -21,7 +21,7 @@ from workers.schedule.lengths import OutputLengths
 from workers.schedule.paces import Paces
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
-from workers.serving.drafts import Drafts, Ended, Progress
+from workers.serving.drafts import Drafts, Ended, Progress, Released
 from workers.serving.upstream_loop import UpstreamLoop
 
 ASKED: Final = (ChatMessage("user", "How long may I return it? " * 10),)
@@ -32,12 +32,15 @@ class Running:
     loop: UpstreamLoop
     ends: dict[str, Finished] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
+    released: list[str] = field(default_factory=list)
 
     def receive(self, progress: list[Progress]) -> None:
         for item in progress:
             if isinstance(item, Ended):
                 assert item.job.id not in self.ends, "ended twice"
                 self.ends[item.job.id] = item.finished
+            elif isinstance(item, Released):
+                self.released.append(item.job.id)
 
     def ask(
         self,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.versions.registry import Added, Checked, Registry, decode_entry, encode_entry, key_of
-from shared.versions.state import Move, State
+from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 
 VERSION = Version(name="shop-2", model="smollm2", model_revision="f" * 64, manifest_sha256="a" * 64)
@@ -30,6 +30,21 @@ def test_every_reader_comes_to_the_same_state(moves: list[tuple[int, str]]) -> N
     for each in counted:
         again.apply(decode_entry(encode_entry(each)))
     assert again == registry
+
+
+def test_a_lane_is_closed_from_the_time_on_that_its_version_is_taken_away() -> None:
+    registry = Registry()
+    states = [
+        State(epoch=1, aliases={"champion": "a"}),
+        State(epoch=2, aliases={"champion": "a", "canary": "b"}, rule=Rule(salt="s", share=0.1, control=True)),
+        State(epoch=3, aliases={"champion": "a"}, effective_unix_ms=100),
+    ]
+    seen = []
+    for state in states:
+        registry.apply(Move(state=state, author="ann", reason="test", unix_ms=1))
+        seen.append([registry.closed(lane, 99) for lane in ("canary", "control", "light")])
+    assert seen == [[False] * 3] * 3, "a lane that never had a version has not lost it"
+    assert [registry.closed(lane, 100) for lane in ("canary", "control", "light")] == [True, True, False]
 
 
 def test_a_version_has_traffic_only_after_it_was_added_and_checked() -> None:

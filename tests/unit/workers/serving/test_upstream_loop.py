@@ -76,6 +76,17 @@ async def test_a_cancel_and_a_deadline_stop_the_upstream_at_once() -> None:
         assert place_of(fake, running).running == 0
 
 
+async def test_an_answer_without_text_is_given_up_at_once_and_one_with_text_goes_on() -> None:
+    async with upstream(answers("Within ", "30 days.", pause_s=0.05)) as fake, worker(fake.url) as running:
+        shown, waiting = running.ask(0), running.ask(1, guard=True)
+        await running.until(lambda: shown.answer.text)
+        running.loop.release_unseen()
+        assert running.released == [waiting.id]
+        assert await running.end(shown) == [("completed", "stop", "Within 30 days.")]
+        await running.until(lambda: fake.aborted == 1)
+        assert (waiting.id in running.ends, place_of(fake, running).running) == (False, 0)
+
+
 async def test_a_stop_string_and_the_limit_end_an_answer_that_would_go_on() -> None:
     async with upstream(answers(*["so "] * 90, pause_s=0.001)) as fake, worker(fake.url) as running:
         stopped, cut = running.ask(0, stops=("so so so",), output=50), running.ask(1, output=5)

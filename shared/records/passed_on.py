@@ -1,0 +1,11 @@
+"""Copy a lane's request to the champion's topics."""
+
+from shared.kafka import Outgoing, Record
+from shared.wire.topics import TopicNames
+
+
+def champions_copy(record: Record, topics: TopicNames) -> Outgoing:
+    """Return the copy of a lane's record: the same bucket, value, key and headers."""
+    bucket = topics.bucket_of(record.topic)
+    assert bucket is not None, f"{record.topic} is no request topic"
+    return Outgoing(topics.requests(bucket), record.value, key=record.key, headers=record.headers)

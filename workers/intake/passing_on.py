@@ -1,0 +1,74 @@
+"""Pass the requests of a closed lane on to the champion's topics: with the same id, key, headers and deadline, of each
+conversation in their order.
+
+A record is done when Kafka has acknowledged its copy. A worker that is killed in between leaves it to be passed on
+twice; the champion answers a request that comes twice once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.kafka import Producer, Record
+from shared.process.clock import now_unix_ms
+from shared.records.offsets import OffsetTracker
+from shared.records.passed_on import champions_copy
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.lanes import Lane
+from shared.wire.requests import Order
+from shared.wire.topics import TopicNames
+from workers.intake.passing import HeldRecords, Origin, Step, next_step
+from workers.request.job import Job
+from workers.request.open_answers import OpenAnswers
+
+_POLL_S: Final = 0.01
+
+
+@dataclass(slots=True, kw_only=True)
+class PassingOn:
+    """`closed`: the lane has no version any more."""
+
+    producer: Producer
+    topics: TopicNames
+    lane: Lane
+    offsets: OffsetTracker
+    answers: OpenAnswers
+    closed: bool = False
+    _held: HeldRecords[Record] = field(default_factory=HeldRecords, init=False)
+
+    def hold(self, record: Record) -> None:
+        """Hold the record of a request that is begun, for as long as it may have to be passed on."""
+        self._held.add(record.origin, record.key, record, is_open=self.offsets.is_open)
+
+    def records(self, job: Job) -> list[Record]:
+        """Return the records of a job that are still this worker's, in their order."""
+        held = [self._held.get(origin) for origin in sorted(job.origins) if self.offsets.is_open(*origin)]
+        return [record for record in held if record is not None]
+
+    async def pass_on(self, order: Order, record: Record, cancelled: Callable[[], bool]) -> bool:
+        """Pass a request on where its lane is closed, after those before it; return whether it was. Raises
+        `BrokerUnavailable`, `ProtocolError`."""
+        while (step := self._next_step(order, record, cancelled)) is not Step.PASS_ON:
+            if step is Step.SERVE:
+                return False
+            await asyncio.sleep(_POLL_S)
+        await self.producer.publish(champions_copy(record, self.topics))
+        metrics.passed_on.labels(self.lane).inc()
+        get_logger().info("passed_on", request_id=order.request.id, lane=self.lane)
+        self.offsets.done(*record.origin)
+        return True
+
+    def _next_step(self, order: Order, record: Record, cancelled: Callable[[], bool]) -> Step:
+        if not self.closed:
+            return Step.SERVE
+        return next_step(
+            closed=True,
+            cancelled=cancelled(),
+            late=order.deadline.expired(now_unix_ms(), started=False),
+            behind=any(map(self._may_leave, self._held.before(record.origin, record.key))),
+        )
+
+    def _may_leave(self, origin: Origin) -> bool:
+        return self.offsets.is_open(*origin) and not self.answers.ends_here(origin)
