@@ -1,5 +1,9 @@
 """A shadow answers what customers were answered, and leaves nothing behind but numbers; on real Kafka and Redis."""
 
+import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +55,13 @@ async def shadow_everybody(system: System) -> None:
         await log.stop()
 
 
+def report(system: System) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ops.cli", "shadow", "report"]
+    return subprocess.run(
+        command, env=os.environ | system.environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_before_and_tells_nobody(
     system: System, unique: Callable[[str], str]
 ) -> None:
@@ -72,6 +83,8 @@ async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_bef
     assert await shadow.metric("replyline_worker_shadows_total", outcome="equal") == 3
     assert await shadow.metric("replyline_worker_outcomes_total") == 0
     assert await gateway.metric("replyline_gateway_shadowed_total", outcome="sent") == 3
+    told = await asyncio.to_thread(report, system)
+    assert "answers compared: 3\nequal: 100.0%" in told.stdout, told
 
 
 async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System) -> None:

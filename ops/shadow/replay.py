@@ -1,0 +1,121 @@
+"""`replyline shadow replay`: ask what was recorded of two models, one after the other, and compare their answers.
+
+Each has a system of its own in memory. A conversation's later questions are asked with the answers that the first model
+gave, so that a difference is of one answer alone. A question whose text nobody consented to is left out.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from ops.load.system import System
+from ops.measure.runner import progress_bar
+from ops.recording.file import Asked, read_recording
+from shared.client.session import AsyncReplyline
+from shared.errors import SettingsError
+from shared.model.tokenizer import open_tokenizer
+from shared.settings import Settings
+from shared.wire.fields import MAX_TURNS
+from shared.wire.lanes import SHADOW
+from shared.wire.messages import Observation, ResponseCreate, Said, Turns
+from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
+from shared.wire.shadow import LiveAnswer
+from workers.answer.comparison import Compared
+
+_DEADLINE_MS: Final = 600_000
+"""So long that no answer is late: its words are compared."""
+
+
+async def replay(path: Path, model: Path, against: Path, settings: Settings, console: Console) -> list[Observation]:
+    """Return how `model` answers beside `against`. Raises `SettingsError`, `ServiceError`, `ConnectFailed`."""
+    recording = read_recording(path)
+    asked = [one for _, one in recording.in_order() if one.text]
+    if not asked:
+        raise SettingsError(f"{path}: holds no text; record customers who consent to that")
+    console.print(f"{len(asked):,} of {len(recording.asked):,} questions have their text", highlight=False)
+    live = await _answers(asked, None, against, settings, console)
+    shadows = await _answers(asked, live, model, settings, console)
+    encode = open_tokenizer(settings.worker.engine, model).encode_text
+    return [observed(*three, encode) for three in zip(asked, live, shadows, strict=True)]
+
+
+async def _answers(
+    asked: Sequence[Asked], live: Sequence[Response] | None, model: Path, settings: Settings, console: Console
+) -> list[Response]:
+    """Return a model's answers, asked for one by one. Where none are `live`, its own stand in the conversations."""
+    answers: list[Response] = []
+    env = {
+        "MODEL__DIR": str(model),
+        "ANSWERS__POLICY": settings.answers.policy,
+        "ANSWERS__GUARD": str(settings.answers.guard),
+        "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
+    }
+    with System(settings=settings, broker="embedded", env=env) as system:
+        await system.start_services()
+        _, url = await system.start_gateway()
+        await system.start_worker()
+        with progress_bar(console, model.name, len(asked)) as progress:
+            for place, one in enumerate(asked):
+                async with AsyncReplyline(url, session_id=f"replay-{place}") as chat:
+                    question = question_of(one, place, turns_before(asked, answers if live is None else live, place))
+                    answers.append(await chat.answer(question))
+                progress(place + 1)
+    return answers
+
+
+def turns_before(asked: Sequence[Asked], answers: Sequence[Response], place: int) -> Turns:
+    """Return what was said in a question's conversation before it."""
+    of = asked[place]
+    earlier = zip(asked[:place], answers, strict=False)
+    said = [Said(user=one.text or "", assistant=answer.output_text) for one, answer in earlier if _same(one, of)]
+    return tuple(said[-MAX_TURNS:])
+
+
+def _same(one: Asked, other: Asked) -> bool:
+    return (one.tenant, one.session) == (other.tenant, other.session)
+
+
+def question_of(one: Asked, place: int, turns: Turns) -> ResponseCreate:
+    """Return a question as both models get it."""
+    return ResponseCreate(
+        event_id=f"replay-{place}",
+        input=one.text or "",
+        max_output_tokens=one.max_output_tokens,
+        temperature=one.temperature,
+        top_p=one.top_p,
+        seed=place,
+        stop=one.stop,
+        deadline_ms=_DEADLINE_MS,
+        first_token_ms=_DEADLINE_MS,
+        turns=turns,
+    )
+
+
+def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str], Sequence[int]]) -> Observation:
+    """Return how an answer compares with the live one; without a comparison, where either has no text."""
+    by, timings = Compared.of(encode, one.text or "", answer.grounding), live.timings
+    before = LiveAnswer(
+        request_id=live.id,
+        revision=live.revision or "",
+        output_text=live.output_text,
+        replaced=len(live.replaced),
+        ttft_ms=timings.ttft_ms,
+        total_ms=timings.total_ms,
+    )
+    told = by.compare(before, answer.output_text, replaced=len(answer.replaced), total_ms=answer.timings.total_ms)
+    return Observation(
+        response_id=answer.id,
+        conversation=SessionKey(one.tenant, one.session).digest,
+        lane=SHADOW,
+        revision=answer.revision or "",
+        epoch=0,
+        unix_ms=round(one.at_ms),
+        bucket=one.bucket,
+        failed=answer.status == "failed",
+        unsure=answer.source == "unsure",
+        ttft_ms=answer.timings.ttft_ms,
+        compared=told if live.output_text and answer.output_text else None,
+    )
