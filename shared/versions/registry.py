@@ -74,6 +74,11 @@ class Registry:
         """Return the state that holds now: of those whose time has come the one that was written last."""
         return next((m.state for m in reversed(self.moves) if m.state.effective_unix_ms <= now_unix_ms), State())
 
+    def waiting(self, now_unix_ms: float) -> Move | None:
+        """Return the last move where its time is still to come. Whoever moves meanwhile takes its place."""
+        last = self.moves[-1] if self.moves else None
+        return last if last is not None and last.state.effective_unix_ms > now_unix_ms else None
+
     def find(self, name: str) -> Version | None:
         """Return the version of that id, alias or name: of two with one name the later."""
         revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""`replyline versions`: the registry of model versions for people."""
