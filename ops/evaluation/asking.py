@@ -19,6 +19,7 @@ from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
+from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ResponseCreate
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
@@ -126,6 +127,8 @@ def env_of(settings: Settings, options: EvaluationOptions) -> dict[str, str]:
         "ANSWERS__HISTORY_TOKENS": str(answers.history_tokens),
         "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
         "REDIS__TIMEOUT_MS": "2000",
+        "WORKER__LANE": CHAMPION,
+        "WORKER__SYSTEM_PROMPT": settings.worker.system_prompt,
         "WORKER__SLOTS": str(options.clients),
         **embeddings_env(settings),
     }

@@ -113,6 +113,14 @@ def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Qu
     return [some[at * len(some) // options.limit] for at in range(options.limit)]  # of every part of the file
 
 
+async def judged_system(
+    settings: Settings, options: EvaluationOptions, progress: Callable[[int], None] = lambda _: None
+) -> list[Judged]:
+    """Return the judged answers of a system, and print nothing. Raises as `evaluate` does, but for `BoundMissed`."""
+    subject = _Subject.read(settings, options)
+    return await _judged(subject, chosen(subject.questions, options), options, progress)
+
+
 async def _judged(
     subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, progress: Callable[[int], None]
 ) -> list[Judged]:
