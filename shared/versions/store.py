@@ -67,20 +67,10 @@ class _Opening:
         manifest = self._read(MANIFEST)
         if hashlib.sha256(manifest).hexdigest() != version.manifest_sha256:
             self._refuse("corrupt", f"{MANIFEST} is not the one that {DOCUMENT} names")
-        signed_by = None if trusted_keys is None else self._signed_by(trusted_keys, manifest)
+        signed_by = None if trusted_keys is None else signer_of(self.path, manifest, trusted_keys)
         folder = self._whole(manifest, verify=verify)
         self._fits(version, folder.manifest)
         return StoredVersion(version, folder, self._decoded(GOLDEN, GoldenSet), signed_by)
-
-    def _signed_by(self, trusted_keys: Path, manifest: bytes) -> str:
-        keys = read_trusted_keys(trusted_keys)
-        remedy = f"sign it by a key of {trusted_keys}: replyline versions sign {self.path} --key FILE"
-        if not (self.path / SIGNATURE).is_file():
-            self._refuse("unsigned", f"there is no {SIGNATURE}", remedy)
-        found = signer(self._read(SIGNATURE), manifest, keys)
-        if found is None:
-            self._refuse("wrongly signed", f"{SIGNATURE} is of none of the keys {', '.join(keys)}", remedy)
-        return found
 
     def _whole(self, manifest: bytes, *, verify: bool) -> ModelFolder:
         try:
@@ -114,6 +104,22 @@ class _Opening:
     def _refuse(self, reason: VersionFault, fault: str, remedy: str | None = None) -> NoReturn:
         remedy = remedy or f"copy {self.path} again from where it was added"
         raise VersionError(reason, f"version {self.revision} is refused, {reason}: {fault}; {remedy}")
+
+
+def signer_of(folder: Path, manifest: bytes, trusted_keys: Path, *, shown: Path | None = None) -> str:
+    """Return the id of the trusted key that a folder's manifest is signed by; `shown` is the folder that people know.
+    Raises `VersionError`, `SettingsError`."""
+    keys, name = read_trusted_keys(trusted_keys), shown or folder
+    remedy = f"sign it by a key of {trusted_keys}: replyline versions sign {name} --key FILE"
+    try:
+        signature = (folder / SIGNATURE).read_bytes()
+    except OSError:
+        raise VersionError("unsigned", f"{name} is refused, unsigned: there is no {SIGNATURE}; {remedy}") from None
+    found = signer(signature, manifest, keys)
+    if found is None:
+        fault = f"{SIGNATURE} is of none of the keys {', '.join(keys)}"
+        raise VersionError("wrongly signed", f"{name} is refused, wrongly signed: {fault}; {remedy}")
+    return found
 
 
 def wrong_base(manifest: Manifest, base_revision: str | None) -> str | None:
