@@ -39,6 +39,12 @@ def test_a_lanes_worker_reads_its_own_topics_and_may_pass_requests_on() -> None:
     assert not named(Settings.model_validate({"worker": {"lane": "shadow"}}), "worker", "Write") & champions
 
 
+def test_only_operators_move_versions_and_only_gateways_say_how_answers_ended() -> None:
+    written = {(right.role, right.name) for right in rights(Settings()) if right.operation == "Write"}
+    assert {role for role, name in written if name == "chat.versions"} == {"operator"}
+    assert {role for role, name in written if name == "chat.observations"} == {"gateway"}
+
+
 def test_the_recorder_may_read_and_nothing_else() -> None:
     """Nowhere can it write, so no broker gives it a producer's id; it belongs to no group."""
     found = [right for right in rights(Settings()) if right.role == "recorder"]
@@ -53,6 +59,7 @@ def test_the_prefix_counts() -> None:
         "shop.replyline-router",
         "shop.replyline-workers",
         "shop.replyline-workers.",
+        "shop.replyline-rollout",
     }
 
 
