@@ -23,6 +23,7 @@ from ops.plan.commands import plan
 from ops.recording.commands import record, replay
 from ops.shadow.commands import shadow_app
 from ops.simulate.commands import simulate
+from ops.versions.commands import versions_app
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
@@ -51,6 +52,7 @@ app.add_typer(dlq_app, name="dlq")
 app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(optimize_app, name="optimize")
 app.add_typer(shadow_app, name="shadow")
+app.add_typer(versions_app, name="versions")
 app.add_typer(learn_app, name="learn")
 app.command()(by_options(simulate))
 app.command()(diagnose)

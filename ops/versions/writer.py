@@ -1,0 +1,82 @@
+"""Read the registry, and write to it as one author."""
+
+import getpass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from ops.command_line import command_typed
+from shared.errors import ReplylineError
+from shared.kafka import Producer, scan
+from shared.process.clock import wire_unix_ms
+from shared.settings.kafka import KafkaSettings
+from shared.versions.log import VersionsLog
+from shared.versions.registry import Entry, Registry, decode_entry
+from shared.versions.state import Move, State
+
+
+class MoveLost(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    """Another author made the move of that epoch first."""
+
+    code = "move_lost"
+
+
+async def read_registry(kafka: KafkaSettings) -> Registry:
+    """Return the registry as it stands. Raises `BrokerUnavailable`."""
+    registry = Registry()
+    async for kept in scan(kafka, kafka.topics.versions):
+        try:
+            registry.apply(decode_entry(kept.record.value or b""))
+        except msgspec.MsgspecError:
+            continue
+    return registry
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryWriter:
+    """`registry` is what was read by the last write or `catch_up`."""
+
+    author: str
+    topic: str
+    log: VersionsLog
+    producer: Producer
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, kafka: KafkaSettings, author: str | None) -> "AsyncIterator[RegistryWriter]":
+        """Raise `BrokerUnavailable` where Kafka is away, or the topic is missing."""
+        await read_registry(kafka)  # what follows would wait for the broker as long as it takes
+        log, producer = VersionsLog.of(kafka, client_id="replyline-versions"), Producer(kafka, client_id="replyline")
+        try:
+            await log.start()
+            await producer.start()
+            yield cls(author or getpass.getuser(), kafka.topics.versions, log, producer)
+        finally:
+            await producer.stop()
+            await log.stop()
+
+    @property
+    def registry(self) -> Registry:
+        return self.log.registry
+
+    async def write(self, entry: Entry) -> None:
+        """Write a record that is no move. Raises `BrokerUnavailable`."""
+        await self.log.append(self.producer, self.topic, entry)
+
+    async def move(self, state: State, reason: str, numbers: Mapping[str, float] | None = None) -> Move:
+        """Move to a state. Raises `MoveLost` where another author was first, `BrokerUnavailable`."""
+        now = round(wire_unix_ms())
+        move = Move(state=state, author=self.author, reason=reason, unix_ms=now, numbers=dict(numbers or {}))
+        if not await self.log.append(self.producer, self.topic, move):
+            raise MoveLost(self.lost_to(move.epoch))
+        return move
+
+    def lost_to(self, epoch: int) -> str:
+        """Return who made the move of an epoch, and what to type."""
+        winner = next(move for move in self.registry.moves if move.epoch == epoch)
+        return (
+            f"epoch {epoch} was made by {winner.author} a moment before ({winner.reason}); nothing was changed; "
+            f"look at replyline versions log, then type it again: {command_typed()}"
+        )

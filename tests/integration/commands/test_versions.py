@@ -1,0 +1,127 @@
+"""The registry by real Kafka: two authors at once, and a version from its key pair to its customers and back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest_asyncio
+from typer.testing import CliRunner, Result
+
+from ops import cli
+from ops.stack.kafka_broker import KafkaBroker
+from ops.versions import moves
+from ops.versions.writer import MoveLost, RegistryWriter, read_registry
+from shared.kafka import Outgoing, Producer, create_topics
+from shared.settings.kafka import KafkaSettings
+from shared.versions.log import VersionsLog
+from shared.versions.registry import Checked
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import WorkerReport
+from shared.wire.topics import BROADCAST_PARTITION
+from tests.support.builders.versions import write_folder
+
+QUESTION = (
+    '{"id": "greets", "language": "en", "kind": "small_talk", "split": "held_out", "question": "good morning!"}\n'
+)
+
+
+@pytest_asyncio.fixture
+async def kafka(kafka_broker: KafkaBroker, topic_prefix: str) -> KafkaSettings:
+    """A registry of its own."""
+    settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix)
+    await create_topics(settings, settings.topics.all(request_partitions=1, reply_partitions=1))
+    return settings
+
+
+async def test_of_two_authors_at_once_one_wins_and_the_other_is_told_who(kafka: KafkaSettings) -> None:
+    async with RegistryWriter.opened(kafka, "ann") as ann, RegistryWriter.opened(kafka, "bob") as bob:
+        for epoch in range(1, 6):
+            rungs = zip((ann, bob), ("light", "faq"), strict=True)
+            tries = [writer.move(moves.hold(writer.registry, rung, 0), f"to {rung}") for writer, rung in rungs]  # type: ignore[arg-type]
+            first, second = await asyncio.gather(*tries, return_exceptions=True)
+            [lost] = [each for each in (first, second) if isinstance(each, MoveLost)]
+            winner = "bob" if lost is first else "ann"
+            assert f"epoch {epoch} was made by {winner}" in str(lost)
+            assert "replyline versions log" in str(lost)
+            await asyncio.gather(ann.log.catch_up(), bob.log.catch_up())
+            assert ann.registry == bob.registry == await read_registry(kafka)
+            assert ann.registry.moves[-1].author == winner
+
+
+@asynccontextmanager
+async def worker(kafka: KafkaSettings, name: str, *, loads: bool = True) -> AsyncIterator[None]:
+    """Report as a worker of the champion's lane does, with what the registry has it load."""
+    log, producer = VersionsLog.of(kafka, client_id=name), Producer(kafka, client_id=name)
+    await producer.start()
+
+    async def report() -> None:
+        while True:
+            state = log.registry.state
+            wanted = (state.aliases.get("champion", "0" * 12), *(state.loading.values() if loads else ()))
+            told = WorkerReport(worker_id=name, unix_ms=0, buckets=("short",), slots=1, revisions=wanted)
+            record = partial(Outgoing, key=name.encode(), partition=BROADCAST_PARTITION)
+            await producer.publish(record(kafka.topics.workers, msgpack_encode(told)))
+            await asyncio.sleep(0.3)
+
+    tasks = [asyncio.create_task(log.watch(lambda: None)), asyncio.create_task(report())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await log.stop()
+        await producer.stop()
+
+
+async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: KafkaSettings, tmp_path: Path) -> None:
+    """A version that was not checked, or that a worker does not load, gets no traffic, and one line says what to type.
+    A store that was tampered with fails the check."""
+    (tmp_path / "questions.jsonl").write_text(QUESTION)
+    env = {
+        "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "REPLYLINE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+        "REPLYLINE_MODEL__VERSIONS_DIR": str(tmp_path / "store"),
+        "REPLYLINE_MODEL__TRUSTED_KEYS": str(tmp_path / "trusted"),
+        "REPLYLINE_WORKER__ENGINE": "fake",
+    }
+
+    async def versions(*arguments: str, fails: str = "") -> Result:
+        """Type a command; one that fails says so in one line with these words."""
+        done = await asyncio.to_thread(CliRunner().invoke, cli.app, ["versions", *arguments], env=env)
+        told = done.stderr.rstrip() or str(done.exception or "")
+        assert (done.exit_code != 0, "\n" in told, fails in told) == (bool(fails), False, True), done
+        return done
+
+    await versions("keygen", str(tmp_path / "private"), str(tmp_path / "trusted" / "shop.pem"))
+    ids = []
+    for name in ("one", "two", "three"):
+        write_folder(tmp_path / name)
+        await versions("add", str(tmp_path / name), fails="unsigned")
+        await versions("sign", str(tmp_path / name), "--key", str(tmp_path / "private"))
+        ids.append((await versions("add", str(tmp_path / name), "--name", name)).stdout.split(":")[0])
+    await versions("use", "one", fails=f"replyline versions check {ids[0]}")
+    checked = await versions("check", "one", "--questions", str(tmp_path / "questions.jsonl"))
+    assert "golden: 1\nsmall_talk_right: 1\n" in checked.stdout
+    async with RegistryWriter.opened(kafka, None) as writer:
+        await writer.write(Checked(revision=ids[1], author="ann", unix_ms=0))
+    (tmp_path / "store" / ids[2] / "tokenizer.json").unlink()
+    await versions("check", "three", fails="truncated")
+    await versions("use", "three", fails="failed its check")
+
+    async with worker(kafka, "quick"):
+        assert "1 of 1 workers" in (await versions("use", "one", "--reason", "first")).stdout
+        async with worker(kafka, "stuck", loads=False):
+            await versions("use", "two", "--wait-s", "4", fails="stuck")
+        await versions("use", "two", "--reason", "better", "--author", "ann")
+    assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[1], "previous": ids[0]}
+    await versions("rollback", "--reason", "worse")
+    assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[0], "previous": ids[1]}
+    await versions("rung", "light")
+    log = (await versions("log")).stdout.splitlines()
+    assert [line.split()[0] for line in log] == ["epoch", *"12345678"]
+    assert "ann" in log[6]
+    assert f"champion {ids[0]} → {ids[1]}" in log[6]
+    assert "workers=1" in log[6]
