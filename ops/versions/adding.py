@@ -27,6 +27,7 @@ class About(Struct, frozen=True, kw_only=True):
     base_revision: str | None = None
     notes: str = ""
     evaluations: dict[str, float] = msgspec.field(default_factory=dict)
+    trained_on: tuple[str, ...] = ()
 
 
 def add(settings: Settings, source: Path, about: About, now_unix_ms: float) -> StoredVersion:
@@ -83,6 +84,7 @@ def document(manifest: Manifest, encoded: bytes, about: About, now_unix_ms: floa
             evaluations=about.evaluations,
             notes=about.notes,
         ),
+        trained_on=about.trained_on,
         added_unix_ms=round(now_unix_ms),
     )
     try:

@@ -69,15 +69,19 @@ def add_(
     evaluation: Annotated[
         Path | None, typer.Option(metavar="FILE", help="of `replyline eval --json`, for its card")
     ] = None,
+    trained_on: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: whom it learned from")
+    ] = None,
     author: Author = None,
 ) -> None:
     """Put a model into the store and the registry. Nobody gets it yet."""
     about = About(
         name=name,
-        system_prompt=None if system_prompt_file is None else system_prompt_file.read_text(encoding="utf-8").strip(),
+        system_prompt=_text_of("--system-prompt-file", system_prompt_file),
         base_revision=base_revision,
         notes=notes,
         evaluations={} if evaluation is None else _evaluations(evaluation),
+        trained_on=tuple((_text_of("--trained-on", trained_on) or "").split()),
     )
     asyncio.run(_add(settings_of("versions"), source, about, author))
 
@@ -215,10 +219,18 @@ def _tell(line: str) -> None:
     sys.stdout.flush()
 
 
+def _text_of(option: str, path: Path | None) -> str | None:
+    """Return the text of a file that an option names. Raises `SettingsError` where it cannot be read."""
+    try:
+        return None if path is None else path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 def _evaluations(path: Path) -> dict[str, float]:
     """Return the figures of a run. Raises `SettingsError` where the file is none."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Mapping[str, Any])
-    except msgspec.MsgspecError as error:
+    except (OSError, msgspec.MsgspecError) as error:
         raise SettingsError(f"--evaluation {path}: {error}; give what `replyline eval --json` wrote") from None
     return {name: value for name, value in found.items() if isinstance(value, float)}

@@ -52,6 +52,11 @@ def test_a_folder_joins_the_store_by_links_with_its_golden_prompts(tmp_path: Pat
     assert stored.path.stat().st_mode & 0o055 == 0o055
 
 
+def test_a_version_says_whom_it_learned_from(tmp_path: Path, source: Path) -> None:
+    settings = settings_of(tmp_path)
+    assert add(settings, source, About(trained_on=("a1", "b2")), 7).version.trained_on == ("a1", "b2")
+
+
 def test_the_same_model_with_another_prompt_is_another_version(tmp_path: Path, source: Path) -> None:
     settings = settings_of(tmp_path)
     one, other = (add(settings, source, About(system_prompt=text), 7).version for text in ("Be brief.", "Be kind."))
