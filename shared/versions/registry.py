@@ -11,6 +11,8 @@ from shared.versions.version import Version
 from shared.wire.fields import Count, Revision
 from shared.wire.lanes import Lane
 
+_NIL: Final = msgspec.Raw(msgspec.msgpack.encode(None))
+
 
 class Added(Struct, frozen=True, kw_only=True, tag="added"):
     """A version joins the registry. `signed_by` is the id of the key whose signature was found good."""
@@ -38,7 +40,7 @@ class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
     reason: str
     unix_ms: Count
     numbers: dict[str, float] = msgspec.field(default_factory=dict)
-    plan: msgspec.Raw = msgspec.Raw()
+    plan: msgspec.Raw = _NIL
 
 
 Entry = Added | Checked | Move | Noted

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.versions.registry import Added, Checked, Registry, decode_entry, encode_entry, key_of
+from shared.versions.registry import Added, Checked, Noted, Registry, decode_entry, encode_entry, key_of
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 
@@ -76,3 +76,9 @@ def test_a_state_holds_from_its_time_on_and_a_later_move_takes_its_place(times: 
         assert registry.apply(Move(state=state, author="ann", reason="test", unix_ms=0))
     come = [epoch for epoch, effective in enumerate(times, 1) if effective <= now]
     assert registry.state_at(now).epoch == max(come, default=0)
+
+
+def test_a_note_is_read_as_it_was_written_with_a_plan_and_without() -> None:
+    for plan in ({}, {"plan": msgspec.Raw(msgspec.msgpack.encode({"steps": [1, 10]}))}):
+        note = Noted(rollout="r", kind="hold", reason="test", unix_ms=1, numbers={"e": 1.5}, **plan)
+        assert bytes(decode_entry(encode_entry(note)).plan) == bytes(note.plan)
