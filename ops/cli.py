@@ -21,6 +21,7 @@ from ops.operate.handoffs import handoffs_app
 from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
+from ops.rollout.commands import rollout_app
 from ops.shadow.commands import shadow_app
 from ops.simulate.commands import simulate
 from ops.versions.commands import versions_app
@@ -53,6 +54,7 @@ app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(optimize_app, name="optimize")
 app.add_typer(shadow_app, name="shadow")
 app.add_typer(versions_app, name="versions")
+app.add_typer(rollout_app, name="rollout")
 app.add_typer(learn_app, name="learn")
 app.command()(by_options(simulate))
 app.command()(diagnose)

@@ -21,7 +21,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     A rollout whose canary is not worse than by `margin` is rolled back with a probability of at most `alpha`. An `ab`
     is a comparison: it stays at its one step for `min_s` and `min_answers`, then both are left as they were.
 
-    Observations count from `offset` of their topic on, and from `epoch` of the registry."""
+    Observations count from `offset` of their topic on, and from `epoch` of the registry, that of the first move."""
 
     version: Revision
     champion: Revision
@@ -35,6 +35,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     alpha: Share = 0.05
     margin: Share = 0.02
     tolerated: Share = 0.05
+    salt: str = ""
     offset: Count = 0
     epoch: Count = 0
 
@@ -57,11 +58,19 @@ def steps_of(text: str, *, control: bool) -> tuple[float, ...]:
     try:
         percents = [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{text}: write percentages, as 1,10,50") from None
+        raise ValueError(f"--steps {text}: write percentages, as 1,10,50") from None
     most = 50 if control else 100
     if any(not 0 < percent <= most for percent in percents):
         beside = " beside a control of the same size" if control else ""
-        raise ValueError(f"{text}: each step must be above 0 and at most {most}{beside}")
+        raise ValueError(f"--steps {text}: each step must be above 0 and at most {most}{beside}")
     if any(later <= earlier for earlier, later in pairwise(percents)):
-        raise ValueError(f"{text}: each step must be larger than the one before it")
+        raise ValueError(f"--steps {text}: each step must be larger than the one before it")
     return tuple(percent / 100 for percent in percents)
+
+
+def classes_of(text: str) -> tuple[Bucket, ...]:
+    """Return the classes that "short,long" names. Raises ValueError, with the remedy."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in BUCKETS]:
+        raise ValueError(f"--classes {unknown[0]}: none of {', '.join(BUCKETS)}")
+    return tuple(bucket for bucket in BUCKETS if bucket in names)

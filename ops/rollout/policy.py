@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from msgspec.structs import replace
 
@@ -57,7 +57,7 @@ def standings(plan: Plan, moves: Sequence[Move]) -> dict[Bucket, Standing]:
         for bucket in plan.classes:
             step = plan.steps.index(rule.shares[bucket]) if rule.shares.get(bucket) in plan.steps else 0
             if bucket not in found or found[bucket].step != step:
-                found[bucket] = Standing(step, move.epoch, max(move.unix_ms, move.state.effective_unix_ms))
+                found[bucket] = Standing(step, move.epoch, move.unix_ms)
     return found
 
 
@@ -146,33 +146,29 @@ def _worst(evidence: Evidence) -> str:
     return f"{metric}, {' and '.join(shares)} answers; e-value {math.exp(min(evidence.log_total, 600)):.3g}"
 
 
-def first_state(plan: Plan, state: State, *, salt: str, now_unix_ms: int) -> State:
+def first_state(plan: Plan, state: State) -> State:
     """Return the state that a rollout begins with."""
     aliases = {**state.aliases, "canary": plan.version}
     if plan.control:
         aliases["control"] = plan.champion
-    rule = _rule(plan, salt, dict.fromkeys(plan.classes, plan.steps[0]))
-    return _after(state, now_unix_ms, aliases=aliases, rule=rule)
+    rule = _rule(plan, dict.fromkeys(plan.classes, plan.steps[0]))
+    return replace(state, epoch=plan.epoch, effective_unix_ms=0, aliases=aliases, rule=rule)
 
 
-def next_state(plan: Plan, decision: Decision, state: State, now_unix_ms: int) -> State:
-    """Return the state that a decision of `MOVES` leads to."""
+def next_state(plan: Plan, decision: Decision, state: State, epoch: int) -> State:
+    """Return the state of an epoch that a decision of `MOVES` leads to, from the one that holds now."""
+    state = replace(state, epoch=epoch, effective_unix_ms=0)
     if decision.kind == "promote":
-        assert state.rule is not None, "a promotion without a rule"
-        return _after(state, now_unix_ms, rule=_rule(plan, state.rule.salt, decision.shares))
+        return replace(state, rule=_rule(plan, decision.shares))
     if decision.kind == "load":
-        return _after(state, now_unix_ms, loading={**state.loading, CHAMPION: plan.version})
+        return replace(state, loading={**state.loading, CHAMPION: plan.version})
     aliases = {alias: to for alias, to in state.aliases.items() if alias not in ("canary", "control")}
     if decision.kind == "finish":
         aliases |= {CHAMPION: plan.version, "previous": plan.champion}
     loading = {lane: to for lane, to in state.loading.items() if (lane, to) != (CHAMPION, plan.version)}
-    return _after(state, now_unix_ms, aliases=aliases, loading=loading, rule=None)
+    return replace(state, aliases=aliases, loading=loading, rule=None)
 
 
-def _rule(plan: Plan, salt: str, shares: dict[str, float]) -> Rule:
+def _rule(plan: Plan, shares: dict[str, float]) -> Rule:
     """Classes that the plan does not ask for go with the least of those that it does."""
-    return Rule(salt=salt, share=min(shares.values()), shares=shares, control=plan.control)
-
-
-def _after(state: State, now_unix_ms: int, **changes: Any) -> State:
-    return replace(state, epoch=state.epoch + 1, effective_unix_ms=now_unix_ms, **changes)
+    return Rule(salt=plan.salt, share=min(shares.values()), shares=shares, control=plan.control)

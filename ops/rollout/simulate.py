@@ -1,14 +1,16 @@
 """Rollouts in virtual time: how many answers an alarm takes, and how often one is false. Pure but for its draws."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.console import Console
 
 from ops.measure.quantiles import percentile
+from ops.measure.runner import progress_bar
 from ops.rollout.evidence import Evidence
 from ops.rollout.plan import Plan
 from ops.rollout.policy import MOVES, Health, Kind, decide, first_state, next_state, standings
@@ -23,6 +25,10 @@ _RATED: Final = 0.1
 _HALF: Final = 0.5
 _LONGEST: Final = 20_000
 _SOON_S: Final = 30.0
+_BASES: Final = (0.01, 0.02, 0.03, 0.04, 0.05)
+_BASE: Final = 0.02
+_BAD: Final = (0.15, 0.2, 0.3, 0.5, 1.0)
+PLAN: Final = Plan(version="canary", champion="champion", steps=(0.01, 0.1, 0.5), min_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +92,10 @@ class Run:
 def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
     """Run one rollout, decided after each observation of the canary."""
     source = _Source(traffic, plan, random.Random(seed))  # noqa: S311  # a seed repeats a run
-    state = State(epoch=plan.epoch, aliases={CHAMPION: plan.champion})
-    plan = replace(plan, epoch=plan.epoch + 1)
-    state = first_state(plan, state, salt=str(seed), now_unix_ms=0)
+    plan = replace(plan, epoch=1)
+    state = first_state(plan, State(aliases={CHAMPION: plan.champion}))
     moves = [Move(state=state, author="simulate", reason="", unix_ms=0)]
-    evidence, decision, answers = Evidence(plan), None, 0
+    evidence, answers = Evidence(plan), 0
     while answers < _LONGEST:
         for seen in source.next(state.epoch):
             evidence.add(seen)
@@ -100,7 +105,7 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
             continue
         if decision.kind in ("finish", "roll back", "end"):
             return Run(decision.kind, answers, source.now_ms / 1_000)
-        state = next_state(plan, decision, state, int(source.now_ms))
+        state = next_state(plan, decision, state, state.epoch + 1)
         moves.append(Move(state=state, author="simulate", reason=decision.reason, unix_ms=int(source.now_ms)))
     return Run("hold", answers, source.now_ms / 1_000)
 
@@ -133,3 +138,27 @@ def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
         most=counts[-1],
         within_30_s=sum(each.seconds <= _SOON_S for each in back),
     )
+
+
+def trials(rollouts: int, each: int, rate: float, seed: int, console: Console) -> list[Row]:
+    """Return a row of equal versions for each base share of bad answers, and one for each share of failures."""
+    kinds = [(base, 0.0, rollouts // len(_BASES) + (rollouts % len(_BASES) > at)) for at, base in enumerate(_BASES)]
+    kinds += [(_BASE, bad, each) for bad in _BAD]
+    with progress_bar(console, "rollouts", len(kinds)) as progress:
+        rows = []
+        for base, bad, number in kinds:
+            rows.append(row(PLAN, Traffic(rate=rate, base=base, bad=bad), number, seed))
+            progress(len(rows))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as text."""
+    lines = ["base   bad    rolled back   canary answers: median   p90   most   in 30 s"]
+    for each in rows:
+        counts = [f"{'-' if count is None else count:>6}" for count in (each.median, each.p90, each.most)]
+        back = f"{each.rolled_back:>5} of {each.rollouts:<5}"
+        lines.append(
+            f"{each.base:>4.0%}  {each.bad:>5.0%}  {back}  {counts[0]:>22}{counts[1]}{counts[2]}  {each.within_30_s:>8}"
+        )
+    return "\n".join(lines)

@@ -178,6 +178,20 @@ kv_time = Histogram(
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
 
+# --- the controller of rollouts
+rollout_leads = Gauge("replyline_rollout_leads", "1 where this controller decides, 0 where it stands by")
+rollout_e_value = Gauge(
+    "replyline_rollout_e_value_ratio", "Evidence that the canary is worse, in all and by metric: 1 for none", ["kind"]
+)
+rollout_share = Gauge("replyline_rollout_share_ratio", "Conversations that go to the canary", ["bucket"])
+rollout_state = Gauge("replyline_rollout_state", "1 for the newest rollout's state", ["state"])
+RolloutState = Literal["none", "wait", "hold", "freeze"]
+for _state in get_args(RolloutState):
+    rollout_state.labels(_state)
+rollouts = Counter("replyline_rollouts_total", "Rollouts that have ended, noted by this controller", ["outcome"])
+for _outcome in ("finished", "rolled_back", "stopped"):  # each from 0: an alert sees the first
+    rollouts.labels(_outcome)
+
 # --- both
 Faulty = Literal["answer", "connection", "handoff", "history", "kv", "record", "task"]
 faults = Counter("replyline_faults_total", "Our own faults, by what each has harmed: one of these, no other", ["what"])
@@ -193,11 +207,11 @@ for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post or version that cannot be read, a "
-    "reply that no topic takes",
+    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post, version or observation that "
+    "cannot be read, a reply that no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "reply"):
+for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "observation", "reply"):
     records_ignored.labels(_what)
 passed_on = Counter(
     "replyline_passed_on_total",

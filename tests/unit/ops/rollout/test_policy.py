@@ -22,6 +22,7 @@ PLAN = Plan(
     min_answers=4,
     min_s=10.0,
     warmup=0,
+    salt="s",
     epoch=1,
 )
 BEFORE = State(aliases={"champion": PLAN.champion, "previous": "cccccccccccc"}, shadow_share=0.1)
@@ -32,7 +33,7 @@ class Rollout:
 
     def __init__(self, plan: Plan = PLAN) -> None:
         self.plan, self.evidence, self.now_ms, self.number = plan, Evidence(plan), 0, 0
-        self.moves = [self._move(first_state(plan, BEFORE, salt="s", now_unix_ms=0))]
+        self.moves = [self._move(first_state(plan, BEFORE))]
 
     def _move(self, state: State) -> Move:
         return Move(state=state, author="rollout", reason="", unix_ms=self.now_ms)
@@ -53,7 +54,7 @@ class Rollout:
         return decide(self.plan, self.evidence, self.state, at, health or Health(), self.now_ms)
 
     def move(self, decision: Decision) -> None:
-        self.moves.append(self._move(next_state(self.plan, decision, self.state, self.now_ms)))
+        self.moves.append(self._move(next_state(self.plan, decision, self.state, self.state.epoch + 1)))
 
     def step(self, seconds: float = 10.0, health: Health | None = None) -> Decision:
         """Let time pass, and carry out what is decided then."""

@@ -1,0 +1,96 @@
+"""The state of the system around a rollout: workers' reports, waiting requests, gateways' breakers."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Final
+
+from ops.operate.diagnose.pages import Page, parse_page
+from ops.stack.own_pages import open_page
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import PartitionReader, Record, group_lag, read_on
+from shared.process.clock import monotonic_s
+from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import decode_report
+from shared.wire.fields import Revision
+from shared.wire.lanes import CHAMPION
+from shared.wire.messages import WorkerReport
+from shared.wire.topics import BUCKETS
+
+_LOOK_S: Final = 2.0
+_SILENT_S: Final = 3.0  # a worker that says nothing for longer counts as gone, as for gateways
+_PATIENCE_S: Final = 2.0
+_REQUESTS_A_SLOT: Final = 4
+_BREAKER_OPEN: Final = 2.0
+
+
+@dataclass(slots=True)
+class Watch:
+    """`gateways` are the addresses of their `/metrics`. `degraded` are the reasons found at the last look."""
+
+    kafka: KafkaSettings
+    gateways: Sequence[str]
+    reports: PartitionReader
+    degraded: list[str] = field(default_factory=list)
+    _workers: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
+    _since_s: float | None = None
+
+    async def follow(self) -> None:
+        """Read the workers' reports until cancelled."""
+        await self.reports.start()
+        self._since_s = monotonic_s()
+        await read_on("kafka workers", self.reports.read, self._observe)
+
+    async def look(self) -> None:
+        """Look at the system every two seconds, until cancelled."""
+        while True:
+            found = await asyncio.gather(self._lag(), *(self._gateway(address) for address in self.gateways))
+            self.degraded = [reason for reason in found if reason is not None]
+            await asyncio.sleep(_LOOK_S)
+
+    def have_loaded(self, version: Revision) -> bool:
+        """Return whether each live worker of the champion's lane has a version loaded; not before all have had the
+        time to report."""
+        if self._since_s is None or monotonic_s() - self._since_s < _SILENT_S:
+            return False
+        return all(version in report.revisions for report in self._champions())
+
+    def _champions(self) -> list[WorkerReport]:
+        since_s = monotonic_s() - _SILENT_S
+        return [each for each, seen_s in self._workers.values() if each.lane == CHAMPION and seen_s >= since_s]
+
+    def _observe(self, records: list[Record]) -> None:
+        for record in records:
+            if record.value is None:
+                self._workers.pop((record.key or b"").decode("utf-8", "replace"), None)
+                continue
+            try:
+                report = decode_report(record.value)
+            except ProtocolError:
+                continue
+            self._workers[report.worker_id] = report, monotonic_s()
+
+    async def _lag(self) -> str | None:
+        """Return how much waits where it is more than a few requests a slot."""
+        topics = [self.kafka.topics.requests(bucket) for bucket in BUCKETS]
+        try:
+            waiting = sum((await group_lag(self.kafka, self.kafka.workers_group, topics)).values())
+        except BrokerUnavailable as error:
+            return str(error)
+        slots = sum(report.slots for report in self._champions())
+        return f"{waiting} requests wait for {slots} slots" if slots and waiting > _REQUESTS_A_SLOT * slots else None
+
+    async def _gateway(self, address: str) -> str | None:
+        """Return what a gateway lacks. One that does not answer is its deployer's matter: its alert fires."""
+        try:
+            page = await asyncio.to_thread(_read, address)
+        except (OSError, HTTPException, ValueError):
+            return None
+        is_open = _BREAKER_OPEN in page.values("replyline_gateway_guards", what="breaker")
+        return f"the breaker of {address} is open" if is_open else None
+
+
+def _read(address: str) -> Page:
+    with open_page(address, timeout_s=_PATIENCE_S) as answer:
+        return parse_page(answer.read().decode())

@@ -1,0 +1,195 @@
+"""A rollout by real Kafka: controllers are killed, start again, and meet others' moves. Observations stand in for
+gateways'."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest_asyncio
+
+from ops.rollout.records import Rollout, newest
+from ops.stack.kafka_broker import KafkaBroker
+from shared.kafka import Outgoing, Producer, create_topics
+from shared.process.clock import now_unix_ms
+from shared.settings.kafka import KafkaSettings
+from shared.versions.log import VersionsLog
+from shared.versions.registry import Added, Checked, Registry
+from shared.versions.state import Move, State
+from shared.versions.version import Version
+from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import Lane
+from shared.wire.messages import Observation
+from shared.wire.topics import BROADCAST_PARTITION
+from tests.support.system import eventually
+
+OLD, NEW = (Version(name=name, model="shop", model_revision=name, manifest_sha256=name) for name in ("old", "new"))
+PLAN = ("--steps", "1,10,50", "--min-answers", "10", "--min-s", "0", "--warmup", "0", "--classes", "short")
+
+
+@dataclass(slots=True)
+class Bench:
+    """A registry of two versions, the old one champion, and controllers of it."""
+
+    kafka: KafkaSettings
+    log: VersionsLog
+    producer: Producer
+    controllers: list[asyncio.subprocess.Process] = field(default_factory=list)
+    number: int = 0
+
+    @property
+    def registry(self) -> Registry:
+        return self.log.registry
+
+    async def type(self, *arguments: str) -> asyncio.subprocess.Process:
+        env = {
+            **os.environ,
+            "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "REPLYLINE_KAFKA__TOPIC_PREFIX": self.kafka.topic_prefix,
+            "REPLYLINE_KAFKA__SESSION_TIMEOUT_MS": "1000",
+        }
+        return await asyncio.create_subprocess_exec(sys.executable, "-m", "ops.cli", "rollout", *arguments, env=env)
+
+    async def typed(self, *arguments: str, status: int = 0) -> None:
+        assert await (await self.type(*arguments)).wait() == status
+
+    async def control(self) -> asyncio.subprocess.Process:
+        """Start a controller."""
+        self.controllers.append(await self.type("run", "--metrics-port", "0"))
+        return self.controllers[-1]
+
+    async def kill(self) -> None:
+        for each in self.controllers:
+            with contextlib.suppress(ProcessLookupError):
+                each.kill()
+            await each.wait()
+        self.controllers.clear()
+
+    async def write(self, entry: Added | Checked | Move) -> bool:
+        return await self.log.append(self.producer, self.kafka.topics.versions, entry)
+
+    async def move(self, **changes: object) -> bool:
+        """Make a person's move."""
+        await self.log.catch_up()
+        values = {name: getattr(self.registry.state, name) for name in ("aliases", "rule", "rung")} | changes
+        state = State(epoch=self.registry.state.epoch + 1, **values)
+        return await self.write(Move(state=state, author="ann", reason="by hand", unix_ms=round(now_unix_ms())))
+
+    async def answer(self, times: int, *, bad: bool = False) -> None:
+        """Write so many answers of each side, as gateways do."""
+        await self.log.catch_up()
+        lanes: dict[Lane, str] = {"canary": NEW.id, "control": OLD.id}
+        for _ in range(times):
+            for lane, revision in lanes.items():
+                self.number += 1
+                seen = Observation(
+                    response_id=f"r{self.number}",
+                    conversation=f"c{self.number}",
+                    lane=lane,
+                    revision=revision,
+                    epoch=self.registry.state.epoch,
+                    unix_ms=round(now_unix_ms()),
+                    bucket="short",
+                    failed=bad and lane == "canary",
+                )
+                topic = self.kafka.topics.observations
+                await self.producer.publish(Outgoing(topic, msgpack_encode(seen), partition=BROADCAST_PARTITION))
+
+    async def rollout(self) -> Rollout:
+        await self.log.catch_up()
+        found = newest(self.registry)
+        assert found is not None
+        return found
+
+    async def until_epoch(self, epoch: int) -> State:
+        async def reached() -> bool:
+            await self.log.catch_up()
+            return self.registry.state.epoch >= epoch
+
+        await eventually(reached)
+        return self.registry.state
+
+    async def until_ended(self) -> Rollout:
+        async def ended() -> bool:
+            return (await self.rollout()).ended is not None
+
+        await eventually(ended)
+        return await self.rollout()
+
+
+@pytest_asyncio.fixture
+async def bench(kafka_broker: KafkaBroker, topic_prefix: str) -> AsyncIterator[Bench]:
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix)
+    await create_topics(kafka, kafka.topics.all(request_partitions=1, reply_partitions=1))
+    made = Bench(kafka, VersionsLog.of(kafka, client_id="bench"), Producer(kafka, client_id="bench"))
+    await made.log.start()
+    await made.producer.start()
+    for version in (OLD, NEW):
+        await made.write(Added(version=version, author="ann"))
+        await made.write(Checked(revision=version.id, author="ann", unix_ms=1))
+    await made.move(aliases={"champion": OLD.id})
+    yield made
+    await made.kill()
+    await made.producer.stop()
+    await made.log.stop()
+
+
+async def test_a_controller_killed_at_every_step_is_followed_by_one_that_goes_on(bench: Bench) -> None:
+    await bench.typed("start", "new", *PLAN)
+    seen = [(await bench.rollout()).moves[0].state.rule]
+    for _ in ("10 %", "50 %"):
+        await bench.answer(10)
+        epoch = bench.registry.state.epoch
+        await bench.control()
+        seen.append((await bench.until_epoch(epoch + 1)).rule)
+        await bench.kill()
+    await bench.answer(10)
+    await bench.control()
+    loading = await bench.until_epoch(5)
+    await bench.kill()
+    await bench.control()
+    rollout = await bench.until_ended()
+    assert [rule and rule.shares for rule in seen] == [{"short": 0.01}, {"short": 0.1}, {"short": 0.5}]
+    assert len({rule and rule.salt for rule in seen}) == 1
+    assert loading.loading == {"champion": NEW.id}
+    assert rollout.outcome == "finished"
+    assert bench.registry.state.aliases == {"champion": NEW.id, "previous": OLD.id}
+    assert [move.author for move in rollout.moves] == [rollout.author] * 5
+
+
+async def test_a_successor_adds_its_evidence_to_what_a_killed_controller_had_read(bench: Bench) -> None:
+    await bench.typed("start", "new", *PLAN)
+    await bench.control()
+    await bench.answer(3, bad=True)
+    await asyncio.sleep(3)  # it has read these, and they are too few
+    assert (await bench.rollout()).ended is None
+    await bench.kill()
+    await bench.answer(3, bad=True)
+    await asyncio.gather(bench.control(), bench.control())
+    rollout = await bench.until_ended()
+    assert rollout.outcome == "rolled_back"
+    assert bench.registry.state.aliases == {"champion": OLD.id}
+    assert [move.numbers.get("answers_canary") for move in rollout.moves] == [0, 6]
+    assert [note.kind for note in rollout.notes if note.kind == "ended"] == ["ended"]
+
+
+async def test_a_persons_move_ends_a_rollout_that_no_second_one_may_join(bench: Bench) -> None:
+    await bench.typed("start", "new", *PLAN)
+    await bench.typed("start", "new", *PLAN, status=2)  # one at a time
+    assert await bench.move(aliases={"champion": NEW.id, "previous": OLD.id}, rule=None)
+    await bench.control()
+    ended = (await bench.until_ended()).ended
+    assert ended is not None
+    assert ended.reason == "ann moved the registry: by hand"
+
+
+async def test_a_person_pauses_and_stops_a_rollout_without_a_controller(bench: Bench) -> None:
+    await bench.typed("start", "new", *PLAN)
+    await bench.typed("pause", "--reason", "a sale")
+    assert "a sale" in ((await bench.rollout()).paused or "")
+    await bench.typed("stop")
+    rollout = await bench.rollout()
+    assert rollout.outcome == "stopped"
+    assert (bench.registry.state.rule, bench.registry.state.aliases) == (None, {"champion": OLD.id})
