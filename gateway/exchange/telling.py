@@ -2,13 +2,19 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
 from gateway.request.outbox import Opened, Shown
-from shared.wire.failed_ends import OWN_FAULT
 from shared.wire.outcome import ErrorDetail, Response
+
+_BEGUN_AGAIN: Final = ErrorDetail(
+    type="server_error",
+    code="begun_again",
+    message="the answer began again with other words, and this interface cannot take back what was sent; ask again",
+    retryable=True,
+)
 
 
 class Teller(Protocol):
@@ -61,7 +67,7 @@ class Telling:
                     return self.teller.opened(item.created.response_id), False
                 self.chars = 0
                 taken_back = self.teller.anew()
-                return (self.teller.failed(OWN_FAULT), True) if taken_back is None else (taken_back, False)
+                return (self.teller.failed(_BEGUN_AGAIN), True) if taken_back is None else (taken_back, False)
             case Shown():
                 self.chars += len(item.text)
                 return self.teller.text(item.text), False

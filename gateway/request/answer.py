@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Literal
 
-from shared.wire.messages import ReplyDelta
+from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import Response
 
 # Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
@@ -35,12 +35,24 @@ _NEXT: Final = {
 }
 
 
+@dataclass(slots=True)
+class Aside:
+    """What another version has written of an answer while the text of the first is shown; `end` once it is whole."""
+
+    attempt: int
+    revision: str
+    text: str = ""
+    end: ReplyDone | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Answer:
     """The answer to one request; only `advance` changes its `state`.
 
     `attempt` is that of the last delta, which arrived at `last_delta_unix_ms`; -1 before the first. `diverged`: another
-    attempt wrote another text, and further deltas are dropped. `fallback` is why the FAQ answers. `stood_in`: a gateway
+    attempt wrote another text, and further deltas are dropped. `revision` is that of the version whose text is here;
+    None before the first. What another version writes meanwhile is held `aside`; `begun_again`: it took the first's
+    place. `fallback` is why the FAQ answers. `stood_in`: a gateway
     answered from the FAQ or with "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
     `settled`: the end was delivered, and is in the metrics."""
 
@@ -50,6 +62,9 @@ class Answer:
     attempt: int = -1
     last_delta_unix_ms: float = 0.0
     diverged: bool = False
+    revision: str | None = None
+    aside: Aside | None = None
+    begun_again: bool = False
     first_text_unix_ms: float | None = None
     fallback: FallbackReason | None = None
     stood_in: bool = False
@@ -91,8 +106,10 @@ class Answer:
         self.chars += len(text)
 
     def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
-        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, behind a gap
-        or behind the answer's end."""
+        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, behind a gap,
+        behind the answer's end, or another version's than the text that is shown."""
+        if reply.revision != self.revision and not self._bind(reply):
+            return ""
         if self.done or reply.attempt < self.attempt or self.diverged:
             return ""
         self.attempt, self.last_delta_unix_ms = reply.attempt, now_unix_ms
@@ -108,13 +125,59 @@ class Answer:
             text = text[overlap:]
         return text
 
+    def _bind(self, reply: ReplyDelta) -> bool:
+        """Have the answer be the version's that writes this delta; hold the delta aside where another's text is shown,
+        and return False."""
+        if self.done or reply.attempt < self.attempt:
+            return False
+        if self.visible:
+            self._hold_text(reply)
+            return False
+        self.drop_text()
+        self.revision = reply.revision
+        return True
+
     def drop_text(self) -> None:
-        """Drop text that the client has not seen: it is replaced, not continued."""
+        """Drop the text, whatever version wrote it: it is replaced, not continued."""
         self.parts.clear()
         self.chars = 0
         self.first_text_unix_ms = None
+        self.revision, self.diverged = None, False
 
     def flows(self, attempt: int, now_unix_ms: float) -> bool:
         """Return whether another attempt than this one has shown text a moment ago."""
-        is_fresh = now_unix_ms - self.last_delta_unix_ms <= _FLOWS_MS
-        return self.visible and attempt != self.attempt and is_fresh
+        return self.visible and attempt != self.attempt and self.silent_in_ms(now_unix_ms) >= 0
+
+    # --- two versions
+
+    def is_foreign(self, reply: ReplyDone) -> bool:
+        """Return whether an end is by another version than the one whose text is shown. An end that names no version
+        is by its attempt's."""
+        return self.visible and reply.attempt != self.attempt and (reply.revision or "") != self.revision
+
+    def silent_in_ms(self, now_unix_ms: float) -> float:
+        """Return how long the text shown may still be waited for."""
+        return self.last_delta_unix_ms + _FLOWS_MS - now_unix_ms
+
+    def _hold_text(self, reply: ReplyDelta) -> None:
+        """Hold another version's text: of its newest attempt, until one of them is whole."""
+        aside = self.aside
+        if aside is None or (aside.end is None and reply.attempt > aside.attempt):
+            aside = self.aside = Aside(reply.attempt, reply.revision)
+        if aside.attempt == reply.attempt and aside.end is None and reply.offset <= len(aside.text):
+            aside.text = aside.text[: reply.offset] + reply.delta
+
+    def hold_end(self, reply: ReplyDone) -> None:
+        """Hold another version's whole answer; the first that comes stays."""
+        if self.aside is None or self.aside.end is None:
+            self.aside = Aside(reply.attempt, reply.revision or "", reply.output_text, reply)
+
+    def pop_aside(self, now_unix_ms: float) -> Aside | None:
+        """Drop the text shown and return what is held aside, once the shown text is silent; None before that."""
+        aside = self.aside
+        if aside is None or self.done or not aside.text or self.silent_in_ms(now_unix_ms) >= 0:
+            return None
+        self.drop_text()
+        self.attempt, self.revision, self.last_delta_unix_ms = aside.attempt, aside.revision, now_unix_ms
+        self.aside, self.begun_again = None, True
+        return aside

@@ -10,7 +10,8 @@ import msgspec
 from gateway.request.answer import State
 from gateway.request.entry import Entry, Item
 from shared.faq.fallback import Fallback
-from shared.wire.outcome import ErrorDetail, Outcome, Response, Source, Timings
+from shared.wire.lanes import CHAMPION
+from shared.wire.outcome import ErrorDetail, Outcome, OutcomeT, Response, Source, Timings
 
 STANDS_IN: Final[tuple[Source, ...]] = ("faq", "busy")
 
@@ -31,19 +32,26 @@ def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item
 
 def cut(entry: Entry, now_unix_ms: float) -> list[Item]:
     """Cut an answer at its deadline: the text so far stays."""
-    return end(entry, Outcome.uncounted("incomplete", "deadline"), now_unix_ms)
+    return end(entry, as_shown(entry, Outcome.uncounted("incomplete", "deadline")), now_unix_ms)
 
 
 def cancel(entry: Entry, now_unix_ms: float) -> list[Item]:
     """Cancel an answer that its client does not want any more."""
     items = entry.open_late()
-    return [*items, *end(entry, Outcome.uncounted("cancelled", "client"), now_unix_ms)]
+    return [*items, *end(entry, as_shown(entry, Outcome.uncounted("cancelled", "client")), now_unix_ms)]
 
 
 def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
     """End an answer by a fault of our own: the text so far stays."""
     items = entry.open_late()
-    return [*items, *end(entry, Outcome.uncounted("failed", "internal", error=error), now_unix_ms)]
+    return [*items, *end(entry, as_shown(entry, Outcome.uncounted("failed", "internal", error=error)), now_unix_ms)]
+
+
+def as_shown(entry: Entry, outcome: OutcomeT) -> OutcomeT:
+    """Return an outcome as that of the version whose text is shown, whoever ends it."""
+    revision, route = entry.answer.revision or None, entry.publication.route
+    lane = route.lane if route.lane != CHAMPION and revision == route.revision else None
+    return msgspec.structs.replace(outcome, model=None, revision=revision, lane=lane)
 
 
 def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
@@ -52,7 +60,7 @@ def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
     answer = entry.answer
     response = outcome.within(Response, id=entry.response_id, output_text=answer.text, timings=timings)
     answer.advance(State.DONE)
-    answer.response, answer.done_unix_ms = response, now_unix_ms
+    answer.response, answer.done_unix_ms, answer.aside = response, now_unix_ms, None
     return [*entry.restart(), response]
 
 

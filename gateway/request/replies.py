@@ -1,7 +1,8 @@
 """Place a worker's or another gateway's replies in their answer. Pure.
 
 Replies may arrive late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request. Text is
-placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text.
+placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text. Text
+that one version has shown is never continued by another: where the first falls silent, the answer begins again.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.request.answer import State
-from gateway.request.endings import STANDS_IN, end
+from gateway.request.endings import STANDS_IN, as_shown, end
 from gateway.request.entry import Entry, Item
 from shared.wire.messages import ReplyDelta, ReplyDone
 
@@ -21,7 +22,21 @@ _CUT: Final = ("deadline", "client", "infeasible")
 def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
     """Return the text that is new, to be shown now; nothing for a delta that is late, repeated, or behind a gap."""
     text = entry.answer.place(reply, now_unix_ms)
-    return entry.show(text, now_unix_ms) if text else []
+    if text:
+        return entry.show(text, now_unix_ms)
+    aside = entry.answer.aside
+    return [] if aside is None or aside.end is not None else begin_again(entry, now_unix_ms)
+
+
+def begin_again(entry: Entry, now_unix_ms: float) -> list[Item]:
+    """Return the answer from its beginning in the words of the version that was held aside, once the text shown is
+    silent; nothing before that."""
+    aside = entry.answer.pop_aside(now_unix_ms)
+    if aside is None:
+        return []
+    entry.seen = 0
+    items = [entry.opened(), *entry.show(aside.text, now_unix_ms)]
+    return items if aside.end is None else [*items, *finish(entry, aside.end, now_unix_ms)]
 
 
 def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
@@ -30,10 +45,15 @@ def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
     Where a worker's text does not continue what was shown, the answer has failed: two texts are never spliced. An end
     by a deadline or a cancel may have less text than was shown. Another gateway's end always holds: the answer is
     replayed. A worker that was given a partition and did not start the request ends nothing while another's text flows:
-    the deadline does, if need be."""
+    the deadline does, if need be. Another version's whole answer is held aside until the text shown is silent."""
     answer = entry.answer
     if reply.origin == "worker" and not reply.output_text and answer.flows(reply.attempt, now_unix_ms):
         return []
+    if reply.origin == "worker" and answer.is_foreign(reply):
+        if reply.output_text:
+            answer.hold_end(reply)
+            return begin_again(entry, now_unix_ms)
+        reply = as_shown(entry, reply)
     items: list[Item] = []
     if not answer.created:  # not acknowledged yet, or asked again here and still being counted
         answer.drop_text()

@@ -1,5 +1,6 @@
 """Deliver answers to their clients: replies as they arrive, fallbacks in the workers' stead, and each answer's end."""
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,15 @@ class Answering:
             self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
         self.deliver(entry, replies.finish(entry, reply, now))
+        if _has_whole_aside(entry):
+            self.run_for(entry, self._await_silence(entry))
+
+    async def _await_silence(self, entry: Entry) -> None:
+        """Begin an answer again with another version's whole one, once the text shown has been silent for a while."""
+        while _has_whole_aside(entry):
+            await asyncio.sleep(max(0.0, entry.answer.silent_in_ms(now_unix_ms()) + 1) / 1_000)
+            if items := replies.begin_again(entry, now_unix_ms()):
+                self.deliver(entry, items)
 
     # --- the FAQ's, in their stead
 
@@ -217,3 +227,7 @@ class Answering:
         """Cancel a published request whose answer has ended here: the worker need not go on."""
         if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))
+
+
+def _has_whole_aside(entry: Entry) -> bool:
+    return entry.answer.aside is not None and entry.answer.aside.end is not None

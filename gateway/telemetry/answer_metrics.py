@@ -11,6 +11,7 @@ log = get_logger()
 
 def count_answer(entry: Entry, response: Response) -> None:
     metrics.answers.labels(response.source, response.status, response.reason).inc()
+    metrics.begun_again.inc(entry.answer.begun_again)
     _count_promise(entry, response)
     timings = response.timings
     if timings.ttft_ms is not None and response.source in BY_MODEL:
@@ -28,6 +29,7 @@ def count_answer(entry: Entry, response: Response) -> None:
         reason=response.reason,
         fallback=entry.answer.fallback,
         adopted=entry.adoption is not None,
+        begun_again=entry.answer.begun_again,
         ttft_ms=timings.ttft_ms,
         total_ms=timings.total_ms,
         output_tokens=response.usage.output_tokens,

@@ -31,6 +31,9 @@ lane_answers = Counter(
     "Terminal events, by the request's lane and the version that wrote the answer",
     ["lane", "revision", "status"],
 )
+begun_again = Counter(
+    "replyline_gateway_begun_again_total", "Answers that began again in another version's words: the first fell silent"
+)
 versions_epoch = Gauge("replyline_versions_epoch", "Epoch of the registry's state by which requests are routed")
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]

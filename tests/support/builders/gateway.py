@@ -114,8 +114,8 @@ class Requests(InflightTable):
         return items
 
 
-def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:
-    return wire.delta(text, offset, request_id=request_id, attempt=attempt)
+def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1, revision: str = "") -> ReplyDelta:
+    return wire.delta(text, offset, request_id=request_id, attempt=attempt, revision=revision)
 
 
 def done(text: str, *, attempt: int = 1, request_id: str = R1, **fields: Any) -> ReplyDone:

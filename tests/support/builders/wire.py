@@ -7,9 +7,17 @@ from shared.wire.outcome import Timings, Usage
 
 
 def delta(
-    text: str, offset: int = 0, seq: int = 0, request_id: str = "r", *, session_id: str = "s", attempt: int = 1
+    text: str,
+    offset: int = 0,
+    seq: int = 0,
+    request_id: str = "r",
+    *,
+    session_id: str = "s",
+    attempt: int = 1,
+    revision: str = "",
 ) -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id=session_id, attempt=attempt, seq=seq, offset=offset, delta=text)
+    names = {"request_id": request_id, "session_id": session_id, "attempt": attempt}
+    return ReplyDelta(seq=seq, offset=offset, delta=text, revision=revision, **names)
 
 
 def done(

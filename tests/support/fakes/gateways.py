@@ -389,9 +389,9 @@ class Edge:
         return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
 
 
-def delta(request_id: str, text: str, offset: int = 0, *, session_id: str = "s") -> ReplyDelta:
-    return wire.delta(text, offset, request_id=request_id, session_id=session_id, attempt=0)
+def delta(request_id: str, text: str, offset: int = 0, **fields: Any) -> ReplyDelta:
+    return wire.delta(text, offset, request_id=request_id, **({"attempt": 0} | fields))
 
 
-def done(request_id: str, text: str, *, session_id: str = "s") -> ReplyDone:
-    return wire.done(text, request_id, session_id=session_id, attempt=0)
+def done(request_id: str, text: str, **fields: Any) -> ReplyDone:
+    return wire.done(text, request_id, **({"attempt": 0} | fields))

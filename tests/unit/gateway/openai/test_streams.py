@@ -81,6 +81,6 @@ async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest
     made[0].exchange.flush()
     await client.served
     *_, error, done, rest = client.read.split(b"\n\n")
-    assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "internal"
+    assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "begun_again"
     assert (done, rest) == (b"data: [DONE]", b"")
     await made[0].exchanges.stop()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.request import answer as answers
 from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.request.replies import add_delta
@@ -357,3 +358,17 @@ async def test_a_cancel_of_nothing_is_an_error_of_what_it_named(edge: Edge, even
     client = await edge.connect().say(START, ResponseCancel(response_id="resp_never", target_event_id=event_id))
     (error,) = [message for message in client.heard if isinstance(message, ErrorEvent)]
     assert (error.error.code, error.event_id) == ("unknown_response", event_id)
+
+
+async def test_another_versions_whole_answer_is_told_once_the_first_is_silent(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_FLOWS_MS", 20.0)
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.receive_replies([delta(name_of("e"), "Yes, ", attempt=1, revision="new")])
+    edge.receive_replies([done(name_of("e"), "No.", attempt=2, revision="old")])
+    assert client.ends == []
+    await until(lambda: client.ends)
+    begun = [message for message in client.heard if isinstance(message, ResponseCreated)]
+    assert (len(begun), client.ends[0].output_text, client.ends[0].revision) == (2, "No.", "old")
