@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, Lane, in_lane
+from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, SHADOW, Lane, in_lane
 from shared.wire.topics import BUCKETS
 
 Role = Literal["gateway", "worker", "operator", "recorder"]
@@ -86,8 +86,11 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
     yield Right("worker", "Read", "topic", topics.versions, "which version it serves")
     yield Right("worker", "Read", "group", in_lane(kafka.workers_group, lane), "which worker answers what")
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
-    yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
-    yield from _to_reply_topics(settings, "worker", "answers")
+    if lane == SHADOW:  # nobody reads what it says
+        yield Right("worker", "Write", "topic", topics.observations, "how its answers compare with those given")
+    else:
+        yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
+        yield from _to_reply_topics(settings, "worker", "answers")
     yield from _to_see_copies(settings, "worker", lane)
 
 
@@ -125,7 +128,9 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     for operation in ("Read", "Write"):
         yield Right("operator", operation, "topic", topics.versions, "`versions`, `rollout`")
     yield Right("operator", "Read", "topic", topics.workers, "`versions use`: who has loaded what")
-    yield Right("operator", "Read", "topic", topics.observations, "`rollout`: what speaks for a version")
+    yield Right(
+        "operator", "Read", "topic", topics.observations, "`rollout`, `shadow report`: what speaks for a version"
+    )
     prefix = settings.kafka.topic_prefix
     yield Right("operator", "Read", "group", f"{prefix}replyline-rollout", "`rollout`: which controller leads")
     yield Right("operator", "Write", "topic", topics.inbox, "`dlq replay`")

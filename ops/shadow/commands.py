@@ -35,7 +35,7 @@ def report_(
     revision = version or (seen[-1].revision if seen else "")
     found = [each for each in seen if each.revision == revision]
     if not found:
-        raise SettingsError(f"no shadow answer of {version or 'any version'}; run: replyline shadow share 0.1")
+        raise SettingsError(f"no shadow answer of {version or 'any version'}; run: replyline versions shadow 0.1")
     _tell(revision, found, json_path, html_path)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -144,7 +145,7 @@ def use_(
 @versions_app.command()
 def rollback(reason: Reason = "by hand", author: Author = None) -> None:
     """Return to the previous champion and take the canary off; or take off a move that waits for its time."""
-    asyncio.run(_move(settings_of("versions"), "rollback", reason, author))
+    asyncio.run(_move(settings_of("versions"), moves.rollback, reason, author))
 
 
 @versions_app.command()
@@ -154,7 +155,18 @@ def rung(
     author: Author = None,
 ) -> None:
     """Hold the ladder at a rung, whatever the load is."""
-    asyncio.run(_move(settings_of("versions"), to, reason, author))
+    held = None if to == "auto" else to
+    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author))
+
+
+@versions_app.command()
+def shadow(
+    share: Annotated[float, typer.Argument(min=0.0, max=1.0, help="of the conversations: 0.1")],
+    reason: Reason = "by hand",
+    author: Author = None,
+) -> None:
+    """Ask the shadow lane what a share of the conversations was answered; see: replyline shadow report."""
+    asyncio.run(_move(settings_of("versions"), partial(moves.shadow, share=share), reason, author))
 
 
 @versions_app.command()
@@ -201,11 +213,11 @@ async def _use(
     _tell_move(before, move.state)
 
 
-async def _move(settings: Settings, to: str, reason: str, author: str | None) -> None:
+async def _move(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> None:
+    """Move to the state that `to` makes of the registry."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
-        before, now = writer.registry.state, wire_unix_ms()
-        rung: Any = None if to == "auto" else to
-        state = moves.rollback(writer.registry, now) if to == "rollback" else moves.hold(writer.registry, rung, now)
+        before = writer.registry.state
+        state = to(writer.registry, now_unix_ms=wire_unix_ms())
         await writer.move(state, reason)
     _tell_move(before, state)
 

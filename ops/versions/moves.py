@@ -90,6 +90,12 @@ def hold(registry: Registry, rung: Rung | None, now_unix_ms: float) -> State:
     return replace(_next(registry, now_unix_ms), rung=rung)
 
 
+def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:
+    """Return the state in which the shadow lane is asked what such a share of the conversations was. Raises
+    `ModelError`."""
+    return replace(_next(registry, now_unix_ms), shadow_share=share)
+
+
 def parse_moment(text: str, now_unix_ms: float) -> int:
     """Return the moment that `--at` names, in Unix milliseconds: `+90s`, `+10m`, `+2h`, or a time of ISO 8601, in UTC
     where it says nothing else. Raises `SettingsError` where it is neither, or has passed."""

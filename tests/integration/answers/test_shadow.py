@@ -11,9 +11,6 @@ from typing import Any
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from shared.kafka import Producer
-from shared.versions.log import VersionsLog
-from shared.versions.state import Move, State
 from shared.wire.codec import decode_observation, msgpack_encode
 from shared.wire.messages import ChatRequest, Observation
 from shared.wire.shadow import LiveAnswer
@@ -39,33 +36,25 @@ async def observed(system: System, number: int) -> list[Observation]:
         return [decode_observation(record.value) for record in tap.records]
 
 
-async def shadow_everybody(system: System) -> None:
-    producer, log = (
-        Producer(system.kafka_settings, client_id="test"),
-        VersionsLog.of(system.kafka_settings, client_id="t"),
+async def typed(system: System, *words: str) -> str:
+    """What `replyline …` prints."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "ops.cli", *words],
+        env=os.environ | system.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    await producer.start()
-    await log.start()
-    try:
-        state = State(epoch=1, shadow_share=1.0)
-        move = Move(state=state, author="test", reason="all", unix_ms=1)
-        assert await log.append(producer, system.kafka_settings.topics.versions, move)
-    finally:
-        await producer.stop()
-        await log.stop()
-
-
-def report(system: System) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ops.cli", "shadow", "report"]
-    return subprocess.run(
-        command, env=os.environ | system.environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    assert done.returncode == 0, done
+    return done.stdout
 
 
 async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_before_and_tells_nobody(
     system: System, unique: Callable[[str], str]
 ) -> None:
-    await shadow_everybody(system)
+    assert "epoch 1" in await typed(system, "versions", "shadow", "1.0")
     worker, shadow, gateway = system.worker(), system.worker(worker__lane="shadow"), system.gateway()
     for service in (worker, shadow, gateway):
         await service.ready()
@@ -83,8 +72,7 @@ async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_bef
     assert await shadow.metric("replyline_worker_shadows_total", outcome="equal") == 3
     assert await shadow.metric("replyline_worker_outcomes_total") == 0
     assert await gateway.metric("replyline_gateway_shadowed_total", outcome="sent") == 3
-    told = await asyncio.to_thread(report, system)
-    assert "answers compared: 3\nequal: 100.0%" in told.stdout, told
+    assert "answers compared: 3\nequal: 100.0%" in await typed(system, "shadow", "report")
 
 
 async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System) -> None:

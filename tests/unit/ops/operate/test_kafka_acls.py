@@ -39,6 +39,11 @@ def test_a_lanes_worker_reads_its_own_topics_and_may_pass_requests_on() -> None:
     assert not named(Settings.model_validate({"worker": {"lane": "shadow"}}), "worker", "Write") & champions
 
 
+def test_a_shadow_may_answer_nobody_and_keep_nothing() -> None:
+    written = named(Settings.model_validate({"worker": {"lane": "shadow"}}), "worker", "Write")
+    assert written == {"chat.workers", "chat.observations"}
+
+
 def test_only_operators_move_versions_and_only_gateways_say_how_answers_ended() -> None:
     written = {(right.role, right.name) for right in rights(Settings()) if right.operation == "Write"}
     assert {role for role, name in written if name == "chat.versions"} == {"operator"}

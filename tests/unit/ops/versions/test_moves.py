@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ops.versions import moves
 from ops.versions.workers import LaneWorkers
@@ -60,6 +61,12 @@ def test_a_new_champion_or_a_rollback_ends_a_rollout_and_leaves_other_lanes() ->
     used, back = moves.use(registry, "c", "champion", 0), moves.rollback(registry, 0)
     assert (used.aliases, used.rule) == ({"champion": C, "previous": A, "light": C}, None)
     assert (back.aliases, back.rule) == ({"champion": A, "light": C}, None)
+
+
+def test_a_shadows_share_changes_nothing_else() -> None:
+    registry = with_canary(registry_of("a"))
+    before = registry.state
+    assert moves.shadow(registry, 0.1, 0) == replace(before, epoch=before.epoch + 1, shadow_share=0.1)
 
 
 @pytest.mark.parametrize(
