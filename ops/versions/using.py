@@ -1,23 +1,21 @@
 """Have a lane's workers load a version, and move the lane to it once all of them have."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from ops.versions import moves
-from ops.versions.workers import LaneWorkers
+from ops.versions.workers import SILENT_MS, LaneWorkers
 from ops.versions.writer import MoveLost, RegistryWriter
 from shared.errors import ProtocolError, ReplylineError
-from shared.kafka import tail
+from shared.kafka import PartitionReader, Record
 from shared.process.clock import monotonic_s, now_unix_ms, wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.versions.state import Move
 from shared.wire.codec import decode_report
 from shared.wire.lanes import Lane
+from shared.wire.topics import BROADCAST_PARTITION
 
-_LOOK_S: Final = 0.1
-_SETTLE_S: Final = 2.0
-"""Every worker reports twice a second: who has not within this time is not there."""
+_LOOK_MS: Final = 100
 
 Say = Callable[[str], None]
 
@@ -70,23 +68,23 @@ async def use(
 
 async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, wait_s: float, say: Say) -> int:
     """Return how many workers have loaded it, once all that live have."""
-    following = asyncio.create_task(_follow(kafka, workers))
+    topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
+    reader = PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
+    await reader.start()
     began_s, shown = monotonic_s(), ""
     try:
         while True:
-            await asyncio.wait([following], timeout=_LOOK_S)
-            if following.done():
-                following.result()
+            for record in await reader.read(timeout_ms=_LOOK_MS):
+                _observe(workers, record)
             loaded, waited_s = workers.loaded(now_unix_ms()), monotonic_s() - began_s
-            if waited_s >= _SETTLE_S and all(loaded.values()):
+            if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
                 return len(loaded)
             if waited_s >= wait_s:
                 raise NotLoaded(_missing(workers, loaded, wait_s))
             if (line := f"{sum(loaded.values())} of {len(loaded)} workers of {workers.lane} have loaded it") != shown:
                 say(shown := line)
     finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        await reader.stop()
 
 
 def _missing(workers: LaneWorkers, loaded: Mapping[str, bool], wait_s: float) -> str:
@@ -97,12 +95,10 @@ def _missing(workers: LaneWorkers, loaded: Mapping[str, bool], wait_s: float) ->
     )
 
 
-async def _follow(kafka: KafkaSettings, workers: LaneWorkers) -> None:
-    async for kept in tail(kafka, kafka.topics.workers):
-        record = kept.record
-        try:
-            report = None if record.value is None else decode_report(record.value)
-        except ProtocolError:
-            continue
-        name = (record.key or b"").decode("utf-8", "replace") if report is None else report.worker_id
-        workers.observe(name, report, now_unix_ms())
+def _observe(workers: LaneWorkers, record: Record) -> None:
+    try:
+        report = None if record.value is None else decode_report(record.value)
+    except ProtocolError:
+        return
+    name = (record.key or b"").decode("utf-8", "replace") if report is None else report.worker_id
+    workers.observe(name, report, now_unix_ms())

@@ -7,7 +7,7 @@ from shared.wire.fields import Revision
 from shared.wire.lanes import Lane
 from shared.wire.messages import WorkerReport
 
-_TTL_MS: Final = 3_000.0
+SILENT_MS: Final = 3_000.0
 """A worker that is silent for longer counts as gone, as it does for gateways."""
 
 
@@ -31,5 +31,5 @@ class LaneWorkers:
         return {
             worker_id: self.revision in report.revisions
             for worker_id, (report, seen_unix_ms) in sorted(self._reports.items())
-            if report.lane == self.lane and now_unix_ms - seen_unix_ms <= _TTL_MS
+            if report.lane == self.lane and now_unix_ms - seen_unix_ms <= SILENT_MS
         }
