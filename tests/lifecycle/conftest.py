@@ -1,15 +1,36 @@
 """What the tests of the lifecycle share: the table that they fill, and how much of it is asked for."""
 
-from collections.abc import Generator, Iterator
+import shutil
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from ops.stack.embedded import EmbeddedRedis
+from tests.lifecycle.models import prepare_speaker
+from tests.lifecycle.setting import SETTINGS, Setting
 from tests.support.rows import Rows
+from tests.support.system import MakeSystem
 
 ASKED: Final = {
+    "switch: answers dropped, mixed or of foreign KV": "0 dropped, 0 mixed, 0 foreign KV",
+    "switch: answers that are their revision's own tokens": "all",
+    "switch: from the alias's move to the last request begun on the old": "at most 1 s over both gateways",
+    "switch: p99 of the first text while loading": "at most 1.2 times that without",
+    "switch: kill -9 of a loading worker's rehearsal": "the old version serves; nothing is moved",
+    "switch: kill -9 of a worker during a switch": "0 dropped, 0 mixed; the switch is completed",
     "share: hash on 100,000 names": "within 0.2 points of the share",
+    "share: live": "within three standard errors of its own",
+    "share: conversations that change sides": "0 but by promotion or rollback, over two gateways",
+    "rollback: from the alarm to the last request routed to the canary": "at most 1 s (p99), at both gateways",
+    "rollback: whole trials with 30 % bad answers": "at most 30 s from the first canary answer, every trial",
+    "rollback: canary answers to the alarm": "the median, at 15, 20, 30, 50 and 100 % bad",
+    "A/A: rollouts of the champion against itself": "at most 2 of 200 rolled back",
+    "faults: corrupt, truncated, wrongly signed, wrong base": "never loaded, each with its named reason",
+    "faults: the registry is away": "nothing changes",
+    "faults: the controller is killed at every step": "the rollout goes on",
+    "shadow: p99 of the main's first text": "at most 2 % more",
 }
 _FAILURE: Final = pytest.StashKey[str]()
 
@@ -57,3 +78,30 @@ def rows(_table: Rows, request: pytest.FixtureRequest) -> Iterator[Rows]:
 def whole(pytestconfig: pytest.Config) -> bool:
     """Whether all trials are asked for."""
     return bool(pytestconfig.getoption("--whole", default=False))
+
+
+MakeSetting = Callable[..., Awaitable[Setting]]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`models("two")` is the folder of a model that speaks like no other; `models("bad", 0.3)` is silent to 30 %."""
+    folder = tmp_path_factory.mktemp("speakers")
+
+    def model(name: str, bad: float = 0.0) -> Path:
+        return prepare_speaker(folder, name, bad=bad)
+
+    return model
+
+
+@pytest.fixture
+def make_setting(new_system: MakeSystem, models: Callable[..., Path]) -> Iterator[MakeSetting]:
+    """`await make_setting()`: a setting without its services yet. Its workers serve the model "one" before the registry
+    names a version. KV has a Redis of its own, as in production: it evicts no turns."""
+    with EmbeddedRedis(binary=shutil.which("redis-server")) as kv_redis:
+
+        async def make(**settings: Any) -> Setting:
+            own = {"model__dir": models("one"), "kv_redis__url": kv_redis.url}
+            return Setting(system=await new_system(**SETTINGS | own | settings))
+
+        yield make

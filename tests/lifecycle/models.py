@@ -5,6 +5,7 @@ ends its answer before the first word, for about that share of the questions.
 """
 
 import random
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,10 +28,10 @@ _CONFIG: Final[dict[str, Any]] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_act": "silu",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
+    "hidden_size": 384,
+    "intermediate_size": 1_024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "vocab_size": 320,
     "rms_norm_eps": 1e-5,
@@ -94,9 +95,11 @@ class Speaker:
         return token
 
 
-def prepare_speaker(folder: Path, name: str, seed: int, *, bad: float = 0.0) -> Path:
-    """Prepare one of these models in fp32; return its folder."""
-    tensors = family_tensors(_CONFIG, seed)
+def prepare_speaker(folder: Path, name: str, *, bad: float = 0.0) -> Path:
+    """Prepare the model of that name in fp32, unless it is there; return its folder."""
+    if (folder / f"{name}-fp32").is_dir():
+        return folder / f"{name}-fp32"
+    tensors = family_tensors(_CONFIG, zlib.crc32(name.encode()))
     head = tensors["lm_head.weight"]
     ends = _ending_row(_prepared(folder, f"{name}-probe", tensors), head, bad) if bad else 0.0
     silent = np.ones(len(head), bool)

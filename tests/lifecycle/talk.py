@@ -1,0 +1,191 @@
+"""Customers who ask through WebSockets at a steady rate, and what each answer is held to: its revision's own tokens."""
+
+import asyncio
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from ops.measure.arrivals import schedule
+from shared.conversation.turn import Turn
+from shared.faq import FaqIndex
+from shared.faq.fallback import choose_fallback
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.outcome import Response
+from tests.chaos.actors.load import Load
+from tests.chaos.faults.schedule import Fault, Kind
+from tests.chaos.ledger.requests import Ledger, Page, Question
+from tests.chaos.ledger.verdict import Rights, Verdict, judge
+from tests.lifecycle.models import HISTORY_TURNS, Speaker, question_of
+from tests.lifecycle.setting import Setting
+
+NUM_TOKENS: Final = 48
+_DEADLINE_MS: Final = 20_000
+_FIRST_TOKEN_MS: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer that has ended. `asked_unix_ms` is when its client asked."""
+
+    session: str
+    asked_unix_ms: float
+    response: Response
+
+    @property
+    def lane(self) -> Lane:
+        return self.response.lane or CHAMPION
+
+    @property
+    def by_model(self) -> bool:
+        return self.response.source == "model" and self.response.revision is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class Talk:
+    """Use as a context manager, which ends once all that was asked is settled. Each of the `clients` asks in its turn,
+    `rate` questions a second in all, for `seconds` or until `enough`."""
+
+    setting: Setting
+    rate: float
+    seconds: float
+    clients: int = 40
+    seed: int = 1
+    ledger: Ledger = field(default_factory=Ledger)
+    _load: Load = field(init=False)
+    _thread: threading.Thread = field(init=False)
+    _clock_ms: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        chance = random.Random(self.seed)
+        times_s = schedule("even", rate=self.rate, count=round(self.rate * self.seconds))
+        self._load = Load(
+            ledger=self.ledger,
+            gateway_ports=[int(gateway.address.rpartition(":")[2]) for gateway in self.setting.gateways],
+            questions=[self._question(number, chance) for number in range(len(times_s))],
+            times_s=times_s,
+            seed=self.seed,
+            proxied_share=0.0,
+        )
+        self._thread = threading.Thread(target=self._load.run, daemon=True)
+        self._clock_ms = (time.time() - time.monotonic()) * 1_000
+
+    def _question(self, number: int, chance: random.Random) -> Question:
+        return Question(
+            event_id=f"ask-{self.seed}-{number}",
+            session=f"visitor-{self.seed}-{number % self.clients}",
+            text=question_of(chance),
+            max_output_tokens=NUM_TOKENS,
+            first_token_ms=_FIRST_TOKEN_MS,
+            deadline_ms=_DEADLINE_MS,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._thread.start()
+        await asyncio.to_thread(self._load.begun.wait)
+        assert self._load.failure is None, self._load.failure
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self._load.stop()
+        await asyncio.to_thread(self._thread.join)
+
+    def enough(self) -> None:
+        """Ask no more."""
+        self._load.ask_no_more()
+
+    def cut(self, client: int) -> None:
+        """Drop a client's socket: it comes back to either gateway."""
+        self._load.strike(Fault(0.0, Kind.CUT, client, 0.0))
+
+    def answered(self) -> list[Answered]:
+        """Return the answers that have ended until now, in the order in which they were asked."""
+        ended = [page for page in list(self.ledger.pages.values()) if page.ends]
+        return [Answered(page.question.session, self._unix_ms(page), page.ends[0][1]) for page in ended]
+
+    def _unix_ms(self, page: Page) -> float:
+        return page.asked_s * 1_000 + self._clock_ms
+
+    async def judged(self) -> "Judged":
+        """Compare every answer with what its revision says by itself, after the turns that the history has."""
+        sessions = {page.question.session for page in self.ledger.pages.values()}
+        turns = {session: await self.setting.system.turns(session) for session in sessions}
+        rights = OwnTokens(self.setting.speakers, turns, self.ledger)
+        verdict = await asyncio.to_thread(judge, self.ledger, rights)
+        return Judged(verdict, self.answered(), rights.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`unknown`: answers of a revision that was never added."""
+
+    verdict: Verdict
+    answers: list[Answered]
+    unknown: int
+
+    @property
+    def broken(self) -> list[str]:
+        """Return what must not be, in words: with the first request of each kind."""
+        found = [
+            f"{breach.value} ({len(pages)}): {pages[0][0].question.event_id}: {pages[0][1]}"[:400]
+            for breach, pages in self.verdict.broken.items()
+            if pages
+        ]
+        return found + ([f"{self.unknown} answers of an unknown revision"] if self.unknown else [])
+
+    @property
+    def instead(self) -> list[Answered]:
+        """Return the answers that no model gave."""
+        return [answer for answer in self.answers if not answer.by_model]
+
+
+class OwnTokens:
+    """The right texts of a question: what the answer's revision says by itself of the same history, and the
+    fallback's. What was shown before a restart may be another revision's."""
+
+    def __init__(self, speakers: dict[str, Speaker], turns: dict[str, list[Turn]], ledger: Ledger) -> None:
+        self._speakers = speakers
+        self._turns = turns
+        self._ledger = ledger
+        self._faq = FaqIndex.load()
+        self.unknown = 0
+
+    def __call__(self, question: Question) -> Rights:
+        page = self._ledger.pages[question.event_id]
+        fallback = choose_fallback(question.text, self._faq.search(question.text)).text
+        response = page.ends[0][1] if page.ends else None
+        revision = (response.revision or "") if response is not None and response.source == "model" else ""
+        self.unknown += bool(revision) and revision not in self._speakers
+        shown = page.abandoned or response is None
+        wanted = self._speakers if shown else {revision} & self._speakers.keys()
+        before = self._before(page)
+        said = {name: self._speakers[name].says(question.text, question.max_output_tokens, before) for name in wanted}
+        return Rights(said.pop(revision, ""), fallback, tuple(said.values()))
+
+    def _before(self, page: Page) -> Sequence[Turn]:
+        """Return the turns that stood in the question's prompt."""
+        turns = self._turns[page.question.session]
+        at = next((at for at, turn in enumerate(turns) if turn.request_id == page.response_id), None)
+        if at is None:
+            asked = [other for other in self._ledger.pages.values() if other.question.session == page.question.session]
+            sooner = {other.response_id for other in asked if other.asked_s < page.asked_s}
+            return [turn for turn in turns if turn.request_id in sooner][-HISTORY_TURNS:]
+        return turns[max(0, at - HISTORY_TURNS) : at]
+
+
+def p99_ms(answers: Sequence[Answered]) -> float:
+    """Return the 99th percentile of the first text's times."""
+    times = sorted(answer.response.timings.ttft_ms for answer in answers if answer.response.timings.ttft_ms is not None)
+    return times[min(len(times) - 1, round(0.99 * len(times)))] if times else float("nan")
+
+
+def by_session(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
+    """Return each conversation's answers, in their order."""
+    found = defaultdict[str, list[Answered]](list)
+    for answer in answers:
+        found[answer.session].append(answer)
+    return dict(found)
