@@ -45,7 +45,7 @@ from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import KafkaWing, OutboundWing, RedisWing, RouterWing, ServingWing
+from gateway.wings import KafkaWing, OutboundWing, RedisWing, ServingWing, router_wing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -86,7 +86,7 @@ class GatewayProcess:
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
-        self._router = RouterWing(settings, tokenizer, self._kafka.producer, self._routing, source)
+        self._router = router_wing(settings, tokenizer, self._kafka.producer, self._routing, source)
         gate = _token_gate(settings.auth)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(

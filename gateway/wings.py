@@ -2,7 +2,7 @@
 closes all of its own, whatever fails."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
+from gateway.serving.forwarding import Forwarding, MakeCopy
 from gateway.serving.gateway import Gateway
 from gateway.serving.resuming import Resuming
 from gateway.serving.routing import Routing
@@ -254,49 +255,66 @@ class OutboundWing:
                 closing.push_async_callback(errands.leave)
 
 
-class RouterWing:
-    """The inbox, from which other services' requests are routed."""
+class ForwardingWing:
+    """The topics of a group whose records the gateways forward."""
 
     def __init__(
-        self, settings: Settings, tokenizer: Tokenizer, producer: Producer, routing: Routing, source: str
+        self,
+        settings: Settings,
+        producer: Producer,
+        source: str,
+        *,
+        name: str,
+        topics: Sequence[str],
+        group: str,
+        copy: MakeCopy,
     ) -> None:
-        kafka = settings.kafka
-        self._finish_s = kafka.request_timeout_ms / 1_000
-        self.reader = GroupReader(
-            kafka,
-            client_id=source,
-            topics=[kafka.topics.inbox],
-            group=f"{kafka.topic_prefix}replyline-router",
-            unhurried=True,
-        )
-        offsets = OffsetTracker()
+        kafka, offsets = settings.kafka, OffsetTracker()
+        self._name, self._finish_s = name, kafka.request_timeout_ms / 1_000
+        self.reader = GroupReader(kafka, client_id=source, topics=topics, group=group, unhurried=True)
         self._commits = Commits(self.reader, offsets)
-        self._router = Router(
+        self._forwarding = Forwarding(
+            what=f"kafka {name}",
             reader=self.reader,
             producer=producer,
             letters=DeadLetters(producer, kafka.topics, source),
+            topics=kafka.topics,
+            defaults=settings.request_defaults,
+            source=source,
             offsets=offsets,
             commits=self._commits,
-            topics=kafka.topics,
-            routing=routing,
-            tokenizer=tokenizer,
-            defaults=settings.request_defaults,
-            max_input_tokens=settings.limits.max_input_tokens,
-            source=source,
+            copy=copy,
         )
 
     async def start(self, tasks: Tasks) -> None:
-        """Join the group, then route from now on, by two of the process's tasks."""
+        """Join the group, then forward from now on, by two of the process's tasks."""
         await self.reader.start(self._commits.part)
-        tasks.start(self._router.run(), "router")
-        tasks.start(self._commits.run(), "routed")
+        tasks.start(self._forwarding.run(), self._name)
+        tasks.start(self._commits.run(), f"{self._name} commits")
 
     async def leave(self, tasks: Tasks) -> None:
-        """End what is being routed, commit it, and leave the inbox to the other gateways."""
-        await tasks.cancel("router")
+        """End what is being forwarded, commit it, and leave the topics to the other gateways."""
+        await tasks.cancel(self._name)
         try:
-            await self._router.finish(self._finish_s)
-            await tasks.cancel("routed")
+            await self._forwarding.finish(self._finish_s)
+            await tasks.cancel(f"{self._name} commits")
             await self._commits.part()
         finally:
             await self.reader.stop()
+
+
+def router_wing(
+    settings: Settings, tokenizer: Tokenizer, producer: Producer, routing: Routing, source: str
+) -> ForwardingWing:
+    """Return the inbox, from which other services' requests are routed."""
+    kafka = settings.kafka
+    router = Router(
+        topics=kafka.topics,
+        routing=routing,
+        tokenizer=tokenizer,
+        defaults=settings.request_defaults,
+        max_input_tokens=settings.limits.max_input_tokens,
+        source=source,
+    )
+    inbox, group = kafka.topics.inbox, f"{kafka.topic_prefix}replyline-router"
+    return ForwardingWing(settings, producer, source, name="inbox", topics=[inbox], group=group, copy=router.copy)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.router import Router
+from gateway.serving.forwarding import Forwarding
 from gateway.serving.routing import Routing
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
@@ -68,15 +69,11 @@ class Bench:
     registry: Registry = field(default_factory=Registry)
     admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
     router: Router = field(init=False)
+    forwarding: Forwarding = field(init=False)
 
     def __post_init__(self) -> None:
         reader: Any = self.reader
         self.router = Router(
-            reader=reader,
-            offsets=self.offsets,
-            commits=Commits(reader, self.offsets),
-            producer=self.producer,  # type: ignore[arg-type]
-            letters=DeadLetters(self.producer, TOPICS, "gateway-0"),  # type: ignore[arg-type]
             topics=TOPICS,
             routing=Routing(self.registry, self.admissions),
             tokenizer=Tokenizer.byte_level(),
@@ -84,14 +81,26 @@ class Bench:
             max_input_tokens=1_000,
             source="gateway-0",
         )
+        self.forwarding = Forwarding(
+            what="kafka inbox",
+            reader=reader,
+            offsets=self.offsets,
+            commits=Commits(reader, self.offsets),
+            producer=self.producer,  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS, "gateway-0"),  # type: ignore[arg-type]
+            topics=TOPICS,
+            defaults=Settings().request_defaults,
+            source="gateway-0",
+            copy=self.router.copy,
+        )
 
     async def forward(self, *records: Record) -> None:
         """Read, and worked off; then committed."""
-        committing = asyncio.create_task(self.router.commits.run())
-        self.router.process(records)
-        await self.router.processor.tasks.room(1)
+        committing = asyncio.create_task(self.forwarding.commits.run())
+        self.forwarding.process(records)
+        await self.forwarding.processor.tasks.room(1)
         committing.cancel()
-        await self.router.commits.commit()
+        await self.forwarding.commits.commit()
 
     @property
     def committed(self) -> dict[Partition, int]:
@@ -209,6 +218,6 @@ async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None
 
 async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
     bench = Bench()
-    bench.router.process([record(0)])
+    bench.forwarding.process([record(0)])
     await bench.forward(record(0), record(1))
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r0", "r1"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.request.route import TO_CHAMPION
 from gateway.router import _complete
 from shared.errors import ProtocolError
 from shared.kafka import Record
@@ -136,7 +137,7 @@ def test_whatever_the_headers_say_a_record_is_refused_or_agrees_with_them(
         return
     agree(order, headers)
     routed = {**headers, **request_headers(order, source="router")}
-    again = order_of(msgpack_encode(_complete(order)), routed)
+    again = order_of(msgpack_encode(_complete(order, TO_CHAMPION)), routed)
     assert (again.request.id, again.reply_topic, again.reply_partition, again.tenant) == (
         order.request.id,
         order.reply_topic,

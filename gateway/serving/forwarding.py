@@ -1,0 +1,110 @@
+"""Forward a group's records to other topics, each by itself, and within a session in their order.
+
+A record is committed after its copy (or its dead letter) is acknowledged: it may be forwarded twice, never lost. One
+that ends the gateways that work on it is set aside after `MAX_DELIVERIES` deliveries.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gateway.session.keyed_locks import KeyedLocks
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters
+from shared.records.offsets import OffsetTracker
+from shared.records.processor import RecordProcessor
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from shared.wire.cloud_events import reply_headers
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.requests import Defaults, Target
+from shared.wire.session_key import SessionKey
+from shared.wire.topics import TopicNames
+
+_READ_MS = 500
+_MAX_RECORDS = 200
+_MOST_OPEN = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`count` is called once Kafka has acknowledged the record."""
+
+    record: Outgoing
+    count: Callable[[], None]
+
+
+MakeCopy = Callable[[ChatRequest, Record], Awaitable[Copy]]
+"""Return where a request goes, and as what. Raises `ProtocolError` for one that cannot go anywhere."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Forwarding:
+    """`what` names the topics in the log while they cannot be read."""
+
+    what: str
+    reader: GroupReader
+    producer: Producer
+    letters: DeadLetters
+    topics: TopicNames
+    defaults: Defaults
+    source: str
+    offsets: OffsetTracker
+    commits: Commits
+    copy: MakeCopy
+    processor: RecordProcessor = field(init=False)
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
+
+    def __post_init__(self) -> None:
+        self.processor = RecordProcessor(
+            self.offsets, self.commits, self.letters, self.defaults, handle=self._forward, refuse=self._refuse
+        )
+
+    async def run(self) -> None:
+        await read_on(self.what, self._read, self.process)
+
+    async def _read(self) -> list[Record]:
+        await self.processor.tasks.room(_MOST_OPEN)
+        return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+
+    def process(self, records: Iterable[Record]) -> None:
+        """Forward each record but for what is under way here already, and is read again after a rebalance."""
+        self.offsets.lose(self.reader.pop_lost())
+        for record in records:
+            if self.offsets.open(*record.origin):
+                self.processor.start(record)
+
+    async def finish(self, limit_s: float) -> None:
+        """Forward what has been read, within a limit; what is cut off another gateway reads."""
+        await self.processor.tasks.drain(limit_s)
+
+    async def _refuse(self, asker: Target, end: ReplyDone) -> None:
+        """Publish the end of a request that is refused. Raises `BrokerUnavailable`."""
+        end = msgspec.structs.replace(end, origin="gateway")
+        topic, partition = asker
+        headers = {} if topic == self.topics.replies else reply_headers(end, source=self.source)
+        reply = Outgoing(topic, msgpack_encode(end), key=end.session_id.encode(), partition=partition, headers=headers)
+        try:
+            await self.producer.publish(reply)
+        except BrokerUnavailable:
+            raise
+        except ProtocolError as failure:  # nobody can be told there
+            metrics.records_ignored.labels("reply").inc()
+            get_logger().warning("reply_undeliverable", request_id=end.request_id, cause=str(failure))
+        except Exception as fault:
+            caught("answer", fault, request_id=end.request_id)
+            raise BrokerUnavailable(f"{type(fault).__name__} in the producer") from fault
+
+    async def _forward(self, request: ChatRequest, record: Record) -> None:
+        """Forward a record; then it is done. Raises `BrokerUnavailable`, `ProtocolError`."""
+        async with self._locks.hold(SessionKey(request.tenant or self.defaults.tenant, request.session_id)):
+            copy = await self.copy(request, record)
+            delivery = await self.producer.enqueue(copy.record)
+        await self.producer.delivered(copy.record.topic, delivery)
+        copy.count()
+        self.offsets.done(*record.origin)
