@@ -45,7 +45,7 @@ from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import KafkaWing, OutboundWing, RedisWing, ServingWing, router_wing
+from gateway.wings import KafkaWing, OutboundWing, PassingWing, RedisWing, ServingWing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -86,7 +86,7 @@ class GatewayProcess:
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
-        self._router = router_wing(settings, tokenizer, self._kafka.producer, self._routing, source)
+        self._passing = PassingWing(settings, tokenizer, self._kafka.producer, source, self._routing)
         gate = _token_gate(settings.auth)
         self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(
@@ -285,7 +285,7 @@ class GatewayProcess:
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)
-        await self._router.start(self._tasks)
+        await self._passing.start(self._tasks)
 
     def _versions_changed(self) -> None:
         state = self._kafka.versions.registry.state
@@ -302,7 +302,7 @@ class GatewayProcess:
             await self._grpc.drain()
         await self._tasks.cancel("startup")
         await self._outbound.leave(self._tasks)
-        await self._router.leave(self._tasks)
+        await self._passing.leave(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._serving.idle()

@@ -2,12 +2,13 @@
 closes all of its own, whatever fails."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from gateway.abandoned import AbandonedLanes
 from gateway.access.charges import Tariff
 from gateway.access.jwks import Jwks
 from gateway.access.quotas import Quotas
@@ -29,7 +30,7 @@ from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
-from gateway.serving.forwarding import Forwarding, MakeCopy
+from gateway.serving.forwarding import ForwardingWing
 from gateway.serving.gateway import Gateway
 from gateway.serving.resuming import Resuming
 from gateway.serving.routing import Routing
@@ -45,9 +46,6 @@ from shared.faq.live import LiveFaq
 from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.model.tokenizer import Tokenizer
 from shared.process.tasks import Tasks
-from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters
-from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.telemetry.faults import task_failed
 from shared.versions.log import VersionsLog
@@ -255,66 +253,40 @@ class OutboundWing:
                 closing.push_async_callback(errands.leave)
 
 
-class ForwardingWing:
-    """The topics of a group whose records the gateways forward."""
+class PassingWing:
+    """What the gateways forward: other services' requests from the inbox, and what waits in abandoned lanes."""
 
     def __init__(
         self,
         settings: Settings,
+        tokenizer: Tokenizer,
         producer: Producer,
         source: str,
-        *,
-        name: str,
-        topics: Sequence[str],
-        group: str,
-        copy: MakeCopy,
+        routing: Routing,
     ) -> None:
-        kafka, offsets = settings.kafka, OffsetTracker()
-        self._name, self._finish_s = name, kafka.request_timeout_ms / 1_000
-        self.reader = GroupReader(kafka, client_id=source, topics=topics, group=group, unhurried=True)
-        self._commits = Commits(self.reader, offsets)
-        self._forwarding = Forwarding(
-            what=f"kafka {name}",
-            reader=self.reader,
-            producer=producer,
-            letters=DeadLetters(producer, kafka.topics, source),
+        kafka = settings.kafka
+        router = Router(
             topics=kafka.topics,
+            routing=routing,
+            tokenizer=tokenizer,
             defaults=settings.request_defaults,
+            max_input_tokens=settings.limits.max_input_tokens,
             source=source,
-            offsets=offsets,
-            commits=self._commits,
-            copy=copy,
+        )
+        inbox, group = kafka.topics.inbox, f"{kafka.topic_prefix}replyline-router"
+        self._inbox = ForwardingWing(
+            settings, producer, source, name="inbox", topics=[inbox], group=group, copy=router.copy
+        )
+        self._abandoned = AbandonedLanes(
+            settings=settings, producer=producer, admissions=routing.admissions, source=source
         )
 
     async def start(self, tasks: Tasks) -> None:
-        """Join the group, then forward from now on, by two of the process's tasks."""
-        await self.reader.start(self._commits.part)
-        tasks.start(self._forwarding.run(), self._name)
-        tasks.start(self._commits.run(), f"{self._name} commits")
+        await self._inbox.start(tasks)
+        tasks.start(self._abandoned.watch(tasks), "abandoned lanes")
 
     async def leave(self, tasks: Tasks) -> None:
-        """End what is being forwarded, commit it, and leave the topics to the other gateways."""
-        await tasks.cancel(self._name)
-        try:
-            await self._forwarding.finish(self._finish_s)
-            await tasks.cancel(f"{self._name} commits")
-            await self._commits.part()
-        finally:
-            await self.reader.stop()
-
-
-def router_wing(
-    settings: Settings, tokenizer: Tokenizer, producer: Producer, routing: Routing, source: str
-) -> ForwardingWing:
-    """Return the inbox, from which other services' requests are routed."""
-    kafka = settings.kafka
-    router = Router(
-        topics=kafka.topics,
-        routing=routing,
-        tokenizer=tokenizer,
-        defaults=settings.request_defaults,
-        max_input_tokens=settings.limits.max_input_tokens,
-        source=source,
-    )
-    inbox, group = kafka.topics.inbox, f"{kafka.topic_prefix}replyline-router"
-    return ForwardingWing(settings, producer, source, name="inbox", topics=[inbox], group=group, copy=router.copy)
+        """Leave what is not forwarded to the other gateways."""
+        await tasks.cancel("abandoned lanes")
+        await self._abandoned.leave(tasks)
+        await self._inbox.leave(tasks)

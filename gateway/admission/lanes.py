@@ -1,10 +1,10 @@
 """Keep an admission for each lane: no lane's workers, breaker or shares count for another's. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gateway.admission.breaker import Breaker
 from gateway.admission.control import Admission, AdmissionPolicy
-from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket, WorkerReport
 
 
@@ -16,6 +16,7 @@ class LaneAdmissions:
         self._policy = policy
         self._admissions: dict[Lane, Admission] = {CHAMPION: Admission(policy)}
         self._lanes: dict[str, Lane] = {}  # of each known worker
+        self._used: set[Lane] = set()
 
     def of(self, lane: Lane) -> Admission:
         """Return a lane's admission."""
@@ -39,6 +40,7 @@ class LaneAdmissions:
         if before is not None and before != report.lane:
             self.of(before).fleet.forget(report.worker_id)
         self._lanes[report.worker_id] = report.lane
+        self._used.add(report.lane)
         self.of(report.lane).fleet.observe(report, now_unix_ms)
         return before != report.lane
 
@@ -53,6 +55,14 @@ class LaneAdmissions:
         for name in silent:
             del self._lanes[name]
         return silent
+
+    def used(self, lanes: Iterable[Lane]) -> None:
+        """Note lanes that had workers before this gateway listened."""
+        self._used.update(lanes)
+
+    def abandoned(self) -> set[Lane]:
+        """Return the lanes whose workers are all gone, and whose requests the champion answers."""
+        return {lane for lane in PASSED_ON if lane in self._used and not len(self.of(lane).fleet)}
 
     def shut(self) -> dict[str, Breaker]:
         """Return, by worker, the breakers that are not closed."""

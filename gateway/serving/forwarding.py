@@ -4,7 +4,7 @@ A record is committed after its copy (or its dead letter) is acknowledged: it ma
 that ends the gateways that work on it is set aside after `MAX_DELIVERIES` deliveries.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,10 +12,12 @@ import msgspec
 from gateway.session.keyed_locks import KeyedLocks
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
+from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.records.processor import RecordProcessor
+from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
@@ -108,3 +110,51 @@ class Forwarding:
         await self.producer.delivered(copy.record.topic, delivery)
         copy.count()
         self.offsets.done(*record.origin)
+
+
+class ForwardingWing:
+    """The topics of a group whose records the gateways forward."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        producer: Producer,
+        source: str,
+        *,
+        name: str,
+        topics: Sequence[str],
+        group: str,
+        copy: MakeCopy,
+    ) -> None:
+        kafka, offsets = settings.kafka, OffsetTracker()
+        self._name, self._finish_s = name, kafka.request_timeout_ms / 1_000
+        self.reader = GroupReader(kafka, client_id=source, topics=topics, group=group, unhurried=True)
+        self._commits = Commits(self.reader, offsets)
+        self._forwarding = Forwarding(
+            what=f"kafka {name}",
+            reader=self.reader,
+            producer=producer,
+            letters=DeadLetters(producer, kafka.topics, source),
+            topics=kafka.topics,
+            defaults=settings.request_defaults,
+            source=source,
+            offsets=offsets,
+            commits=self._commits,
+            copy=copy,
+        )
+
+    async def start(self, tasks: Tasks) -> None:
+        """Join the group, then forward from now on, by two of the process's tasks."""
+        await self.reader.start(self._commits.part)
+        tasks.start(self._forwarding.run(), self._name)
+        tasks.start(self._commits.run(), f"{self._name} commits")
+
+    async def leave(self, tasks: Tasks) -> None:
+        """End what is being forwarded, commit it, and leave the topics to the other gateways."""
+        await tasks.cancel(self._name)
+        try:
+            await self._forwarding.finish(self._finish_s)
+            await tasks.cancel(f"{self._name} commits")
+            await self._commits.part()
+        finally:
+            await self.reader.stop()

@@ -18,8 +18,8 @@ async def committed_offsets(
     """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
     `BrokerUnavailable`."""
     admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
-    await start_or_stop(admin, settings)
     try:
+        await start_or_stop(admin, settings)
         # The demo's broker does not tell all that there are, by None.
         asked = [TopicPartition(*partition) for partition in partitions]
         offsets = await admin.list_consumer_group_offsets(group, partitions=asked)

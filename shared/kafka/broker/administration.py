@@ -59,8 +59,8 @@ def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int
 @asynccontextmanager
 async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
-    await start_or_stop(admin, settings)
     try:
+        await start_or_stop(admin, settings)
         yield admin
     except KafkaError as error:
         raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error

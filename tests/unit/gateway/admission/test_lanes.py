@@ -52,3 +52,13 @@ def test_a_lane_whose_words_are_late_closes_itself_alone() -> None:
     states = [admissions.of(lane).breaker.state for lane in (CHAMPION, "canary")]
     assert states == [BreakerState.CLOSED, BreakerState.OPEN]
     assert [admissions.of(lane).inflight for lane in (CHAMPION, "canary")] == [0, 0]
+
+
+def test_a_lane_is_abandoned_from_its_last_workers_end_until_another_reports() -> None:
+    admissions = lanes(champion=50.0, canary=50.0)
+    assert admissions.abandoned() == set()
+    admissions.expire(NOW + 3_001)
+    assert admissions.abandoned() == {"canary"}, "the champion's are nobody else's, and the light lane was never used"
+    admissions.used({"light"})
+    admissions.observe(report("canary", lane="canary"), NOW + 4_000)
+    assert admissions.abandoned() == {"light"}

@@ -1,0 +1,110 @@
+"""Pass on to the champion what waits in lanes whose workers are all gone.
+
+A gateway joins such a lane's group as its workers do, so Kafka shares the lane's partitions out among the gateways, and
+takes them from a worker that stands still only when its session is over. It leaves when a worker of the lane reports.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from gateway.admission.lanes import LaneAdmissions
+from gateway.serving.forwarding import Copy, ForwardingWing
+from shared.errors import BrokerUnavailable
+from shared.kafka import Producer, Record, describe_topics, group_lag
+from shared.process.clock import monotonic_s
+from shared.process.tasks import Tasks
+from shared.records.passed_on import champions_copy
+from shared.settings import Settings
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.lanes import PASSED_ON, Lane, in_lane
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import BUCKETS
+
+_LOOK_S: Final = 0.5
+_ASK_S: Final = 5.0
+_AWAY: Final = (BrokerUnavailable, TimeoutError, OSError)
+
+
+@dataclass(slots=True, kw_only=True)
+class AbandonedLanes:
+    """Nothing is asked of Kafka while each lane that was ever used has a worker."""
+
+    settings: Settings
+    producer: Producer
+    admissions: LaneAdmissions
+    source: str
+    _joined: dict[Lane, ForwardingWing] = field(default_factory=dict, init=False)
+    _asked_s: dict[Lane, float] = field(default_factory=dict, init=False)
+
+    async def watch(self, tasks: Tasks) -> None:
+        """Watch until cancelled; pass on by `tasks`. By the first look each living worker has reported."""
+        await asyncio.sleep(self.settings.kafka.session_timeout_ms / 1_000)
+        self.admissions.used(await self._with_topics())
+        while True:
+            await self._look(monotonic_s(), tasks)
+            await asyncio.sleep(_LOOK_S)
+
+    async def leave(self, tasks: Tasks) -> None:
+        """Leave every group, after what is being passed on."""
+        for lane in list(self._joined):
+            await self._leave(lane, tasks)
+
+    async def _look(self, now_s: float, tasks: Tasks) -> None:
+        abandoned = self.admissions.abandoned()
+        for lane in self._joined.keys() - abandoned:
+            await self._leave(lane, tasks)
+        for lane in self._asked_s.keys() - abandoned:
+            del self._asked_s[lane]
+        for lane in sorted(abandoned - self._joined.keys()):
+            if now_s - self._asked_s.get(lane, float("-inf")) >= _ASK_S:
+                self._asked_s[lane] = now_s
+                if await self._waits(lane):
+                    await self._join(lane, tasks)
+
+    async def _leave(self, lane: Lane, tasks: Tasks) -> None:
+        await self._joined.pop(lane).leave(tasks)
+        get_logger().info("lane_left", lane=lane)
+
+    async def _join(self, lane: Lane, tasks: Tasks) -> None:
+        get_logger().warning("lane_abandoned", lane=lane, action="its requests are passed on to the champion")
+        wing = self._joined[lane] = ForwardingWing(
+            self.settings,
+            self.producer,
+            self.source,
+            name=f"lane {lane}",
+            topics=self._topics(lane),
+            group=in_lane(self.settings.kafka.workers_group, lane),
+            copy=partial(self._copy, lane),
+        )
+        await wing.start(tasks)
+
+    async def _copy(self, lane: Lane, request: ChatRequest, record: Record) -> Copy:
+        def count() -> None:
+            metrics.passed_on.labels(lane).inc()
+            get_logger().info("passed_on", request_id=request.id, lane=lane)
+
+        return Copy(champions_copy(record, self.settings.kafka.topics), count)
+
+    async def _with_topics(self) -> set[Lane]:
+        """Return the lanes that have topics."""
+        try:
+            found = await describe_topics(self.settings.kafka)
+        except _AWAY as error:
+            get_logger().warning("lanes_unknown", cause=repr(error), action="only lanes that get workers are watched")
+            return set()
+        return {lane for lane in PASSED_ON if found.keys() >= {*self._topics(lane)}}
+
+    async def _waits(self, lane: Lane) -> bool:
+        """Return whether the lane's group has left records uncommitted."""
+        kafka = self.settings.kafka
+        try:
+            lag = await group_lag(kafka, in_lane(kafka.workers_group, lane), self._topics(lane))
+        except _AWAY:  # it is asked again
+            return False
+        return any(lag.values())
+
+    def _topics(self, lane: Lane) -> list[str]:
+        return [self.settings.kafka.topics.requests(bucket, lane) for bucket in BUCKETS]
