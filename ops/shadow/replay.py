@@ -101,11 +101,12 @@ def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str
         request_id=live.id,
         revision=live.revision or "",
         output_text=live.output_text,
+        output_tokens=live.usage.output_tokens,
         replaced=len(live.replaced),
         ttft_ms=timings.ttft_ms,
         total_ms=timings.total_ms,
     )
-    told = by.compare(before, answer.output_text, replaced=len(answer.replaced), total_ms=answer.timings.total_ms)
+    told = by.compare(before, answer, total_ms=answer.timings.total_ms)
     return Observation(
         response_id=answer.id,
         conversation=SessionKey(one.tenant, one.session).digest,

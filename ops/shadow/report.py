@@ -21,6 +21,8 @@ _SPREADS: Final[Mapping[str, Callable[[Comparison], float | None]]] = {
     "characters from the first difference on": lambda told: 1.0 - told.same_chars,
     "tokens from the first difference on": lambda told: 1.0 - told.same_tokens,
     "1 - score": lambda told: 1.0 - told.score,
+    "tokens live": lambda told: told.live_tokens,
+    "tokens of the shadow": lambda told: told.tokens,
     "first text live, ms": lambda told: told.live_ttft_ms,
     "whole answer live, ms": lambda told: told.live_total_ms,
     "whole answer of the shadow, ms": lambda told: told.total_ms,

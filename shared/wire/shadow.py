@@ -38,6 +38,8 @@ class Comparison(Message, frozen=True):
     score: Share
     live_unfounded: Count
     unfounded: Count
+    live_tokens: Count = 0
+    tokens: Count = 0
     live_ttft_ms: float | None = None
     live_total_ms: float | None = None
     total_ms: float | None = None

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 
 from shared.facts import Known
-from shared.wire.outcome import Grounding
+from shared.wire.outcome import Grounding, Outcome
 from shared.wire.shadow import Comparison, LiveAnswer
 
 
@@ -24,17 +24,20 @@ class Compared:
         known.add([question])
         return cls(encode, known)
 
-    def compare(self, live: LiveAnswer, text: str, *, replaced: int, total_ms: float | None = None) -> Comparison:
-        """Compare the shadow's `text`, in which the guard has replaced so many stretches."""
-        theirs, own = self.encode(live.output_text), self.encode(text)
+    def compare(self, live: LiveAnswer, own: Outcome, *, total_ms: float | None) -> Comparison:
+        """Compare the shadow's answer."""
+        text = own.output_text
+        theirs, tokens = self.encode(live.output_text), self.encode(text)
         return Comparison(
             live_revision=live.revision,
             equal=live.output_text == text,
             same_chars=_same_share(live.output_text, text),
-            same_tokens=_same_share(theirs, own),
-            score=SequenceMatcher(None, theirs, own, autojunk=False).ratio(),
+            same_tokens=_same_share(theirs, tokens),
+            score=SequenceMatcher(None, theirs, tokens, autojunk=False).ratio(),
             live_unfounded=live.replaced + len(self.known.foreign(live.output_text)),
-            unfounded=replaced + len(self.known.foreign(text)),
+            unfounded=len(own.replaced) + len(self.known.foreign(text)),
+            live_tokens=live.output_tokens,
+            tokens=own.usage.output_tokens,
             live_ttft_ms=live.ttft_ms,
             live_total_ms=live.total_ms,
             total_ms=total_ms,

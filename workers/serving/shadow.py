@@ -90,7 +90,7 @@ class Shadow:
         if done.output_text and not failed and not missed:
             by = Compared.of(self.encode(job), order.request.input, done.grounding)
             took_ms = now - sequence.arrived_unix_ms
-            told = by.compare(live, done.output_text, replaced=len(done.replaced), total_ms=took_ms)
+            told = by.compare(live, done, total_ms=took_ms)
         return Observation(
             response_id=live.request_id,
             conversation=order.session.digest,

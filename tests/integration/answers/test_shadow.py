@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from ops.recording.file import BYTES, Asked, Header, RecordingWriter
 from shared.wire.codec import decode_observation, msgpack_encode
 from shared.wire.messages import ChatRequest, Observation
 from shared.wire.shadow import LiveAnswer
@@ -65,6 +67,7 @@ async def test_a_shadow_of_the_same_numbers_says_the_same_with_what_was_said_bef
     seen = await observed(system, 3)
     assert {each.response_id for each in seen} == {end.response["id"] for end in ends}
     assert [each.compared and (each.compared.equal, each.compared.score) for each in seen] == [(True, 1.0)] * 3
+    assert os.getpriority(os.PRIO_PROCESS, shadow.child.process.pid) == 19
     assert len(await system.turns(session, at_least=3)) == 3
     assert not [line for line in gateway.logged() if ".shadow" in str(line.get("request_id"))]
     async with system.reading("chat.replies") as tap:
@@ -100,3 +103,24 @@ async def test_a_shadow_leaves_redis_and_every_other_topic_empty(system: System)
     for topic in ("chat.replies", "chat.replies.external", "chat.dead-letters", "chat.requests.short"):
         async with system.reading(topic) as tap:
             assert await tap.to_the_end() == [], topic
+
+
+async def test_a_recording_is_asked_of_two_models_with_the_same_words_before(system: System, tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "r.gz", Header(version=1, started_unix_ms=1, tokenizer=BYTES, topics=()))
+    for number in range(3):
+        writer.write(
+            Asked(
+                at_ms=number,
+                bucket="short",
+                tenant="demo",
+                session="a",
+                input_tokens=3,
+                max_output_tokens=12,
+                first_token_ms=100,
+                deadline_ms=200,
+                text=f"Question {number}?",
+            )
+        )
+    writer.finish()
+    told = await typed(system, "shadow", "replay", str(tmp_path / "r.gz"), "--version", str(tmp_path))
+    assert "answers compared: 3\nequal: 100.0%" in told

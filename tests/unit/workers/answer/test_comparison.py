@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.outcome import Grounding
+from shared.wire.outcome import Grounding, Outcome, Replaced
 from shared.wire.shadow import Comparison, LiveAnswer
 from workers.answer.comparison import Compared
 
@@ -12,13 +12,16 @@ ENTRY = Grounding(id="returns", question="May I return it?", answer="Within 30 d
 
 def compare(live: str, text: str, *, live_replaced: int = 0, replaced: int = 0) -> Comparison:
     compared = Compared.of(lambda text: [len(word) for word in text.split()], "I bought it 9 days ago", [ENTRY])
-    answer = LiveAnswer(request_id="r1", revision="old", output_text=live, replaced=live_replaced)
-    return compared.compare(answer, text, replaced=replaced)
+    answer = LiveAnswer(request_id="r1", revision="old", output_text=live, replaced=live_replaced, output_tokens=7)
+    cuts = tuple(Replaced(offset=0, length=1) for _ in range(replaced))
+    own = Outcome.uncounted("completed", "stop", output_text=text).within(Outcome, replaced=cuts)
+    return compared.compare(answer, own, total_ms=90.0)
 
 
 def test_answers_part_at_a_place_in_characters_and_in_tokens() -> None:
     told = compare("You have 30 days. Bye", "You have 30 days, dear")
-    assert (told.equal, told.live_revision) == (False, "old")
+    assert (told.equal, told.live_revision, told.total_ms) == (False, "old", 90.0)
+    assert (told.live_tokens, told.tokens) == (7, 0)
     assert told.same_chars == 16 / 22
     assert told.same_tokens == 4 / 5
     assert told.score == 2 * 4 / 10
