@@ -38,6 +38,7 @@ from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
+from gateway.serving.observing import Observing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import SessionLimits
@@ -163,10 +164,11 @@ class GatewayProcess:
             tracer=self._tracer,
             shadowing=Shadowing(
                 publisher=publisher,
-                producer=kafka.shadow_producer,
+                producer=kafka.side_producer,
                 admission_gate=self._admission_gate,
                 state=lambda: self._routing.state,
             ),
+            observing=Observing(producer=kafka.side_producer, topic=settings.kafka.topics.observations),
             routing=self._routing,
         )
 
@@ -232,6 +234,7 @@ class GatewayProcess:
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
                 closing.push_async_callback(self._serving.shadowing.sending.cancel)
+                closing.push_async_callback(self._serving.observing.sending.cancel)
                 closing.push_async_callback(self._tasks.cancel)
                 closing.push_async_callback(self._exchanges.stop)
                 closing.push_async_callback(self._chats.close)
@@ -281,7 +284,7 @@ class GatewayProcess:
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.handoff_producer.start()
-        await kafka.shadow_producer.start()
+        await kafka.side_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)

@@ -32,6 +32,7 @@ from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.forwarding import ForwardingWing
 from gateway.serving.gateway import Gateway
+from gateway.serving.observing import Observing
 from gateway.serving.resuming import Resuming
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
@@ -71,6 +72,7 @@ class ServingWing:
     people: People
     tracer: Tracer
     shadowing: Shadowing
+    observing: Observing
     routing: Routing
     inflight: InflightTable = field(init=False, default_factory=InflightTable)
     connections: Connections = field(init=False, default_factory=Connections)
@@ -97,6 +99,7 @@ class ServingWing:
             inflight=self.inflight,
             connections=self.connections,
             people=self.people,
+            observing=self.observing,
             resuming=self._make_resuming(),
             asking=self._make_asking(),
             erasing=self.erasing,
@@ -116,6 +119,7 @@ class ServingWing:
             history=self.history,
             beside=self._beside,
             shadowing=self.shadowing,
+            observing=self.observing,
         )
 
     def _make_resuming(self) -> Resuming:
@@ -166,7 +170,7 @@ class KafkaWing:
         self.producer = Producer(kafka, client_id=source)
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
         self.handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
-        self.shadow_producer = Producer(kafka, client_id=f"{source}-shadows")
+        self.side_producer = Producer(kafka, client_id=f"{source}-side")  # of shadows and observations
         self.replies = reader(topic=topics.replies, partitions=[partition])
         self.reports = reader(topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
@@ -183,7 +187,7 @@ class KafkaWing:
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
             for part in (
-                self.shadow_producer,
+                self.side_producer,
                 self.handoff_producer,
                 self.producer,
                 self.erasures,

@@ -12,6 +12,7 @@ from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.observing import Observing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, write
@@ -47,6 +48,7 @@ class Answering:
     history: History
     beside: Tasks
     shadowing: Shadowing
+    observing: Observing
 
     # --- the workers' word
 
@@ -170,6 +172,7 @@ class Answering:
             lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
             lambda: self.tracer.finish(entry, response),
             lambda: self.shadowing.end(entry, response),
+            lambda: self.observing.end(entry, response),
             request_id=entry.response_id,
         )
         metrics.inflight.set(len(self.inflight))

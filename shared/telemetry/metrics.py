@@ -34,6 +34,9 @@ lane_answers = Counter(
 begun_again = Counter(
     "replyline_gateway_begun_again_total", "Answers that began again in another version's words: the first fell silent"
 )
+observations = Counter(
+    "replyline_gateway_observations_total", "Answers of a rollout, and ratings, as evidence in Kafka", ["outcome"]
+)
 versions_epoch = Gauge("replyline_versions_epoch", "Epoch of the registry's state by which requests are routed")
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]

@@ -21,6 +21,7 @@ from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
+from gateway.serving.observing import Observing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import Session
@@ -337,6 +338,7 @@ class Edge:
                 settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas, bad_answers=nobody
             ),
             tracer=Tracer(),
+            observing=Observing(producer=producer, topic=TOPICS.observations),
             shadowing=Shadowing(
                 publisher=publisher,
                 producer=producer,

@@ -1,0 +1,89 @@
+"""Each answer of a rollout is evidence: once, without words, for the version that its request was sent to."""
+
+from typing import Any
+
+import pytest
+from msgspec import msgpack
+
+from gateway.request.entry import Entry
+from gateway.request.route import Route
+from gateway.telemetry.observation import observation_of
+from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
+from shared.versions.state import Rule
+from shared.versions.state import State as Versions
+from shared.wire.messages import Feedback, Observation, ResponseCreate, SessionStart
+from shared.wire.outcome import Timings
+from tests.support.builders.gateway import answer, make_entry, report
+from tests.support.fakes.gateways import TOPICS, Edge, done, quiet
+
+IN_TIME = Timings(ttft_ms=100.0, total_ms=500.0)
+
+
+def ended(*, lane: Any = "canary", stood_in: bool = False, **fields: Any) -> Observation | None:
+    entry: Entry = make_entry(route=Route(lane, "new", 3), stood_in=stood_in)
+    return observation_of(entry, answer(entry.response_id, "Hello", **({"timings": IN_TIME} | fields)), 7)
+
+
+def judged(**fields: Any) -> tuple[bool, bool, bool, float | None]:
+    seen = ended(**fields)
+    assert seen is not None
+    assert (seen.lane, seen.revision, seen.epoch, seen.unix_ms) == ("canary", "new", 3, 7)
+    return seen.failed, seen.missed, seen.unsure, seen.ttft_ms
+
+
+def test_an_answer_is_judged_by_its_promise_its_source_and_its_end() -> None:
+    assert judged() == (False, False, False, 100.0)
+    assert judged(revision="old") == (False, False, False, 100.0), "whoever answered in the end"
+    assert judged(timings=Timings(ttft_ms=201.0, total_ms=500.0)) == (False, True, False, 201.0)
+    assert judged(timings=Timings(ttft_ms=100.0, total_ms=1_001.0)) == (False, True, False, 100.0)
+    assert judged(reason="deadline", status="incomplete") == (False, True, False, 100.0)
+    assert judged(source="unsure") == (False, False, True, 100.0)
+    assert judged(status="failed", reason="internal") == (True, True, False, 100.0)
+    assert judged(source="faq", stood_in=True) == (False, True, False, None)
+
+
+@pytest.mark.parametrize("fields", [{"status": "cancelled"}, {"source": "handoff"}, {"lane": "champion"}])
+def test_what_says_nothing_of_a_version_is_not_observed(fields: dict[str, Any]) -> None:
+    assert ended(**fields) is None
+
+
+def seen_by(edge: Edge) -> list[Observation]:
+    return [msgpack.decode(each.value or b"", type=Observation) for each in edge.producer.of(TOPICS.observations)]
+
+
+async def asked(edge: Edge) -> Any:
+    edge.move(Versions(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0)))
+    edge.serving.admission_gate.update_worker("w", report("w", lane="canary", unix_ms=int(now_unix_ms())))
+    client = await edge.connect().say(SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?"))
+    await quiet()
+    return client
+
+
+async def test_an_answer_and_each_new_rating_of_it_are_written_once() -> None:
+    edge = Edge()
+    client = await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
+    for rating in ("up", "up", "down"):
+        await client.say(Feedback(response_id=edge.asked[0].id, rating=rating))
+    await quiet()
+    first, *ratings = seen_by(edge)
+    assert (first.lane, first.revision) == ("canary", "new")
+    assert (first.rating, first.failed, first.missed) == (None, False, False)
+    assert [each.rating for each in ratings] == ["up", "down"]
+    assert {each.conversation for each in ratings} == {first.conversation}
+    assert {each.ttft_ms for each in ratings} == {None}
+    assert {each.partition for each in edge.producer.of(TOPICS.observations)} == {0}
+
+
+async def test_an_answer_whose_observation_cannot_be_written_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = Edge()
+    client = await asked(edge)
+
+    async def refused(_: object) -> None:
+        raise ProtocolError("unknown_topic", "there is none")
+
+    monkeypatch.setattr(edge.producer, "enqueue", refused)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.")])
+    await quiet()
+    assert [end.output_text for end in client.ends] == ["Two weeks."]
