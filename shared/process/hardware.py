@@ -7,6 +7,7 @@ from typing import Final
 
 _STAT: Final = Path("/proc/stat")
 _MEMINFO: Final = Path("/proc/meminfo")
+_CGROUP: Final = Path("/sys/fs/cgroup")
 # `proc(5)`: the columns of /proc/stat's first line. A guest's time stands in `user` already.
 _MODES: Final = {
     "user": "busy",
@@ -54,3 +55,24 @@ def read_machine() -> Machine | None:
         return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError):
         return None
+
+
+def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+    """Return the bytes that a process started now may take: the machine's, or what its container has left where that is
+    less. None where the system does not say, as without /proc."""
+    try:
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    except OSError:
+        return None
+    available = int(fields["MemAvailable"].split()[0]) * _KIB
+    limit, used = (_number(cgroup / name) for name in ("memory.max", "memory.current"))
+    return available if limit is None or used is None else min(available, max(limit - used, 0))
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None where there is no such file, or no limit in it."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.model.folder import GRAPH_DATA, Architecture, Manifest
+from shared.settings.worker import WorkerSettings
 
 RESERVE_SHARE: Final = 0.2
 _MIB: Final = 1 << 20
@@ -105,6 +106,18 @@ def plan_memory(
         slot_bytes=2 * a.num_layers * a.num_kv_heads * a.head_dim * slot_tokens * kv_itemsize,
         num_slots=num_slots,
         workspace_bytes=_workspace_bytes(a, step_tokens, num_slots, kv_itemsize),
+        available_bytes=available_bytes,
+    )
+
+
+def cpu_memory_plan(worker: WorkerSettings, manifest: Manifest, available_bytes: int) -> MemoryPlan:
+    """Plan the memory of the CPU engine."""
+    return plan_memory(
+        manifest,
+        num_slots=worker.slots,
+        slot_tokens=worker.max_length,
+        step_tokens=worker.prefill_chunk_tokens,
+        kv_itemsize=_FLOAT32,
         available_bytes=available_bytes,
     )
 

@@ -2,22 +2,18 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final
 
 from shared.errors import ReplylineError
 from shared.model.folder import ModelFolder
+from shared.process.hardware import available_memory
 from shared.settings import Settings
 from shared.settings.credential_files import read_password
-from workers.engine.memory_plan import MemoryPlan, plan_memory
+from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
 from workers.engine.torch.load_torch import find_gpu, torch_memory_plan
 from workers.engine.upstream.client import Served, UpstreamClient
 from workers.engine.upstream.failures import UpstreamFailure
-
-_FLOAT32_BYTES: Final = 4
-_CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +89,7 @@ async def _look_at_upstreams(settings: Settings) -> tuple[UpstreamFacts, ...]:
 
 def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:
     available_bytes = available_memory()
-    if available_bytes is None:
-        return None
-    return plan_memory(
-        folder.manifest,
-        num_slots=settings.worker.slots,
-        slot_tokens=settings.worker.max_length,
-        step_tokens=settings.worker.prefill_chunk_tokens,
-        kv_itemsize=_FLOAT32_BYTES,
-        available_bytes=available_bytes,
-    )
+    return None if available_bytes is None else cpu_memory_plan(settings.worker, folder.manifest, available_bytes)
 
 
 def _torch_facts(settings: Settings) -> EngineFacts:
@@ -118,24 +105,3 @@ def _torch_facts(settings: Settings) -> EngineFacts:
         return replace(facts, memory=torch_memory_plan(settings.worker, folder, available_bytes))
     except ReplylineError:
         return facts
-
-
-def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int | None:
-    """Bytes that a process started now may take: the machine's, or what its container has left where that is less.
-    None where the system does not say, as without /proc."""
-    try:
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-    except OSError:
-        return None
-    available = int(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = (_number(cgroup / name) for name in ("memory.max", "memory.current"))
-    return available if limit is None or used is None else min(available, max(limit - used, 0))
-
-
-def _number(path: Path) -> int | None:
-    """Return the number in a file; None where there is no such file, or no limit in it."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.operate.doctor.engine_facts import available_memory
 from shared.model.folder import CHATML, GRAPH_DATA, TOKENIZER, FileEntry, Manifest, Source
+from shared.process.hardware import available_memory
 from tests.support.models.fixtures import TINY
 from workers.engine.memory_plan import MemoryPlan, plan_memory
 
