@@ -27,6 +27,11 @@ DeviceKind = Literal["cpu", "gpu"]
 _REVISION_CHARS: Final = 12  # of a SHA-256: enough to tell models apart
 
 
+def short_revision(revision: str) -> str:
+    """Return what answers name as their `revision` where no version of the registry is served."""
+    return revision[:_REVISION_CHARS]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """Facts about a model and what computes it that never change. `device`: where in this machine it computes;
@@ -39,11 +44,6 @@ class ModelInfo:
     precision: str
     num_slots: int
     max_length: int
-
-    @property
-    def short_revision(self) -> str:
-        """Return what answers name as their `revision` where no version of the registry is served."""
-        return self.revision[:_REVISION_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

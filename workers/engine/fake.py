@@ -5,6 +5,7 @@ drawn from a digest of all of them, so a slot that holds a stale, misplaced or m
 """
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from workers.engine.sampling import split_mix
 
 # Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
 BYTE_LEVEL_VOCABULARY: Final = tuple(len(BYTE_LEVEL_SPECIALS) + byte for byte in b"abcdefghijklmnopqrstuvwxyz ")
+FAKE_REVISION: Final = "fake-1"
 BYTE_LEVEL_STOP: Final = BYTE_LEVEL_SPECIALS.index("<|im_end|>")
 
 _LAYOUT: Final = KvLayout(layers=1, parts=1, heads=1, dim=1, dtype="<u8")
@@ -30,7 +32,7 @@ class FakeEngine:
 
     Each step ends an answer with a chance of one in `mean_answer_tokens` (None: never), decided by the sequence's
     content. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and by its rows;
-    at zero it does not sleep at all.
+    at zero it does not sleep at all. Each `revision` has a KV and answers of its own.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class FakeEngine:
         prefill_ms_per_token: float = 0.0,
         decode_ms_per_step: float = 0.0,
         decode_ms_per_row: float = 0.0,
+        revision: str = FAKE_REVISION,
     ) -> None:
         if not vocabulary:
             raise ValueError("the fake engine needs at least one token to emit")
@@ -54,12 +57,15 @@ class FakeEngine:
         self._prefill_ms_per_token = prefill_ms_per_token
         self._decode_ms_per_step = decode_ms_per_step
         self._decode_ms_per_row = decode_ms_per_row
+        self._begin = (
+            0 if revision == FAKE_REVISION else int.from_bytes(blake2b(revision.encode(), digest_size=8).digest())
+        )
         self._kv: NDArray[np.uint64] = np.zeros((num_slots, max_length), _LAYOUT.numpy_dtype)
         self._info = EngineInfo(
             name="fake",
             device="cpu",
             model="fake",
-            revision="fake-1",
+            revision=revision,
             precision="none",
             num_slots=num_slots,
             max_length=max_length,
@@ -112,13 +118,12 @@ class FakeEngine:
         places: NDArray[np.uint64] = np.arange(past, stop, dtype=np.uint64)
         tokens: NDArray[np.uint64] = np.array(token_ids, np.uint64)
         mixed = _mix(np.multiply(tokens, _ODD, dtype=np.uint64) + places)
-        if past:
-            mixed[:1] += self._kv[slot, past - 1 : past]
+        mixed[:1] += self._kv[slot, past - 1 : past] if past else np.uint64(self._begin)
         self._kv[slot, past:stop] = np.cumsum(mixed)
 
     def _append_one(self, slot: int, past: int, token_id: int) -> None:
         """Write one token's cell, as `_append` does."""
-        before = int(self._kv[slot, past - 1]) if past else 0
+        before = int(self._kv[slot, past - 1]) if past else self._begin
         odd = int(_ODD)  # by which `split_mix` goes on before it mixes
         self._kv[slot, past] = np.uint64((before + split_mix((token_id - 1) * odd + past)) % 2**64)
 

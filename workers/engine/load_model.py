@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared.errors import ModelError, SettingsError
 from shared.model.chat_template import ChatTemplate
-from shared.model.folder import CHATML, ModelFolder
+from shared.model.folder import CHATML, TOKENIZER, Manifest, ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
@@ -17,41 +17,46 @@ from workers.engine import Engine, EngineInfo
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`languages` are those that it answers in; None: any."""
+    """`languages` are those that it answers in; None: any. `manifest` is its folder's; None: it has none."""
 
     engine: Engine
     tokenizer: Tokenizer
     template: ChatTemplate
     languages: tuple[Language, ...] | None = None
+    manifest: Manifest | None = None
 
     @property
     def info(self) -> EngineInfo:
         return self.engine.info
 
 
-def load_model(settings: Settings) -> LoadedModel:
-    """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it, `SettingsError`."""
+def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel | None = None) -> LoadedModel:
+    """Load what `worker.engine` names. Without `verify` the files are not hashed: that was done a moment ago. `beside`:
+    a model that serves meanwhile; a tokenizer of the same file is shared, for to read one stops all else for 0.2 s.
+
+    Raises `ModelError` with the command that prepares it, `SettingsError`.
+    """
     match settings.worker.engine:
         case "fake":
             return _load_fake(settings)
         case "onnx":
-            return _load_onnx(settings, settings.model.dir)
+            return _load_onnx(settings, settings.model.dir, verify=verify, beside=beside)
         case "tensorrt" | "tensorrt-rtx" | "torch":
-            return _load_where_usable(settings)
+            return _load_where_usable(settings, verify=verify, beside=beside)
         case "upstream":
             raise SettingsError(
                 f"{PREFIX}WORKER__ENGINE=upstream: other servers compute; name an engine of this machine"
             )
 
 
-def _load_where_usable(settings: Settings) -> LoadedModel:
+def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
     """Load the model by TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
     from workers.engine.tensorrt.probe import Unusable
     from workers.engine.torch.load_torch import load_torch
 
     worker = settings.worker
-    folder = ModelFolder.open(settings.model.dir, verify=True)
+    folder = ModelFolder.open(settings.model.dir, verify=verify)
     if worker.engine == "torch":
         _refuse_beyond_positions(worker, folder)
         found = load_torch(settings, folder)
@@ -63,16 +68,18 @@ def _load_where_usable(settings: Settings) -> LoadedModel:
         get_logger().warning(
             "engine_unusable", engine=worker.engine, reason=found.reason, instead=worker.fallback_engine
         )
-        return _load_onnx(settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"))
-    return _loaded(found, folder)
+        return _load_onnx(
+            settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"), verify=verify, beside=beside
+        )
+    return _loaded(found, folder, beside)
 
 
-def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
+def _load_onnx(settings: Settings, directory: Path, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
     try:
         from workers.engine.onnx import OnnxEngine
     except ImportError as error:
         raise ModelError(f"the onnx engine is not installed ({error.name}); run: {install_command('onnx')}") from None
-    folder = ModelFolder.open(directory, verify=True)
+    folder = ModelFolder.open(directory, verify=verify)
     if folder.manifest.dialect != "cpu":
         raise SettingsError(
             f"{PREFIX}MODEL__DIR={directory}: its graph is for TensorRT; run: replyline model prepare --precision int8"
@@ -85,12 +92,20 @@ def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
         max_length=worker.max_length,
         threads=worker.threads or os.cpu_count() or 1,
     )
-    return _loaded(engine, folder)
+    return _loaded(engine, folder, beside)
 
 
-def _loaded(engine: Engine, folder: ModelFolder) -> LoadedModel:
-    tokenizer, manifest = Tokenizer.load(folder.path), folder.manifest
-    return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, manifest.chat_template), manifest.languages)
+def _loaded(engine: Engine, folder: ModelFolder, beside: LoadedModel | None) -> LoadedModel:
+    manifest = folder.manifest
+    shared = beside is not None and _tokenizer_sha256(manifest) == _tokenizer_sha256(beside.manifest)
+    tokenizer = beside.tokenizer if beside is not None and shared else Tokenizer.load(folder.path)
+    template = ChatTemplate.of(tokenizer, manifest.chat_template)
+    return LoadedModel(engine, tokenizer, template, manifest.languages, manifest)
+
+
+def _tokenizer_sha256(manifest: Manifest | None) -> str | None:
+    entries = () if manifest is None else manifest.files
+    return next((entry.sha256 for entry in entries if entry.name == TOKENIZER), None)
 
 
 def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> None:
@@ -102,8 +117,10 @@ def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> Non
 
 
 def _load_fake(settings: Settings) -> LoadedModel:
-    from workers.engine.fake import FakeEngine
+    """Return the fake engine. It serves any version of the registry, which needs no files for it."""
+    from workers.engine.fake import FAKE_REVISION, FakeEngine
 
+    model = settings.model
     tokenizer = Tokenizer.byte_level()
     worker = settings.worker
     engine = FakeEngine(
@@ -111,5 +128,6 @@ def _load_fake(settings: Settings) -> LoadedModel:
         max_length=worker.max_length,
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,
+        revision=model.dir.name if model.dir.parent == model.versions_dir else FAKE_REVISION,
     )
     return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, CHATML))

@@ -107,6 +107,12 @@ class CostModel:
         )
         return cls(decode=Law(decode, table.error_decode), prefill=Law(prefill, table.error_prefill))
 
+    def scaled(self, ratio: float) -> "CostModel":
+        """Return costs for a model whose calls take `ratio` times as long, at the present pace."""
+        decode = tuple(ratio * self._decode_pace.factor * each for each in self._decode.coefficients)
+        prefill = tuple(ratio * self._prefill_pace.factor * each for each in self._prefill.coefficients)
+        return CostModel(decode=Law(decode, self.error_decode), prefill=Law(prefill, self.error_prefill))
+
     def state(self, key: CostsKey) -> CostTable:
         """Return the laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
         decode, by_row, by_context = self._decode.coefficients
