@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import os
+import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import version
+from functools import partial
 
 from shared.conversation.erasure_reader import read_erasures
 from shared.conversation.history import History
@@ -16,14 +18,14 @@ from shared.process.clock import wire_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.settings import Settings, load_settings
-from shared.telemetry import metrics
+from shared.settings import Settings, WorkerSettings, load_settings
+from shared.telemetry.faults import contained
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
 from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.topics import kept_ms
-from workers.building import make_served, open_embedder, open_gpus
-from workers.engine.load_model import LoadedModel, load_model
+from workers.building import open_embedder, open_gpus
+from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.model import UpstreamModel, upstream_model
 from workers.intake.cancels import read_cancels
 from workers.intake.lag import watch_lag
@@ -42,15 +44,31 @@ from workers.serving.shadow import NoLetters, NoReplies, Shadow
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog, limited
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
+from workers.versions.beginning import choices, load_first
+from workers.versions.candidate import Candidate, open_candidate
+from workers.versions.last_served import remember_last_served
+from workers.versions.loader import VersionLoader
+from workers.versions.rehearsal import rehearse
+from workers.versions.switcher import Means, Switcher
 from workers.wings import KafkaWing
+
+OnHangup = Callable[[Callable[[], None]], object]
 
 
 class WorkerProcess:
     """startup → serve → drain → close."""
 
-    def __init__(self, settings: Settings, model: LoadedModel | UpstreamModel, costs: CostModel) -> None:
-        info = model.info
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        candidate: Candidate | None,
+        model: LoadedModel | UpstreamModel,
+        costs: CostModel,
+        *,
+        on_hangup: OnHangup,
+    ) -> None:
+        """`candidate` is what `model` was loaded from; None for an upstream's."""
+        self._settings, self._on_hangup = settings, on_hangup
         self._worker_id = worker_name(settings.worker.instance_id)
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
@@ -67,17 +85,13 @@ class WorkerProcess:
         self._answers = OpenAnswers(publisher=self._publisher, offsets=self._kafka.offsets, replies=replies)
         self._versions = LoadedVersions()
         self._worker = self._make_worker()
-        self._versions.serve(
-            make_served(
-                settings,
-                model,
-                costs,
-                faq=self._faq,
-                history=self._history,
-                publish=self._worker.publish_soon,
-                changed=self._worker.note_outlook,
-            )
-        )
+        self._tasks = Tasks()
+        self._loader = VersionLoader(faq=self._faq, history=self._history, worker=self._worker, tasks=self._tasks)
+        of = settings if candidate is None else candidate.settings
+        self._first = self._loader.made(of, "" if candidate is None else candidate.revision, model, costs)
+        self._versions.add(self._first)
+        self._versions.serve(self._first.revision)
+        self._switcher = None if candidate is None else self._make_switcher()
         self._intake = self._make_intake()
         self._capacity = CapacityPublisher(
             producer=self._kafka.producer,
@@ -85,15 +99,13 @@ class WorkerProcess:
             worker_id=self._worker_id,
             buckets=settings.worker.buckets,
             lane=settings.worker.lane,
+            revisions=lambda: self._versions.revisions,
             outlook=lambda: self._versions.serving.engine_loop.outlook,
             changed=self._worker.outlook_changed,
             partitions=lambda: self._kafka.requests.partitions,
         )
-        self._vitals = Vitals(open_gpus(info))
-        self._tasks = Tasks()
+        self._vitals = Vitals(open_gpus(model.info))
         self._leaving, self._unfinished = False, 0
-        metrics.load.labels("slots").set(info.num_slots)
-        metrics.model_info.labels(info.model, info.short_revision, info.name, version("replyline")).set(1)
 
     def _make_worker(self) -> Worker:
         settings = self._settings
@@ -132,6 +144,24 @@ class WorkerProcess:
             passing=self._kafka.passing_on(self._answers),
         )
 
+    def _make_switcher(self) -> Switcher:
+        settings, worker = self._settings, self._settings.worker
+        means = Means(
+            open=partial(open_candidate, settings, verify=False),
+            rehearse=partial(rehearse, settings),
+            load=self._loader.load_beside,
+            close=self._loader.close,
+            answering=lambda: {job.revision for job in self._answers.jobs},
+            remember=partial(remember_last_served, worker),
+        )
+        return Switcher(
+            lane=worker.lane,
+            log=self._kafka.versions,
+            versions=self._versions,
+            means=means,
+            kept_ms=worker.previous_s * 1_000,
+        )
+
     def tell(self, readiness: Readiness) -> None:
         """Have `/ready` look at this process."""
         readiness.checks = {
@@ -140,6 +170,7 @@ class WorkerProcess:
             "hardware": self._vitals.missing,
             "engine": self._versions.missing,
             "copies": lambda: self._kafka.copies.weak,
+            "version": lambda: None if self._switcher is None else self._switcher.missing(),
             "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
         }
 
@@ -147,14 +178,18 @@ class WorkerProcess:
         async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
             closing.callback(lambda: get_logger().info("worker_stopped", unfinished=self._unfinished))
             closing.push_async_callback(self._kafka.close)
-            for served in self._versions:
-                closing.push_async_callback(asyncio.to_thread, served.close)
+            closing.push_async_callback(self._close_versions)
             closing.push_async_callback(self._history.close)
             closing.push_async_callback(self._publisher.stop)
             if self._shadow is not None:
                 closing.push_async_callback(self._shadow.stop)
             closing.push_async_callback(self._tasks.cancel)
             await self._serve(stop)
+
+    async def _close_versions(self) -> None:
+        for served in self._versions:
+            with contained("task"):
+                await asyncio.to_thread(served.close)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         watchdog = Watchdog(self._versions.stuck, self._settings.step_limit_s)
@@ -173,8 +208,6 @@ class WorkerProcess:
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
         kafka = self._kafka
-        for served in self._versions:
-            served.start()
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
@@ -196,12 +229,13 @@ class WorkerProcess:
         )
         self._tasks.start(cancels, "cancels")
         self._tasks.start(self._publisher.watch(), "replies")
-        self._tasks.start(self._worker.run(), "worker")
+        self._loader.start(self._first)
         await kafka.requests.start(kafka.commits.part)
         self._tasks.start(self._intake.run(), "intake")
         self._tasks.start(kafka.commits.run(), "commits")
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
+        self._follow_versions()
         settle_heap()
         get_logger().info(
             "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.name
@@ -221,6 +255,15 @@ class WorkerProcess:
         self._intake.close_lane(closed=registry.closed(lane, wire_unix_ms()))
         if (wait_ms := state.effective_unix_ms - wire_unix_ms()) > 0:
             asyncio.get_running_loop().call_later(wait_ms / 1_000, self._versions_changed)
+        if self._switcher is not None:
+            self._switcher.changed()
+
+    def _follow_versions(self) -> None:
+        """Serve what the registry names, from now on."""
+        switcher = self._switcher
+        if switcher is not None:
+            self._tasks.start(switcher.run(), "versions switcher")
+            self._on_hangup(switcher.look_again)
 
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
@@ -228,7 +271,7 @@ class WorkerProcess:
         not end by a fault of our own, which any record in flight may have brought about."""
         kafka, self._leaving = self._kafka, True
         hangs = self._versions.stuck() is not None
-        await self._tasks.cancel("startup", "intake", "capacity", "lag")
+        await self._tasks.cancel("startup", "versions switcher", "intake", "capacity", "lag")
         await self._capacity.leave()
         await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
         self._unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
@@ -239,35 +282,42 @@ class WorkerProcess:
             await kafka.requests.stop()  # its partitions are another's at once
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    readiness = Readiness({"engine": lambda: "the model is loading"})
+async def serve(settings: Settings, stop: asyncio.Event, on_hangup: OnHangup = lambda _: None) -> None:
+    """Serve until `stop`. `on_hangup` is given what is to be called at a SIGHUP."""
+    readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}))
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
         if worker.engine == "upstream":
-            process = WorkerProcess(
-                settings, upstream_model(settings), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
-            )
-            process.tell(readiness)
-            await process.run(stop)
-            return
-        with limited(LOAD_S):
-            model = await asyncio.to_thread(load_model, settings)
-        info = model.info
-        get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
-        try:
-            key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
-            # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
-            own = info.name == "fake" or worker.lane == SHADOW
-            kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json"
-            with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
-                costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
-            get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
-            process = WorkerProcess(settings, model, costs)
-            process.tell(readiness)
-            await process.run(stop)
-        finally:
-            if not left_behind():
-                model.engine.close()
+            costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
+            process = WorkerProcess(settings, None, upstream_model(settings), costs, on_hangup=on_hangup)
+        else:
+            revisions = await choices(settings, f"replyline-worker-{os.getpid()}")
+            with limited(LOAD_S):
+                candidate, model = await asyncio.to_thread(load_first, settings, revisions)
+            remember_last_served(worker, candidate.revision if candidate.registered else None)
+            info = model.info
+            get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
+            costs = await _known_costs(worker, model)
+            process = WorkerProcess(settings, candidate, model, costs, on_hangup=on_hangup)
+        process.tell(readiness)
+        await process.run(stop)
+
+
+async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
+    """Return the costs of a model that computes nothing else yet."""
+    info = model.info
+    key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
+    # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
+    own = info.name == "fake" or worker.lane == SHADOW
+    kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json"
+    try:
+        with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
+            costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
+    except BaseException:
+        model.engine.close()
+        raise
+    get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
+    return costs
 
 
 # What has ended is acknowledged by then, or answered again.
@@ -287,7 +337,11 @@ def main() -> int:
     if settings.worker.lane == SHADOW:
         os.setpriority(os.PRIO_PROCESS, 0, _SHADOW_NICE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    status = run_until_signal(lambda stop: serve(settings, stop))
+
+    async def serve_until(stop: asyncio.Event) -> None:
+        await serve(settings, stop, partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP))
+
+    status = run_until_signal(serve_until)
     if left_behind():
         get_logger().error("engine_left_behind", cause="its last step did not end")
         logging.shutdown()

@@ -61,6 +61,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
 
 def make_served(
     settings: Settings,
+    revision: str,
     model: LoadedModel | UpstreamModel,
     costs: CostModel,
     *,
@@ -69,18 +70,21 @@ def make_served(
     publish: Callable[[list[Progress]], None],
     changed: Callable[[], None],
 ) -> Served:
-    """Return a loaded model as a version that serves. Its loop calls `publish` with what is new of its answers, and
-    `changed` where its outlook has changed, on any thread."""
+    """Return a loaded model as a version that is to serve under the name `revision`. Its loop calls `publish` with what
+    is new of its answers, and `changed` where its outlook has changed, on any thread."""
     kv = None
     # An upstream's KV is its own; a shadow's is wanted by nobody.
     if settings.kv.enabled and isinstance(model, LoadedModel) and settings.worker.lane != SHADOW:
         kv = open_cache(settings, model.info, costs)
     loop = _make_loop(settings, model, costs, kv=kv, publish=publish, changed=changed)
     prompts = _make_prompts(settings, model)
-    preparer = _make_preparer(settings, model, prompts=prompts, faq=faq, history=history, kv=kv, standing=loop.standing)
+    preparer = _make_preparer(
+        settings, revision, model, prompts=prompts, faq=faq, history=history, kv=kv, standing=loop.standing
+    )
     return Served(
-        revision=model.info.short_revision,
-        info=model.info,
+        revision=revision,
+        model=model,
+        costs=costs,
         engine_loop=loop,
         prompts=prompts,
         kv=kv,
@@ -177,6 +181,7 @@ def _make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Pro
 
 def _make_preparer(
     settings: Settings,
+    revision: str,
     model: LoadedModel | UpstreamModel,
     *,
     prompts: Prompts,
@@ -188,7 +193,7 @@ def _make_preparer(
     """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
     worker, answers = settings.worker, settings.answers
     return Preparer(
-        revision=model.info.short_revision,
+        revision=revision,
         settings=worker,
         tokenizer=model.tokenizer,
         prompts=prompts,

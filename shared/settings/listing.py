@@ -63,7 +63,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "faq",
         "handoff",
     ),
-    "How does a model change while people chat?": ("worker.lane",),
+    "How does a model change while people chat?": ("worker.lane", "worker.previous_s"),
     "What is kept, and for how long?": ("redis.history_ttl_s", "kv"),
     "What happens when a part dies, stalls or is stopped?": (
         "kafka.session_timeout_ms",

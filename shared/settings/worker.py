@@ -122,6 +122,13 @@ class WorkerSettings(Group):
         description="an engine step that takes more seconds hangs: the worker leaves its group and ends with "
         "status 1 (0: twice promise.deadline_ms, 5 s at least)",
     )
+    previous_s: float = Field(
+        30.0,
+        ge=0,
+        le=86_400,
+        description="seconds that a model version stays loaded after another serves, so that a return to it is "
+        "instant (0: until its own answers have ended)",
+    )
     drain_s: float = Field(
         10.0, ge=0, le=300, description="seconds that a worker which stops waits for answers in flight"
     )

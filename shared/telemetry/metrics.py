@@ -126,9 +126,20 @@ outcomes = Counter(
 )
 model_info = Gauge(
     "replyline_worker_model_info",
-    "1; its labels say what this worker computes with, the same as long as it lives",
+    "1; its labels say what this worker computes new requests with",
     ["model", "revision", "engine", "release"],
 )
+loaded_versions = Gauge(
+    "replyline_worker_versions_loaded", "Model versions in memory: 1 for the one that serves, 0 beside it", ["revision"]
+)
+switches = Counter(
+    "replyline_worker_switches_total",
+    "Changes of the version that is served: done, or refused: store (not there, not whole, not signed), memory, "
+    "rehearsal, load",
+    ["outcome"],
+)
+for _outcome in ("done", "store", "memory", "rehearsal", "load"):
+    switches.labels(_outcome)
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])

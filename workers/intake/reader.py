@@ -205,21 +205,26 @@ class Intake:
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
-        job = await self.versions.serving.prepare(order, now)
-        if request.created_unix_ms is not None:
-            self._skew.check(record, request.created_unix_ms, now + clock_ms)
-        if await self._repeated(order, origin) or await self._passed_on(order, record):
-            return
-        if isinstance(job, ReplyDone):
-            self.answers.answer_unread(target_of(order), job, origin)
-            return
+        served = self.versions.of(request.revision, request.epoch)
+        with served.preparing():
+            job = await served.prepare(order, now)
+            if request.created_unix_ms is not None:
+                self._skew.check(record, request.created_unix_ms, now + clock_ms)
+            if await self._repeated(order, origin) or await self._passed_on(order, record):
+                return
+            if isinstance(job, ReplyDone):
+                self.answers.answer_unread(target_of(order), job, origin)
+            else:
+                self._hand_on(job, record)
+
+    def _hand_on(self, job: Job, record: Record) -> None:
         bucket = self._buckets[record.topic]
         if bucket != job.bucket:
             metrics.odd_requests.labels("bucket").inc()
-        job.origins.append(origin)
+        job.origins.append(record.origin)
         if not job.decided:
             self._begun[bucket].append(job)
-        self.worker.accept(job, cancelled=self.cancelled.pop(request, now_unix_ms()))
+        self.worker.accept(job, cancelled=self.cancelled.pop(job.order.request, now_unix_ms()))
 
     async def _passed_on(self, order: Order, record: Record) -> bool:
         """Return whether a request was passed on because its lane is closed. Raises `BrokerUnavailable`,

@@ -17,7 +17,7 @@ from shared.process.clock import wire_unix_ms
 from shared.records.deliveries import Partition
 from shared.telemetry.availability import Availability
 from shared.wire.codec import msgpack_encode
-from shared.wire.fields import MAX_ID_CHARS
+from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
@@ -41,13 +41,15 @@ def worker_name(instance_id: str = "") -> str:
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
     """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
-    `partitions` are those that are read now; None while a rebalance goes on. All are the event loop's."""
+    `revisions` are the loaded versions, the one that serves first. `partitions` are those that are read now; None while
+    a rebalance goes on. All are the event loop's."""
 
     producer: Producer
     topics: TopicNames
     worker_id: str
     buckets: tuple[Bucket, ...]
     lane: Lane = CHAMPION
+    revisions: Callable[[], tuple[Revision, ...]] = tuple
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
@@ -58,6 +60,7 @@ class CapacityPublisher:
         """Report until cancelled."""
         time = asyncio.get_running_loop().time
         reported: tuple[Outlook, Collection[Partition] | None] | None = None
+        named = tuple[Revision, ...]()
         reported_s = float("-inf")
         while True:
             self.changed.clear()
@@ -66,9 +69,10 @@ class CapacityPublisher:
                 await self.changed.wait()
                 continue
             changed = reported is None or reads != reported[1] or outlook.differs_much(reported[0])
+            changed = changed or named != self.revisions()
             wait_s = reported_s + (_LEAST_S if changed else self.interval_s) - time()
             if wait_s <= 0:
-                reported, reported_s = (outlook, reads), time()
+                reported, reported_s, named = (outlook, reads), time(), self.revisions()
                 report = self._report(outlook, reads or ())
                 await self._publish(msgpack_encode(report))
             else:
@@ -78,7 +82,7 @@ class CapacityPublisher:
 
     def _report(self, outlook: Outlook, partitions: Collection[Partition]) -> WorkerReport:
         report = outlook.report(self.worker_id, self._by_bucket(partitions), wire_unix_ms())
-        return msgspec.structs.replace(report, lane=self.lane)
+        return msgspec.structs.replace(report, lane=self.lane, revisions=self.revisions())
 
     def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
         """Every bucket that is served, with those of its partitions that are this worker's."""

@@ -47,7 +47,9 @@ class Release:
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`keep` takes the KV of a sequence that has ended, from a token on, after its end was published; `changed` is
+    """`computes`: its thread uses the engine.
+
+    `keep` takes the KV of a sequence that has ended, from a token on, after its end was published; `changed` is
     called where the outlook has changed: both on the engine's thread."""
 
     engine: Engine
@@ -57,25 +59,26 @@ class EngineLoop:
     keep: Keep
     watch: StepWatch
     changed: Callable[[], None] = lambda: None
+    computes: bool = field(default=False, init=False)
     _mail: deque[Job | str | SessionKey | Release] = field(default_factory=deque, init=False)
     _wake: Event = field(default_factory=make_event, init=False)
     _stopped: bool = field(default=False, init=False)
     _failures: int = field(default=0, init=False)
     _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict, init=False)
-    _load: tuple[int, int] = field(default=(-1, -1), init=False)
+    _load: tuple[int, int] = field(default=(0, 0), init=False)
     _outlook: LatestOutlook = field(default_factory=LatestOutlook, init=False)
 
     # --- from any thread
 
     async def serve(self) -> None:
         """Compute on a thread of its own until cancelled. Raises what `run` does."""
-        thread = EngineThread(self.run)
+        thread, self.computes = EngineThread(self.run), True
         try:
             await thread.ended()
         finally:
             self.stop()
             if self.stuck() is None:
-                await thread.wait(_LAST_STEP_S)
+                self.computes = not await thread.wait(_LAST_STEP_S)
 
     def stop(self) -> None:
         """Have `run` return after its step."""
@@ -158,10 +161,10 @@ class EngineLoop:
         step = self.scheduler.next_step(now)
         self._standing = self.scheduler.standing() if step is None else _NOTHING
         load = self.scheduler.num_waiting, self.scheduler.num_running
-        if load != self._load:
+        if load != self._load:  # of several versions the sum is shown
+            metrics.load.labels("waiting").inc(load[0] - self._load[0])
+            metrics.load.labels("used").inc(load[1] - self._load[1])
             self._load = load
-            metrics.load.labels("waiting").set(load[0])
-            metrics.load.labels("used").set(load[1])
         if self._outlook.renew(self.scheduler.outlook, load, now, idle=step is None):
             self.changed()
         return step

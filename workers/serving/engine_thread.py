@@ -25,9 +25,10 @@ class EngineThread:
         """Wait until it has ended. Raises what `run` raised."""
         await asyncio.wrap_future(self._ended)
 
-    async def wait(self, limit_s: float) -> None:
-        """Wait until the thread is gone, however it ended, but no longer."""
+    async def wait(self, limit_s: float) -> bool:
+        """Wait until the thread is gone, however it ended, but no longer; return whether it is."""
         await asyncio.to_thread(self._thread.join, limit_s)
+        return not self._thread.is_alive()
 
     def _compute(self) -> None:
         try:

@@ -1,16 +1,21 @@
 """The model versions that a worker has loaded."""
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
+from shared.telemetry import metrics
+from shared.wire.fields import Revision
 from workers.serving.served import Served
 
 
 class LoadedVersions:
-    """By revision; the event loop's own. One of them serves, from `serve` on."""
+    """By revision; the event loop's own. One of them serves, from the first `serve` on. `epoch` is that of the
+    registry's state by which it does."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Served] = {}
         self._serving = ""
+        self.epoch = 0
 
     def __iter__(self) -> Iterator[Served]:
         return iter(list(self._loaded.values()))
@@ -18,15 +23,44 @@ class LoadedVersions:
     def __getitem__(self, revision: str) -> Served:
         return self._loaded[revision]
 
+    def __contains__(self, served: Served) -> bool:
+        return self._loaded.get(served.revision) is served
+
     @property
     def serving(self) -> Served:
         """Return the version that serves."""
         return self._loaded[self._serving]
 
-    def serve(self, served: Served) -> None:
-        """Have a version serve the requests that come from now on."""
+    @property
+    def revisions(self) -> tuple[Revision, ...]:
+        """Return those that have a name, the one that serves first."""
+        return tuple(name for name in (self._serving, *(self._loaded.keys() - {self._serving})) if name)
+
+    def of(self, revision: Revision | None, epoch: int | None) -> Served:
+        """Return the version for a request that names one: that one, where it is loaded and the request was not sent by
+        an older state of the registry than is known here; else the one that serves."""
+        named = self._loaded.get(revision or "")
+        return self.serving if named is None or (epoch or 0) < self.epoch else named
+
+    def add(self, served: Served) -> None:
+        """Keep a version beside the one that serves."""
         self._loaded[served.revision] = served
-        self._serving = served.revision
+        metrics.loaded_versions.labels(served.revision).set(0)
+
+    def serve(self, revision: str) -> None:
+        """Have a version serve the requests that come from now on."""
+        for name in self._loaded:
+            metrics.loaded_versions.labels(name).set(name == revision)
+        self._serving = revision
+        info = self.serving.info
+        metrics.load.labels("slots").set(info.num_slots)
+        metrics.model_info.clear()
+        metrics.model_info.labels(info.model, revision, info.name, version("replyline")).set(1)
+
+    def remove(self, revision: str) -> Served:
+        """Return a version that does not serve, and know it no more."""
+        metrics.loaded_versions.remove(revision)
+        return self._loaded.pop(revision)
 
     def stuck(self) -> str | None:
         """Return the error message of an engine whose step does not end; None while steps end."""

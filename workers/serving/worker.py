@@ -23,6 +23,7 @@ from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
 from workers.serving.drafts import Ended, Grown, Progress, Released
 from workers.serving.loaded_versions import LoadedVersions
+from workers.serving.served import Served
 from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer
@@ -113,13 +114,13 @@ class Worker:
 
     # --- the engine's thread
 
-    async def run(self) -> None:
-        """Serve until `stop`. Raises `EngineError` when the engine keeps failing."""
+    async def compute(self, served: Served) -> None:
+        """Compute by a version until cancelled. Raises `EngineError` when its engine keeps failing."""
         self._loop = asyncio.get_running_loop()
         try:
-            await self._versions.serving.engine_loop.serve()
+            await served.engine_loop.serve()
         finally:
-            self._engine_gone = True
+            self._engine_gone = self._engine_gone or served in self._versions
 
     def publish_soon(self, progress: list[Progress]) -> None:
         """Publish new text and ends; from any thread."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.faq.fallback import Fallback
 from shared.kafka import Outgoing, Record
+from shared.model.chat_template import ChatTemplate
+from shared.model.folder import CHATML
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.records.dead_letters import DeadLetters
@@ -26,6 +29,7 @@ from tests.support.hostile.saboteur import Saboteur
 from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
+from workers.engine.load_model import LoadedModel
 from workers.intake.reader import Intake
 from workers.prompt.conversation import BuildPrompt, Prompt
 from workers.request.job import Job
@@ -61,7 +65,7 @@ QUOTED = Fallback(
     grounding=(Grounding(id="when", question="When?", answer="Soon."),),
 )
 _BUSY = Fallback(source="busy", text="busy", language="en")
-_TOKEN_BYTES: Final = Tokenizer.byte_level().token_bytes
+_TOKENIZER: Final = Tokenizer.byte_level()
 _SLOW: Final = dict.fromkeys(("first_token_ms", "deadline_ms", "max_deadline_ms"), 60_000)
 DEFAULTS: Final = Settings.model_validate({"promise": _SLOW}).request_defaults
 
@@ -122,7 +126,13 @@ def order(name: str = "r", *, now: float = NOW, defaults: Defaults | None = None
 
 
 def answer(name: str, **fields: Any) -> Answer:
-    given = {"session_id": "s", "attempt": 1, "token_bytes": _TOKEN_BYTES, "stops": (), "revision": REVISION} | fields
+    given = {
+        "session_id": "s",
+        "attempt": 1,
+        "token_bytes": _TOKENIZER.token_bytes,
+        "stops": (),
+        "revision": REVISION,
+    } | fields
     return Answer(request_id=name, **given)
 
 
@@ -244,11 +254,12 @@ class Bench:
             watch=StepWatch(30.0),
             keep=keep_nothing,
         )
-        versions = LoadedVersions()
-        versions.serve(
+        self.versions = LoadedVersions()
+        self.versions.add(
             Served(
                 revision=REVISION,
-                info=info,
+                model=LoadedModel(self.engine, _TOKENIZER, ChatTemplate.of(_TOKENIZER, CHATML)),
+                costs=costs,
                 engine_loop=self.engine_loop,
                 prompts=self.prompts,
                 kv=None,
@@ -256,8 +267,9 @@ class Bench:
                 encode=Tokenizer.byte_level().encode_text,
             )
         )
+        self.versions.serve(REVISION)
         self.worker = Worker(
-            versions=versions,
+            versions=self.versions,
             answers=self.answers,
             history=history,
             replies=TOPICS.replies,
@@ -322,7 +334,6 @@ class IntakeBench:
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
-        self.serving = myself
         self.intake = Intake(
             letters=DeadLetters(myself, TOPICS, "worker-1"),
             topics=TOPICS,
@@ -369,6 +380,12 @@ class IntakeBench:
         self.letters.append(record)
 
     # --- the version that serves
+
+    def of(self, *_: object) -> Any:
+        return self
+
+    def preparing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def prepare(self, order: Order, now_unix_ms: float) -> None:
         self.begun.append(order.request.id)

@@ -141,7 +141,8 @@ def sent() -> Mapping[str, Mapping[str, Values]]:
     """By metric and label, what gateways and workers send. What is but shown as 0 from the start does not count."""
     found: dict[str, dict[str, Values]] = {}
     for path in SOURCES:
-        if path != Path(metrics.__file__) and "metrics." in path.read_text():
+        text = path.read_text()
+        if path != Path(metrics.__file__) and ("metrics." in text or "Readiness(" in text):
             for name, label, values in _set_in(Module(path)):
                 of_metric = found.setdefault(name, {})
                 of_metric[label] = of_metric.get(label, NONE) | values

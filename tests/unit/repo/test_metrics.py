@@ -34,12 +34,13 @@ LABELS: Final = {
     "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "lane", "language", "level", "mode", "of",
     "outcome", "reason", "source", "state", "status", "what", "why",
 }  # fmt: skip
-# What a process is does not change while it lives: one series, whatever is asked.
+# What a process is: one series, or one for each version in its memory, whatever is asked.
 # Of versions a gateway names those that the registry has; a few at a time.
 OF_THE_PROCESS: Final = {
     "replyline_worker_model_info": {"model", "revision", "engine", "release"},
     "replyline_gateway_lane_requests": {"revision"},
     "replyline_gateway_lane_answers": {"revision"},
+    "replyline_worker_versions_loaded": {"revision"},
 }
 DECLARED: Final = {
     name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,11 @@ from shared.errors import EngineError
 from shared.settings import Settings
 from tests.support.fakes.instant_loop import at_once
 from workers import __main__ as worker_process
-from workers.engine.load_model import LoadedModel, load_model
+from workers.engine.load_model import LoadedModel
 from workers.serving import watchdog
 from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog
+from workers.versions.beginning import load_first
+from workers.versions.candidate import Candidate
 
 LIMIT_S = 30.0
 
@@ -65,15 +68,19 @@ async def test_a_gpu_that_hangs_before_it_serves_ends_the_worker_too(
     """While it loads, and while its costs are measured: then no loop looks after it yet."""
     limits: dict[str, float | None] = {}
 
-    def loading(settings: Settings) -> LoadedModel:
+    async def choosing(*_: object) -> tuple[None]:
+        return (None,)
+
+    def loading(*given: Any) -> tuple[Candidate, LoadedModel]:
         limits["load"] = armed[-1][1]
-        return load_model(settings)
+        return load_first(*given)
 
     def measuring(*_: object) -> None:
         limits["measure"] = armed[-1][1]
         raise EngineError("no costs")
 
-    monkeypatch.setattr(worker_process, "load_model", loading)
+    monkeypatch.setattr(worker_process, "choices", choosing)
+    monkeypatch.setattr(worker_process, "load_first", loading)
     monkeypatch.setattr(worker_process, "load_or_calibrate", measuring)
     settings = Settings.model_validate({"worker": {"engine": "fake", "metrics_port": 0, "step_limit_s": LIMIT_S}})
     with pytest.raises(EngineError, match="no costs"):

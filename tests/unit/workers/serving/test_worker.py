@@ -258,7 +258,7 @@ async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_n
     for offset in range(9):
         bench.accept(offset)
     with pytest.raises(EngineError):
-        await bench.worker.run()
+        await bench.worker.compute(bench.versions.serving)
     num_ended = len(bench.ends())
     assert 0 < num_ended < 9, "three failures end two each"
     drained = asyncio.create_task(bench.worker.drain(3_600))

@@ -54,8 +54,8 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
         setattr(holder, attribute, Part(name, order))
     process._settings, process._tasks = Settings(), Tasks()
     process._versions = LoadedVersions()
-    stuck = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
-    process._versions.serve(SimpleNamespace(revision="v1", engine_loop=stuck, close=process._kv.close))  # type: ignore[arg-type]
+    loop = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
+    process._versions.add(SimpleNamespace(revision="v1", engine_loop=loop, close=process._kv.close))  # type: ignore[arg-type]
     process._worker.suspects = SUSPECTS
     process._shadow = None
     process._serve = lambda _: process._drain(known=known)

@@ -1,0 +1,1 @@
+"""Change the model version that a worker serves, while it serves."""

@@ -1,0 +1,61 @@
+"""Find the version that a worker begins with, before it has a model."""
+
+import asyncio
+from typing import Final
+
+from shared.errors import BrokerUnavailable, ModelError, SettingsError
+from shared.process.clock import wire_unix_ms
+from shared.settings import Settings
+from shared.telemetry.logs import get_logger
+from shared.versions.log import VersionsLog
+from shared.versions.state import State
+from shared.wire.fields import Revision
+from workers.engine.load_model import LoadedModel, load_model
+from workers.versions.candidate import Candidate, open_candidate
+from workers.versions.decision import wanted_by
+from workers.versions.last_served import read_last_served
+
+_WAIT_S: Final = 3.0
+
+log: Final = get_logger()
+
+
+async def choices(settings: Settings, client_id: str) -> tuple[Revision | None, ...]:
+    """Return what to begin with, the best first: the version that the registry names for this lane; without Kafka, or
+    where that one cannot be loaded, the one that was served last; None: what stands at `model.dir`."""
+    state = await _registry_state(settings, client_id)
+    last = read_last_served(settings.worker)
+    if state is None:
+        log.warning("registry_unknown", action="the version that was served last is loaded", version=last)
+        return (None,) if last is None else (last, None)
+    wanted = wanted_by(state, settings.worker.lane)
+    return (None,) if wanted is None else tuple(dict.fromkeys((wanted, *([last] if last else []), None)))
+
+
+def load_first(settings: Settings, revisions: tuple[Revision | None, ...]) -> tuple[Candidate, LoadedModel]:
+    """Load the first of these that can be loaded. Raises what the last is refused by: `ModelError`, `SettingsError`."""
+    *others, last = revisions
+    for revision in others:
+        try:
+            return _load(settings, revision)
+        except (ModelError, SettingsError) as error:
+            log.error("version_refused", version=revision, reason=str(error))  # noqa: TRY400 - the line says all
+    return _load(settings, last)
+
+
+def _load(settings: Settings, revision: Revision | None) -> tuple[Candidate, LoadedModel]:
+    candidate = open_candidate(settings, revision, verify=True)
+    return candidate, load_model(candidate.settings, verify=False)
+
+
+async def _registry_state(settings: Settings, client_id: str) -> State | None:
+    """Return the registry's state; None where Kafka does not tell it soon."""
+    registry = VersionsLog.of(settings.kafka, client_id=client_id)
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            await registry.start()
+    except (TimeoutError, BrokerUnavailable):
+        return None
+    finally:
+        await registry.stop()
+    return registry.registry.state_at(wire_unix_ms())

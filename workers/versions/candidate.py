@@ -1,0 +1,61 @@
+"""A model version that is to be loaded: its folder is found, in the store or at `model.dir`, and looked at."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shared.model.folder import Manifest, ModelFolder
+from shared.process.hardware import available_memory
+from shared.settings import Settings
+from shared.versions.golden import GoldenSet
+from shared.versions.store import open_version
+from shared.wire.fields import Revision
+from workers.engine import short_revision
+from workers.engine.fake import FAKE_REVISION
+from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
+
+_ON_THE_CPU: Final = "onnx"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """`settings` are the worker's, with the version's folder and system prompt. `manifest` is None where there are no
+    files: the fake engine's. `registered`: the registry names it; else it is what stands at `model.dir`."""
+
+    revision: Revision
+    registered: bool
+    settings: Settings
+    manifest: Manifest | None = None
+    golden: GoldenSet | None = None
+
+    def memory_plan(self) -> MemoryPlan | None:
+        """Return what it needs of the memory that is free now; None where that is not known, or is another device's:
+        engines for GPUs plan theirs when they load."""
+        available_bytes = available_memory()
+        worker = self.settings.worker
+        if self.manifest is None or available_bytes is None or worker.engine != _ON_THE_CPU:
+            return None
+        return cpu_memory_plan(worker, self.manifest, available_bytes)
+
+
+def open_candidate(settings: Settings, revision: Revision | None, *, verify: bool) -> Candidate:
+    """Return a version of the registry from the store; without a `revision` what stands at `model.dir`. `verify`: the
+    files' sha256 are compared too. Raises `ModelError`, `SettingsError`."""
+    if revision is None:
+        if settings.worker.engine == "fake":
+            return Candidate(revision=FAKE_REVISION, registered=False, settings=settings)
+        manifest = ModelFolder.open(settings.model.dir, verify=verify).manifest
+        name = short_revision(manifest.revision)
+        return Candidate(revision=name, registered=False, settings=settings, manifest=manifest)
+    model = settings.model.model_copy(update={"dir": settings.model.versions_dir / revision})
+    if settings.worker.engine == "fake":
+        return Candidate(revision=revision, registered=True, settings=settings.model_copy(update={"model": model}))
+    stored = open_version(settings.model, revision, verify=verify)
+    prompt = stored.version.system_prompt
+    worker = settings.worker.model_copy(update={} if prompt is None else {"system_prompt": prompt})
+    return Candidate(
+        revision=revision,
+        registered=True,
+        settings=settings.model_copy(update={"model": model, "worker": worker}),
+        manifest=stored.folder.manifest,
+        golden=stored.golden,
+    )

@@ -1,0 +1,83 @@
+"""Load versions: the first alone, others beside the one that serves; and close them."""
+
+import asyncio
+import ctypes
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from shared.conversation.history import History
+from shared.faq.live import LiveFaq
+from shared.model.folder import GRAPH_DATA
+from shared.process.tasks import Tasks
+from shared.settings import Settings
+from workers.building import make_served
+from workers.engine.greedy import answer_greedily
+from workers.engine.load_model import LoadedModel, load_model
+from workers.engine.upstream.model import UpstreamModel
+from workers.schedule.costs import CostModel
+from workers.serving.served import Served
+from workers.serving.worker import Worker
+from workers.versions.candidate import Candidate
+
+_WARM_UP: Final = [1] * 16
+
+
+@dataclass(slots=True, kw_only=True)
+class VersionLoader:
+    """`tasks` are the process's, which ends with the first that fails: an engine that keeps failing."""
+
+    faq: LiveFaq
+    history: History
+    worker: Worker
+    tasks: Tasks
+
+    def made(self, settings: Settings, revision: str, model: LoadedModel | UpstreamModel, costs: CostModel) -> Served:
+        """Return a loaded model as a version that is to serve."""
+        return make_served(
+            settings,
+            revision,
+            model,
+            costs,
+            faq=self.faq,
+            history=self.history,
+            publish=self.worker.publish_soon,
+            changed=self.worker.note_outlook,
+        )
+
+    def start(self, served: Served) -> None:
+        """Have a version compute what it is given."""
+        served.start()
+        self.tasks.start(self.worker.compute(served), _task_of(served))
+
+    async def load_beside(self, candidate: Candidate, serving: Served) -> Served:
+        """Load a version that was rehearsed, and have it compute. It is not measured beside another that computes: it
+        begins with the other's costs, in proportion to the weights, and learns. Raises `ModelError`, `SettingsError`,
+        `EngineError`."""
+        beside = serving.model if isinstance(serving.model, LoadedModel) else None
+        model = await asyncio.to_thread(load_model, candidate.settings, verify=False, beside=beside)
+        try:
+            await asyncio.to_thread(answer_greedily, model.engine, [_WARM_UP], 2)
+            ratio = 1.0 if beside is None else _weights_bytes(model) / _weights_bytes(beside)
+            served = self.made(candidate.settings, candidate.revision, model, serving.costs.scaled(ratio))
+        except BaseException:
+            model.engine.close()
+            raise
+        self.start(served)
+        return served
+
+    async def close(self, served: Served) -> None:
+        """End a version that nobody waits for, and give its memory back to the system."""
+        await self.tasks.cancel(_task_of(served))
+        await asyncio.to_thread(served.close)
+        with suppress(OSError, AttributeError):  # another C library than glibc gives it back by itself
+            await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
+
+
+def _task_of(served: Served) -> str:
+    return f"engine {served.revision}"
+
+
+def _weights_bytes(model: LoadedModel) -> int:
+    files = () if model.manifest is None else model.manifest.files
+    return sum(entry.size for entry in files if entry.name == GRAPH_DATA) or 1
