@@ -18,6 +18,7 @@ from shared.wire.session_key import SessionKey
 # A lane of the ladder: every rung but the FAQ, which is below them.
 Step = Literal["champion", "light", "cpu"]
 STEPS: Final[tuple[Step, ...]] = ("champion", "light", "cpu")
+RUNGS: Final[tuple[Rung, ...]] = (*STEPS, "faq")
 _MOST_SEATS: Final = 10_000
 
 

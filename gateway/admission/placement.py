@@ -1,6 +1,6 @@
 """Place a request: in the lane that the rule names, or on the ladder's first rung that can answer it in time. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.admission.control import Decision
@@ -14,14 +14,14 @@ from shared.wire.session_key import SessionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a place is sought for. `partitions`, by lane, are those that its key gives it in the bucket's topics; None
-    where that is not known."""
+    """A request that seeks a place. `partition_of` gives its partition of the bucket's topic in a lane; None where that
+    is not known."""
 
     request_id: str
     session: SessionKey
     bucket: Bucket
     deadline: Deadline
-    partitions: Mapping[Lane, int | None]
+    partition_of: Callable[[Lane], int | None]
     received_unix_ms: float
 
 
@@ -61,7 +61,7 @@ class Placement:
             asked.session.tenant,
             asked.bucket,
             asked.deadline,
-            partition=asked.partitions.get(lane),
+            partition=asked.partition_of(lane),
             received_unix_ms=asked.received_unix_ms,
             now_unix_ms=now_unix_ms,
             cold=self.ladder.is_cold(asked.session, lane),
@@ -70,6 +70,6 @@ class Placement:
     def _note(self, asked: Asked, taken: Step | None, live: list[Step], now_unix_ms: float) -> None:
         above = self.ladder.above(live)
         above_has_place = above is not None and self.admissions.of(above).has_place(
-            asked.bucket, asked.deadline, partition=asked.partitions.get(above), now_unix_ms=now_unix_ms
+            asked.bucket, asked.deadline, partition=asked.partition_of(above), now_unix_ms=now_unix_ms
         )
         self.ladder.note(asked.session, taken, live, above_has_place=above_has_place, now_unix_ms=now_unix_ms)

@@ -12,6 +12,7 @@ from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import Lane
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
 from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
@@ -42,10 +43,10 @@ class RequestPublisher:
         """Return the topic of a request: its bucket's, in its lane."""
         return self.topics.requests(entry.publication.bucket, entry.publication.route.lane)
 
-    def partition_of(self, entry: Entry) -> int | None:
-        """Return the partition of its topic that a request goes to; None where the number of partitions is not known
-        yet."""
-        return self.producer.partition_of(self.topic_of(entry), entry.request.session.record_key)
+    def partition_of(self, entry: Entry, lane: Lane) -> int | None:
+        """Return the partition that a request would go to in a lane; None where their number is not known yet."""
+        topic = self.topics.requests(entry.publication.bucket, lane)
+        return self.producer.partition_of(topic, entry.request.session.record_key)
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,

@@ -1,18 +1,22 @@
 """Run admission for the gateway: count its decisions and log its changes."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import AdmissionLimits, check_inflight, check_memory
+from gateway.admission.ladder import RUNGS, Ladder
 from gateway.admission.lanes import LaneAdmissions
+from gateway.admission.placement import Asked, Placement
 from gateway.request.answer import FallbackReason
 from gateway.request.entry import Entry
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
+from shared.versions.state import Rung
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Reply, ReplyDone, WorkerReport
 
@@ -26,12 +30,14 @@ _SKEW_MS: Final = 1_000.0
 
 @dataclass(slots=True)
 class AdmissionGate:
-    """The lanes' admissions with their metrics and logs. `draining`: the gateway shuts down, and accepts no new
-    request."""
+    """The lanes' admissions and the ladder, with their metrics and logs. `draining`: the gateway shuts down, and
+    accepts no new request."""
 
     admissions: LaneAdmissions
     memory: MemoryWatch = field(default_factory=MemoryWatch)
+    ladder: Ladder = field(default_factory=Ladder)
     draining: bool = False
+    _rung: Rung = CHAMPION
     _breakers: dict[Lane, BreakerState] = field(default_factory=dict)
     _shut: dict[str, BreakerState] = field(default_factory=dict)
     _skewed: set[str] = field(default_factory=set)
@@ -43,29 +49,35 @@ class AdmissionGate:
         check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=self.draining)
         check_memory(refuses=self.memory.refuses)
 
-    def fallback_reason(self, entry: Entry, now: float) -> FallbackReason | None:
-        """Return why the fallback is to answer at once; None where the workers get the request."""
+    def place(
+        self, entry: Entry, partition_of: Callable[[Lane], int | None], hold: Rung | None, now: float
+    ) -> tuple[Lane, FallbackReason | None]:
+        """Return the lane whose workers get a request, and why the fallback is to answer at once; None where they get
+        it. `hold` is where an operator holds the ladder."""
+        lane = entry.publication.route.lane
         if self.memory.sheds:
-            return "memory"
-        decision = self.admissions.of(entry.publication.route.lane).decide(
-            entry.response_id,
-            entry.request.session.tenant,
-            entry.publication.bucket,
-            entry.deadline,
-            partition=entry.publication.partition,
+            return lane, "memory"
+        asked = Asked(
+            request_id=entry.response_id,
+            session=entry.request.session,
+            bucket=entry.publication.bucket,
+            deadline=entry.deadline,
+            partition_of=partition_of,
             received_unix_ms=entry.request.received_unix_ms,
-            now_unix_ms=now,
         )
+        self.ladder.hold = hold
+        lane, decision = Placement(self.admissions, self.ladder).place(asked, lane, now)
         self._log_breakers()
+        self._log_rung()
         if decision.light is None and decision.eta_ms is not None:
             entry.publication.eta_ms = decision.eta_ms
-        return decision.light
+        return lane, decision.light
 
     def is_calm(self) -> bool:
-        """Return whether memory is enough, and no breaker of the champion's lane is open."""
+        """Return whether memory is enough, and no breaker of the champion's lane is open, nor the ladder below it."""
         champion = self.admissions.of(CHAMPION)
         closed = champion.breaker.state is BreakerState.CLOSED and not champion.fleet.shut()
-        return closed and not self.memory.sheds and not self.draining
+        return closed and self.ladder.rung == CHAMPION and not self.memory.sheds and not self.draining
 
     def note_reply(self, reply: Reply, now: float) -> None:
         if isinstance(reply, ReplyDone) and reply.origin == "gateway":
@@ -120,6 +132,14 @@ class AdmissionGate:
         metrics.workers_known.set(len(self.admissions.of(CHAMPION).fleet))
 
     # --- what changes
+
+    def _log_rung(self) -> None:
+        """Log a change of the rung that requests begin on, in one line."""
+        rung = self.ladder.rung
+        if rung is not self._rung:
+            log.warning("rung", rung=rung, before=self._rung, held=self.ladder.hold is not None)
+            self._rung = rung
+            metrics.rung.set(RUNGS.index(rung))
 
     def _log_breakers(self) -> None:
         """Log a change of a lane's common breaker, in one line."""

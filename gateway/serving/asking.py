@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.access.quotas import Quotas
 from gateway.admission.control import AdmissionLimits, check_connection, check_length, promise
@@ -130,15 +131,16 @@ class Asking:
         entry.admit(bucket_of_length(num_tokens), now_unix_ms())
         publication = entry.publication
         publication.route = self.routing.choose(entry.request.session, publication.bucket, entry.input)
-        publication.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.publication.bucket).inc()
         if stand_in is not None:
             self.answering.answer_with(entry, stand_in)
             return None
-        light = self.admission_gate.fallback_reason(entry, now_unix_ms())
+        partition_of = partial(self.publisher.partition_of, entry)
+        lane, light = self.admission_gate.place(entry, partition_of, self.routing.state.rung, now_unix_ms())
         if light is not None:
             self.answering.fall_back(entry, light)
             return None
+        publication.route, publication.partition = self.routing.through(lane), partition_of(lane)
         self.shadowing.keep(entry, asked)
         self.routing.count_request(publication.route)
         return await self.publisher.enqueue(entry, asked)

@@ -73,6 +73,9 @@ guards = Gauge(
 )
 for _what in ("breaker", "memory"):
     guards.labels(_what)
+rung = Gauge(
+    "replyline_gateway_rung", "The rung that requests begin on: 0 champion, 1 light model, 2 the CPU's, 3 the FAQ"
+)
 fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S

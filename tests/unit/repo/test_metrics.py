@@ -82,7 +82,7 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
     for number in range(300):
         session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
         entry = make_entry(number, session=session, bucket=BUCKETS[number % 3])
-        keeper.fallback_reason(entry, 1.0)
+        keeper.place(entry, lambda _: 0, None, 1.0)
         keeper.release(entry)
         count_answer(entry, _answered(number))
         worker.accept(number)

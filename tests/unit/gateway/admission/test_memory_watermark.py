@@ -89,7 +89,7 @@ def keeper(percent: int) -> AdmissionGate:
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])
 def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light: str | None) -> None:
-    assert keeper(percent).fallback_reason(make_entry(), 0) == light
+    assert keeper(percent).place(make_entry(), lambda _: 0, None, 0)[1] == light
 
 
 def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:

@@ -37,7 +37,7 @@ class Gateway:
             session=SessionKey("demo", session),
             bucket="short",
             deadline=Deadline.after(now, first_token_ms=SOFT_MS, whole_ms=15_000),
-            partitions={CHAMPION: 0, "light": 0, "cpu": 0},
+            partition_of=lambda _: 0,
             received_unix_ms=now,
         )
         placed = self.placement.place(asked, lane, now)
