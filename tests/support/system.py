@@ -28,8 +28,10 @@ from ops.model.prepare import prepare_model
 from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import Child, free_port
 from shared.conversation.turn import Turn
-from shared.kafka import create_topics
+from shared.kafka import Producer, create_topics
 from shared.settings.kafka import KafkaSettings
+from shared.versions.log import VersionsLog
+from shared.versions.state import Move, State
 
 CURSOR_SECRET = Path(__file__).parent / "samples" / "cursor_secret.txt"  # for gateways that share it
 READY_S = 60.0
@@ -281,6 +283,19 @@ class System:
 
             await eventually(are_written)
             return await held()
+
+    async def move(self, state: State) -> None:
+        """Have this be the registry's next state."""
+        producer = Producer(self.kafka_settings, client_id="test")
+        log = VersionsLog.of(self.kafka_settings, client_id="test")
+        await producer.start()
+        await log.start()
+        try:
+            entry = Move(state=state, author="test", reason="test", unix_ms=1)
+            assert await log.append(producer, self.kafka_settings.topics.versions, entry)
+        finally:
+            await producer.stop()
+            await log.stop()
 
     # --- Kafka, as another service sees it
 

@@ -7,6 +7,7 @@ A text is the text only once the guard lets it pass; so deltas, `so_far` and the
 
 from collections.abc import Callable, Sequence
 
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import ErrorDetail, Grounding, Reason, Source, Status, Timings, Usage
 from workers.answer.detokenizer import Detokenizer
@@ -15,7 +16,7 @@ from workers.answer.guard import FactGuard
 
 class Answer:
     """The text of one request so far, and what of it has been handed out. `revision` is that of the version that writes
-    it."""
+    it, on a worker of the `lane`."""
 
     def __init__(
         self,
@@ -27,11 +28,13 @@ class Answer:
         stops: Sequence[str],
         guard: FactGuard | None = None,
         revision: str = "",
+        lane: Lane = CHAMPION,
     ) -> None:
         self._request_id = request_id
         self._session_id = session_id
         self.attempt = attempt
         self.revision = revision
+        self._lane = lane
         self._detokenizer = Detokenizer(token_bytes, stops)
         self._guard = guard
         self._text: list[str] = []
@@ -129,6 +132,7 @@ class Answer:
             timings=timings,
             model=model,
             revision=(self.revision or None) if model is not None else None,
+            lane=self._lane if self._lane != CHAMPION else None,
             error=error,
             grounding=grounding,
             replaced=() if instead or self._guard is None else self._guard.replaced,

@@ -123,6 +123,7 @@ class Preparer:
             stops=request.stop,
             guard=self._guard(request.input, prompt, turns) if guarded else None,
             revision=self.revision,
+            lane=self.settings.lane,
         )
 
     async def _restore(self, sequence: TokenSequence, *, first: bool) -> tuple[float, float] | None:

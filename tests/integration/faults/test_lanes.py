@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest_asyncio
 
-from shared.kafka import Producer
-from shared.versions.log import VersionsLog
-from shared.versions.state import Move, Rule, State
+from shared.versions.state import Rule, State
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import Answer, Client
 
@@ -30,23 +28,10 @@ async def system(new_system: MakeSystem) -> System:
     )
 
 
-async def move(system: System, state: State) -> None:
-    producer = Producer(system.kafka_settings, client_id="test")
-    log = VersionsLog.of(system.kafka_settings, client_id="test")
-    await producer.start()
-    await log.start()
-    try:
-        entry = Move(state=state, author="test", reason="test", unix_ms=1)
-        assert await log.append(producer, system.kafka_settings.topics.versions, entry)
-    finally:
-        await producer.stop()
-        await log.stop()
-
-
 @pytest_asyncio.fixture
 async def services(system: System) -> AsyncIterator[tuple[Service, Service, Service]]:
     """A gateway that sends all to the canary, its one worker with one slow slot, and the champion's."""
-    await move(system, OPEN)
+    await system.move(OPEN)
     services = system.gateway(), canary(system), system.worker()
     for service in services:
         await service.ready()
@@ -76,7 +61,7 @@ async def test_a_closed_lane_ends_what_was_shown_and_passes_the_rest_on(
     gateway, worker, champion = services
     async with Client.connect(gateway.ws, session_id=unique("closed")) as client:
         asked = await queue_behind_one(client)
-        await move(system, CLOSED)
+        await system.move(CLOSED)
         ended = await answers(client, asked)
         assert [answer.outcome for answer in ended] == [WHOLE] * 5
         assert [len(answer.text) for answer in ended] == [SHOWN_TOKENS, *[TOKENS] * 4]

@@ -20,6 +20,7 @@ def answer(*stops: str, guard: FactGuard | None = None) -> Answer:
         stops=stops,
         guard=guard,
         revision="v7",
+        lane="canary",
     )
 
 

@@ -27,6 +27,7 @@ def test_an_answer_names_its_version_from_the_first_delta_on_and_only_where_a_mo
     written = answer()
     deltas = [*add(written, "ab", [True, True]), written.so_far()]
     assert {delta.revision for delta in deltas} == {done(written).revision} == {"v7"}
+    assert done(written).lane == "canary"
     usage, timings = Usage(), Timings()
     courtesy = written.done(
         status="completed", reason="stop", usage=usage, timings=timings, instead=("Hi!", "courtesy")
