@@ -87,8 +87,15 @@ class Watch:
             page = await asyncio.to_thread(_read, address)
         except (OSError, HTTPException, ValueError):
             return None
-        is_open = _BREAKER_OPEN in page.values("replyline_gateway_guards", what="breaker")
-        return f"the breaker of {address} is open" if is_open else None
+        return ails(page, address)
+
+
+def ails(page: Page, address: str) -> str | None:
+    """Return what a gateway says on its page that makes a judgement unfair; None where nothing does."""
+    if _BREAKER_OPEN in page.values("replyline_gateway_guards", what="breaker"):
+        return f"the breaker of {address} is open"
+    is_below = any(rung > 0 for rung in page.values("replyline_gateway_rung"))
+    return f"the ladder of {address} is below the champion" if is_below else None
 
 
 def _read(address: str) -> Page:
