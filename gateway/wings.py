@@ -29,6 +29,7 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines
+from gateway.serving.descending import Descending
 from gateway.serving.erasing import Erasing
 from gateway.serving.forwarding import ForwardingWing
 from gateway.serving.gateway import Gateway
@@ -115,6 +116,7 @@ class ServingWing:
             people=self.people,
             tracer=self.tracer,
             routing=self.routing,
+            descending=Descending(publisher=self.publisher, admission_gate=self.admission_gate, routing=self.routing),
             faq=self.faq,
             history=self.history,
             beside=self._beside,

@@ -86,6 +86,13 @@ class Ladder:
         order = (*STEPS[at:], *reversed(STEPS[:at]))
         return [lane for lane in order if lane in live] or [CHAMPION]
 
+    def below(self, lane: Lane, live: Collection[Lane]) -> list[Step]:
+        """Return the lanes to offer a request to that a lane's workers have given up; none where an operator holds the
+        ladder."""
+        if self.hold is not None or lane not in STEPS:
+            return []
+        return [step for step in STEPS[STEPS.index(lane) + 1 :] if step in live]
+
     def is_cold(self, session: SessionKey, lane: Lane) -> bool:
         """Return whether a lower lane has nothing of a conversation: it was not answered there last."""
         return lane != CHAMPION and self._seats.get(session) != lane
@@ -118,6 +125,12 @@ class Ladder:
             self._above = _Window()
             if above is not None and over.had_place >= policy.free_share * over.asked:
                 self._move(above)
+
+    def note_given_up(self, session: SessionKey, lane: Lane, taken: Step | None) -> None:
+        """Note that a lane's workers gave up a request that they had taken, and which lane took it then."""
+        self._seat(session, taken)
+        if lane == self.level:
+            self._own.had_place = max(0, self._own.had_place - 1)
 
     def _move(self, level: Step) -> None:
         self.level = level

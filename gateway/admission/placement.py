@@ -40,7 +40,7 @@ class Placement:
             return lane, Decision("held", None)
         if lane != CHAMPION:
             return lane, self._decide(asked, lane, now_unix_ms)
-        live = [step for step in STEPS if self.admissions.is_live(step, asked.bucket, now_unix_ms)]
+        live = self._live(asked.bucket, now_unix_ms)
         placed: tuple[Step, Decision] | None = None
         taken: Step | None = None
         for step in self.ladder.offers(live):
@@ -54,6 +54,22 @@ class Placement:
                 break
         self._note(asked, taken, live, now_unix_ms)
         return placed or (CHAMPION, Decision("held", None))
+
+    def place_below(self, asked: Asked, lane: Lane, now_unix_ms: float) -> tuple[Step, Decision] | None:
+        """Return the lane that gets a request which a lane's workers have given up; None where the fallback is to
+        answer."""
+        found: tuple[Step, Decision] | None = None
+        for step in self.ladder.below(lane, self._live(asked.bucket, now_unix_ms)):
+            decision = self._decide(asked, step, now_unix_ms)
+            if decision.light is None:
+                found = step, decision
+                break
+        self.admissions.of(lane).release(asked.request_id)
+        self.ladder.note_given_up(asked.session, lane, found[0] if found is not None else None)
+        return found
+
+    def _live(self, bucket: Bucket, now_unix_ms: float) -> list[Step]:
+        return [step for step in STEPS if self.admissions.is_live(step, bucket, now_unix_ms)]
 
     def _decide(self, asked: Asked, lane: Lane, now_unix_ms: float) -> Decision:
         return self.admissions.of(lane).decide(

@@ -10,7 +10,7 @@ from gateway.request.route import TO_CHAMPION, Route
 from shared.conversation.turn import Turn
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, ResponseCreated
+from shared.wire.messages import Bucket, ResponseCreate, ResponseCreated
 from shared.wire.outcome import Response
 
 Item = Opened | Shown | Response
@@ -33,8 +33,10 @@ class Adoption:
 class Publication:
     """A request's way to the workers: its `route`, and its `place` in the topic of its bucket and lane, None before
     Kafka's acknowledgement; `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt;
-    None where nothing is known, or the workers do not get the request."""
+    None where nothing is known, or the workers do not get the request. `asked` is what the client sent; None before the
+    workers get it, and where another gateway accepted it."""
 
+    asked: ResponseCreate | None = None
     bucket: Bucket = "short"
     route: Route = TO_CHAMPION
     partition: int | None = None

@@ -57,21 +57,24 @@ class AdmissionGate:
         lane = entry.publication.route.lane
         if self.memory.sheds:
             return lane, "memory"
-        asked = Asked(
-            request_id=entry.response_id,
-            session=entry.request.session,
-            bucket=entry.publication.bucket,
-            deadline=entry.deadline,
-            partition_of=partition_of,
-            received_unix_ms=entry.request.received_unix_ms,
-        )
         self.ladder.hold = hold
-        lane, decision = Placement(self.admissions, self.ladder).place(asked, lane, now)
+        lane, decision = self._placement.place(_asked(entry, partition_of), lane, now)
         self._log_breakers()
         self._log_rung()
         if decision.light is None and decision.eta_ms is not None:
             entry.publication.eta_ms = decision.eta_ms
         return lane, decision.light
+
+    def place_below(self, entry: Entry, partition_of: Callable[[Lane], int | None], now: float) -> Lane | None:
+        """Return the lane whose workers get a request that its own lane's have given up; None where none can answer in
+        time."""
+        placed = self._placement.place_below(_asked(entry, partition_of), entry.publication.route.lane, now)
+        self._log_rung()
+        return None if placed is None else placed[0]
+
+    @property
+    def _placement(self) -> Placement:
+        return Placement(self.admissions, self.ladder)
 
     def is_calm(self) -> bool:
         """Return whether memory is enough, and no breaker of the champion's lane is open, nor the ladder below it."""
@@ -164,3 +167,14 @@ class AdmissionGate:
     def _set_breaker(self) -> None:
         champions = _STATE_NUMBERS[self._breakers.get(CHAMPION, BreakerState.CLOSED)]
         metrics.guards.labels("breaker").set(max(champions, min(len(self._shut), 1)))
+
+
+def _asked(entry: Entry, partition_of: Callable[[Lane], int | None]) -> Asked:
+    return Asked(
+        request_id=entry.response_id,
+        session=entry.request.session,
+        bucket=entry.publication.bucket,
+        deadline=entry.deadline,
+        partition_of=partition_of,
+        received_unix_ms=entry.request.received_unix_ms,
+    )

@@ -12,6 +12,7 @@ from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.descending import Descending
 from gateway.serving.observing import Observing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
@@ -44,6 +45,7 @@ class Answering:
     people: People
     tracer: Tracer
     routing: Routing
+    descending: Descending
     faq: LiveFaq
     history: History
     beside: Tasks
@@ -89,7 +91,11 @@ class Answering:
         if reply.status == "cancelled" and reply.origin == "worker":
             return  # the gateway that cancelled it has ended it: here, or in the log; or it was asked before
         if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
-            self.fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
+            gave_up = reply.reason == "infeasible"
+            if gave_up and self.descending.descend(entry, now):
+                self.run_for(entry, self.descending.ask(entry, self.fall_back))
+            elif not (gave_up and entry.seen):  # what was shown of an adopted answer is a lower rung's
+                self.fall_back(entry, "worker")  # or the model had nothing to say
             return
         self.deliver(entry, replies.finish(entry, reply, now))
         if _has_whole_aside(entry):

@@ -141,6 +141,7 @@ class Asking:
             self.answering.fall_back(entry, light)
             return None
         publication.route, publication.partition = self.routing.through(lane), partition_of(lane)
+        publication.asked = asked
         self.shadowing.keep(entry, asked)
         self.routing.count_request(publication.route)
         return await self.publisher.enqueue(entry, asked)

@@ -153,6 +153,15 @@ async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(
     assert not entry_of(edge, "e").input
 
 
+async def test_an_answer_that_a_lower_rung_took_over_goes_on_where_its_client_resumes(edge: Edge) -> None:
+    """In the log the champion's end without text comes before the light model's text."""
+    name = name_of("e")
+    given_up = done(name, "", status="incomplete", reason="infeasible")
+    edge.follower.stands = [given_up, delta(name, "Within 30"), done(name, "Within 30 days.")]
+    client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    assert [end.output_text for end in client.ends] == ["Within 30 days."]
+
+
 async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: Edge) -> None:
     """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
     edge.questions.come.clear()
