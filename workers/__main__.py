@@ -100,6 +100,7 @@ class WorkerProcess:
             buckets=settings.worker.buckets,
             lane=settings.worker.lane,
             revisions=lambda: self._versions.revisions,
+            refused=lambda: {} if self._switcher is None else self._switcher.refused,
             outlook=lambda: self._versions.serving.engine_loop.outlook,
             changed=self._worker.outlook_changed,
             partitions=lambda: self._kafka.requests.partitions,

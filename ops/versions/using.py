@@ -25,15 +25,15 @@ class NotLoaded(ReplylineError):  # noqa: N818 - what happened, not a kind of er
 
 
 async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: Lane, wait_s: float, say: Say) -> int:
-    """Have every live worker of a lane load a version; return how many did. The lane loads nothing again where one does
-    not in time.
+    """Have every live worker of a lane load a version; return how many did. The lane loads nothing again where one
+    refuses it, or does not in time.
 
-    Raises `ModelError`, `MoveLost`, `NotLoaded` with the names of those that lack it, `BrokerUnavailable`."""
+    Raises `ModelError`, `MoveLost`, `NotLoaded` with who lacks it, and why where one says so, `BrokerUnavailable`."""
     version = moves.allowed(writer.registry, name)
     state = moves.load(writer.registry, name, lane, wire_unix_ms())
     await writer.move(state, f"load {version.name}")
     try:
-        return await _all_loaded(kafka, LaneWorkers(lane, version.id), wait_s, say)
+        return await _all_loaded(kafka, LaneWorkers(lane, version.id), state.epoch, wait_s, say)
     except NotLoaded:
         await writer.log.catch_up()
         if writer.registry.state.epoch == state.epoch:
@@ -66,8 +66,8 @@ async def use(
     return await writer.move(state, reason, {"workers": workers, "load_s": round(monotonic_s() - began_s, 1)})
 
 
-async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, wait_s: float, say: Say) -> int:
-    """Return how many workers have loaded it, once all that live have."""
+async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, epoch: int, wait_s: float, say: Say) -> int:
+    """Return how many workers have loaded it since the move of that epoch, once all that live have."""
     topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
     reader = PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
     await reader.start()
@@ -79,6 +79,8 @@ async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, wait_s: float,
             loaded, waited_s = workers.loaded(now_unix_ms()), monotonic_s() - began_s
             if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
                 return len(loaded)
+            for worker, reason in workers.refusals(epoch).items():
+                raise NotLoaded(f"worker {worker} refuses version {workers.revision}: {reason}; nothing was moved")
             if waited_s >= wait_s:
                 raise NotLoaded(_missing(workers, loaded, wait_s))
             if (line := f"{sum(loaded.values())} of {len(loaded)} workers of {workers.lane} have loaded it") != shown:

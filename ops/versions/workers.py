@@ -26,6 +26,15 @@ class LaneWorkers:
         else:
             self._reports[worker_id] = report, now_unix_ms
 
+    def refusals(self, epoch: int) -> dict[str, str]:
+        """Return the workers of the lane that have refused to load the version since that move, and why."""
+        found = {
+            worker_id: report.refused[self.revision]
+            for worker_id, (report, _) in sorted(self._reports.items())
+            if report.lane == self.lane and self.revision in report.refused
+        }
+        return {worker_id: refusal.reason for worker_id, refusal in found.items() if refusal.epoch >= epoch}
+
     def loaded(self, now_unix_ms: float) -> dict[str, bool]:
         """Return the live workers of the lane, and whether each has loaded the version."""
         return {

@@ -325,6 +325,13 @@ class Erase(Message, frozen=True, tag="chat.erase"):
     generation: Count
 
 
+class Refusal(Message, frozen=True):
+    """Why a worker has not loaded a version, by the registry's state of that epoch."""
+
+    epoch: Count
+    reason: str
+
+
 class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """A worker's report of what it can still take on; its newest report counts, and a record without a value says that
     it leaves.
@@ -333,7 +340,8 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
     `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept.
     `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the
-    requests of a `lane`, by the first of its `revisions`, unless they name another of them."""
+    requests of a `lane`, by the first of its `revisions`, unless they name another of them. `refused` are versions that
+    it was to load, and has not."""
 
     worker_id: Identifier
     unix_ms: Count
@@ -348,6 +356,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     partitions: dict[Bucket, tuple[Count, ...]] = field(default_factory=dict)
     lane: Lane = CHAMPION
     revisions: tuple[Revision, ...] = ()
+    refused: dict[Revision, Refusal] = field(default_factory=dict)
 
 
 class Observation(Message, frozen=True, tag="chat.observation"):

@@ -19,7 +19,7 @@ from shared.telemetry.availability import Availability
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_ID_CHARS, Revision
 from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.messages import Bucket, Refusal, WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.schedule.outlook import Outlook
 
@@ -41,8 +41,8 @@ def worker_name(instance_id: str = "") -> str:
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
     """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
-    `revisions` are the loaded versions, the one that serves first. `partitions` are those that are read now; None while
-    a rebalance goes on. All are the event loop's."""
+    `revisions` are the loaded versions, the one that serves first, `refused` those that should be. `partitions` are
+    those that are read now; None while a rebalance goes on. All are the event loop's."""
 
     producer: Producer
     topics: TopicNames
@@ -50,6 +50,7 @@ class CapacityPublisher:
     buckets: tuple[Bucket, ...]
     lane: Lane = CHAMPION
     revisions: Callable[[], tuple[Revision, ...]] = tuple
+    refused: Callable[[], dict[Revision, Refusal]] = dict
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
@@ -60,7 +61,7 @@ class CapacityPublisher:
         """Report until cancelled."""
         time = asyncio.get_running_loop().time
         reported: tuple[Outlook, Collection[Partition] | None] | None = None
-        named = tuple[Revision, ...]()
+        named: tuple[object, object] = (), {}
         reported_s = float("-inf")
         while True:
             self.changed.clear()
@@ -69,10 +70,10 @@ class CapacityPublisher:
                 await self.changed.wait()
                 continue
             changed = reported is None or reads != reported[1] or outlook.differs_much(reported[0])
-            changed = changed or named != self.revisions()
+            changed = changed or named != (self.revisions(), self.refused())
             wait_s = reported_s + (_LEAST_S if changed else self.interval_s) - time()
             if wait_s <= 0:
-                reported, reported_s, named = (outlook, reads), time(), self.revisions()
+                reported, reported_s, named = (outlook, reads), time(), (self.revisions(), self.refused())
                 report = self._report(outlook, reads or ())
                 await self._publish(msgpack_encode(report))
             else:
@@ -82,7 +83,8 @@ class CapacityPublisher:
 
     def _report(self, outlook: Outlook, partitions: Collection[Partition]) -> WorkerReport:
         report = outlook.report(self.worker_id, self._by_bucket(partitions), wire_unix_ms())
-        return msgspec.structs.replace(report, lane=self.lane, revisions=self.revisions())
+        versions = {"revisions": self.revisions(), "refused": self.refused()}
+        return msgspec.structs.replace(report, lane=self.lane, **versions)
 
     def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
         """Every bucket that is served, with those of its partitions that are this worker's."""

@@ -23,6 +23,7 @@ from shared.versions.log import VersionsLog
 from shared.versions.state import State
 from shared.wire.fields import Revision
 from shared.wire.lanes import Lane
+from shared.wire.messages import Refusal
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.served import Served
 from workers.versions.candidate import Candidate
@@ -62,13 +63,15 @@ class Means:
 
 @dataclass(slots=True, kw_only=True)
 class Switcher:
-    """`kept_ms`: so long a version stays loaded after another serves."""
+    """`kept_ms`: so long a version stays loaded after another serves. `refused` are versions that are wanted and not
+    loaded."""
 
     lane: Lane
     log: VersionsLog
     versions: LoadedVersions
     means: Means
     kept_ms: float
+    refused: dict[Revision, Refusal] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
     _look_again: bool = field(default=False, init=False)
@@ -77,7 +80,7 @@ class Switcher:
     _rehearsing: bool = field(default=False, init=False)
     _cramped: bool = field(default=False, init=False)
     _retry: dict[Revision, float] = field(default_factory=dict, init=False)
-    _why_not: dict[Revision, str] = field(default_factory=dict, init=False)
+    _epoch: int = field(default=0, init=False)
     _left: dict[Revision, float] = field(default_factory=dict, init=False)
 
     # --- from the event loop
@@ -93,7 +96,8 @@ class Switcher:
 
     def missing(self) -> str | None:
         """Return why the version that is to serve does not, for `/ready`."""
-        return self._why_not.get(self._situation().target)
+        refusal = self.refused.get(self._situation().target)
+        return None if refusal is None else refusal.reason
 
     async def run(self) -> None:
         """Follow the registry until cancelled; a fault of our own costs one switch."""
@@ -156,11 +160,16 @@ class Switcher:
 
     async def _act(self) -> bool:
         """Do what is to be done now; return whether there was anything."""
-        in_force, _ = self._states()
+        in_force, latest = self._states()
         self.versions.epoch = in_force.epoch
         if wanted_by(in_force, self.lane) is not None:
             self._folder = None
+        if latest.epoch != self._epoch:  # whoever moved may have mended what was refused
+            self._epoch = latest.epoch
+            self._retry.clear()
         situation = self._situation()
+        wanted = {situation.target, *situation.beside}
+        self.refused = {revision: why for revision, why in self.refused.items() if revision in wanted}
         match next_action(situation, now_unix_ms()):
             case Serve(revision):
                 self._serve(revision)
@@ -203,7 +212,7 @@ class Switcher:
             rehearsed_s = monotonic_s()
             served = await self._loaded(candidate)
             self.versions.add(served)
-            self._why_not.pop(revision, None)
+            self.refused.pop(revision, None)
             log.info(
                 "version_loaded",
                 version=revision,
@@ -253,7 +262,7 @@ class Switcher:
 
     def _refuse(self, revision: str, refused: Refused) -> None:
         self._retry[revision] = now_unix_ms() + RETRY_MS
-        self._why_not[revision] = str(refused)
+        self.refused[revision] = Refusal(epoch=self._epoch, reason=str(refused))
         metrics.switches.labels(refused.step).inc()
         log.error(
             "switch_refused",

@@ -13,7 +13,7 @@ from shared.errors import ModelError, SettingsError
 from shared.versions.registry import Added, Checked, Registry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
-from shared.wire.messages import WorkerReport
+from shared.wire.messages import Refusal, WorkerReport
 
 VERSIONS = [Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "abc"]
 A, B, C = (version.id for version in VERSIONS)
@@ -159,3 +159,12 @@ def test_only_live_workers_of_the_lane_are_waited_for() -> None:
     assert workers.loaded(3_000) == {"has": True, "lacks": False}
     workers.observe("lacks", report("lacks", B), 3_001)
     assert workers.loaded(3_002) == {"lacks": True}
+
+
+def test_a_worker_that_refuses_the_version_since_the_move_says_why() -> None:
+    workers = LaneWorkers("champion", B)
+    for epoch in (4, 5):
+        refused = {B: Refusal(epoch=epoch, reason="corrupt")}
+        report = WorkerReport(worker_id=f"w-{epoch}", unix_ms=0, buckets=(), slots=1, refused=refused)
+        workers.observe(report.worker_id, report, 0)
+    assert workers.refusals(5) == {"w-5": "corrupt"}
