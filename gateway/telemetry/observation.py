@@ -1,6 +1,5 @@
 """Tell how an answer of a rollout ended, as evidence for or against its version. Pure."""
 
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -10,10 +9,8 @@ from gateway.telemetry.attainment import attainment
 from shared.wire.lanes import Lane
 from shared.wire.messages import Observation, Rating
 from shared.wire.outcome import Response
-from shared.wire.session_key import SessionKey
 
 OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
-_DIGEST_BYTES: Final = 8
 
 
 def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observation | None:
@@ -28,7 +25,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observatio
         return None
     return Observation(
         response_id=entry.response_id,
-        conversation=conversation_digest(entry.request.session),
+        conversation=entry.request.session.digest,
         lane=route.lane,
         revision=route.revision or "",
         epoch=route.epoch or 0,
@@ -45,9 +42,3 @@ def rating_of(answer: Observation, rating: Rating, unix_ms: int) -> Observation:
     """Return the observation of an observed answer's rating, which says nothing else of it."""
     said_before = {"failed": False, "missed": False, "unsure": False, "ttft_ms": None}
     return msgspec.structs.replace(answer, **said_before, rating=rating, unix_ms=unix_ms)
-
-
-def conversation_digest(session: SessionKey) -> str:
-    """Return a name for a conversation that is the same at every gateway and holds no name of its own."""
-    named = f"{session.tenant}\0{session.session_id}".encode()
-    return blake2b(named, digest_size=_DIGEST_BYTES, person=b"replyline-observ").hexdigest()

@@ -25,8 +25,8 @@ class SessionKey:
 
     @property
     def digest(self) -> str:
-        """Return a name by which conversations are told apart, and nobody is found."""
-        return hashlib.blake2b(self.record_key, digest_size=8).hexdigest()
+        """Return a name for the conversation that is the same everywhere and holds no name of its own."""
+        return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-observ").hexdigest()
 
     def of(self, what: str) -> str:
         """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running` or `bad_answers`."""
