@@ -310,7 +310,7 @@ async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
     # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
     own = info.name == "fake" or worker.lane == SHADOW
-    kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json"
+    kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.precision}-{info.num_slots}.json"
     try:
         with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
             costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
