@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, by_options, run_app, settings_of
-from ops.evaluation.commands import evaluate
+from ops.evaluation.commands import evaluate, ladder
 from ops.learn.commands import learn_app
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
@@ -48,6 +48,7 @@ engine_app = typer.Typer(help="What a GPU's engine needs before it starts.", no_
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
 app.add_typer(engine_app, name="engine")
+bench_app.command()(by_options(ladder))
 app.add_typer(bench_app, name="bench")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(handoffs_app, name="handoffs")

@@ -73,6 +73,7 @@ class ChatConnection:
         outcome.done_s = now
         outcome.source, outcome.status, outcome.reason = response.source, response.status, response.reason
         outcome.model, outcome.text = response.model, response.output_text
+        outcome.grounding, outcome.lane = response.grounding, response.lane
         outcome.input_tokens, outcome.output_tokens = response.usage.input_tokens, response.usage.output_tokens
         self._settle(event_id, outcome)
 

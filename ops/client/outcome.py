@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from shared.wire.outcome import BY_MODEL, Reason, Source, Status
+from shared.wire.lanes import Lane
+from shared.wire.outcome import BY_MODEL, Grounding, Reason, Source, Status
 
 UNANSWERED: Final = "unanswered"
 
@@ -26,6 +27,8 @@ class Outcome:
     input_tokens: int = 0
     output_tokens: int = 0
     text: str = ""
+    grounding: tuple[Grounding, ...] = ()
+    lane: Lane | None = None
     error: str | None = None
 
     def wrote(self, now_s: float) -> None:

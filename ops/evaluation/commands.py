@@ -7,7 +7,8 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import JsonPath, Token, command_typed, run
+from ops.command_line import JsonPath, Token, command_typed, run, settings_of_own_system
+from shared.errors import SettingsError
 
 
 class EvaluationOptions(Struct, frozen=True, kw_only=True):
@@ -50,3 +51,34 @@ def evaluate(options: EvaluationOptions) -> None:
         program.show_fit(settings, options, Console())
         return
     run(lambda: program.evaluate(settings, options, command_typed(), Console()))
+
+
+class LadderOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline bench ladder`."""
+
+    full: Annotated[Path, typer.Option(help="the champion's folder: replyline model prepare --precision fp32")] = Path(
+        ".models/smollm2-135m-shop-fp32"
+    )
+    light: Annotated[Path, typer.Option(help="the light model's folder")] = Path(".models/smollm2-135m-shop-int8")
+    loads: Annotated[
+        list[float] | None,
+        typer.Option("--load", min=0.1, max=100, help="multiples of the champion's; repeatable (default: 1, 2, 3)"),
+    ] = None
+    rate: Annotated[
+        float | None, typer.Option(min=0.01, max=1e4, help="questions a second at 1 (default: measured first)")
+    ] = None
+    seconds: Annotated[float, typer.Option(min=1, max=3_600, help="of arrivals in each run")] = 40.0
+    rounds: Annotated[int, typer.Option(min=1, max=50, help="of each load, with the ladder and without in turn")] = 2
+    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0
+    json_path: JsonPath = None
+
+
+def ladder(options: LadderOptions) -> None:
+    """Count right answers in time with the ladder and without it, at multiples of what the champion can do."""
+    from ops.evaluation.ladder import bench_ladder
+
+    for folder in (options.full, options.light):
+        if not (folder / "manifest.json").is_file():
+            raise SettingsError(f"{folder}: holds no model; run: replyline model prepare --precision fp32 (or int8)")
+    settings = settings_of_own_system(None)
+    run(lambda: bench_ladder(options, settings, command_typed(), Console(stderr=True)))

@@ -19,6 +19,7 @@ from ops.stack.own_services import OWN_SERVICES, own_kafka
 from ops.stack.processes import Child, ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings import PREFIX, Settings
+from shared.wire.lanes import Lane
 
 READY: Final = "ready"
 _START_S: Final = 60.0
@@ -41,7 +42,7 @@ _UNLIMITED: Final = {
 @dataclass(slots=True, kw_only=True)
 class System:
     """Use as a context manager. `env` names settings without their prefix: `WORKER__ENGINE`. A Redis that stands
-    already is given as `redis_url`; else the system has its own."""
+    already is given as `redis_url`; else the system has its own. The embedded broker has the topics of `lanes` too."""
 
     settings: Settings
     broker: Broker
@@ -49,6 +50,7 @@ class System:
     service_cores: Sequence[int] | None = None
     bootstrap: str = ""
     redis_url: str = ""
+    lanes: Sequence[Lane] = ()
     _logs: Path | None = None
     _services: ExitStack = field(default_factory=ExitStack)
     _children: list[Child] = field(default_factory=list)
@@ -64,7 +66,10 @@ class System:
             if self.broker == "embedded":  # as `replyline up` has it
                 embedded = self._services.enter_context(EmbeddedKafka())
                 one = EMBEDDED_PARTITIONS
-                embedded.create(kafka.topics.all(request_partitions=one, reply_partitions=one))
+                topics = kafka.topics.all(request_partitions=one, reply_partitions=one)
+                for lane in self.lanes:
+                    topics.update(kafka.topics.of_lane(lane, request_partitions=one))
+                embedded.create(topics)
                 self.bootstrap = embedded.bootstrap
                 return
             self.bootstrap = self._services.enter_context(KafkaBroker()).bootstrap
@@ -84,12 +89,14 @@ class System:
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"
 
-    async def start_worker(self) -> tuple[Child, str]:
-        """Return the process and the address of its metrics. Raises `ServiceError`."""
+    async def start_worker(self, *, env: Mapping[str, str] | None = None) -> tuple[Child, str]:
+        """Return the process, with settings of its own, and the address of its metrics. Raises `ServiceError`."""
         port = free_port()
-        child = self._start("workers", env={"WORKER__METRICS_PORT": str(port)})
+        named = {**(env or {}), "WORKER__METRICS_PORT": str(port)}
+        name = f"workers-{port}"
+        child = self._start("workers", env=named, name=name)
         self._pages[child.process.pid] = f"http://127.0.0.1:{port}"
-        await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "workers")
+        await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", name)
         return child, self.metrics_of(child)
 
     async def start_program(
