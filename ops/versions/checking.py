@@ -79,6 +79,7 @@ async def _evaluated(settings: Settings, stored: StoredVersion, scope: Scope) ->
 
     options = EvaluationOptions(
         model_dir=stored.path,
+        policy="model",  # what the FAQ answers by itself says nothing of a version
         questions=scope.questions,
         faq=scope.faq,
         limit=_QUICK_QUESTIONS if scope.quick else None,
