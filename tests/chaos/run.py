@@ -17,7 +17,17 @@ from ops.measure.runner import check_writable, write_json
 from shared.errors import ReplylineError, SettingsError
 from tests.chaos.actors.fleet import Strike
 from tests.chaos.actors.load import Load, LoadFailed
-from tests.chaos.faults.schedule import INSIDE, Fault, Kind, counts_for, draw, groups, parse_faults, with_bursts
+from tests.chaos.faults.schedule import (
+    INSIDE,
+    VERSIONS,
+    Fault,
+    Kind,
+    counts_for,
+    draw,
+    groups,
+    parse_faults,
+    with_bursts,
+)
 from tests.chaos.ledger.questions import make_questions
 from tests.chaos.ledger.requests import Breach, Ledger, Line
 from tests.chaos.ledger.rights import Oracle
@@ -107,7 +117,8 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
     """Print the tables and, where a promise was broken, each story. Raises `PromiseBroken`, `SettingsError`,
     `ServiceError`."""
     faults = options.plan()
-    ledger, count = Ledger(), round(options.rate * options.duration_s)
+    versions = any(fault.kind in VERSIONS for fault in faults)
+    ledger, count = Ledger(versions=versions), round(options.rate * options.duration_s)
     with fleet_for({fault.kind for fault in faults}, brokers=options.brokers) as fleet:
         console.print("starting Kafka, Redis, two gateways and two workers")
         await fleet.start()
@@ -123,7 +134,7 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         facts = environment(engine="fake", broker="kafka")
         strikes = Strikes(fleet, load, random.Random(f"{options.seed}/noise"))
         await _together(strikes, load, faults, console)
-        verdict = await asyncio.to_thread(judge, ledger, Oracle())
+        verdict = await asyncio.to_thread(judge, ledger, Oracle(revisions=fleet.revisions))
         fleet.keep_logs = not verdict.holds
         conditions = Conditions(
             seed=options.seed,

@@ -10,7 +10,7 @@ from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.fleet import Fleet
 from tests.chaos.actors.load import Load
 from tests.chaos.actors.noisemaker import Noisemaker
-from tests.chaos.faults.schedule import CLOCKS, INSIDE, NETWORK, Fault, Kind
+from tests.chaos.faults.schedule import CLOCKS, INSIDE, NETWORK, VERSIONS, Fault, Kind
 from tests.chaos.hops.gates import Gates
 from tests.chaos.ledger.requests import Line
 
@@ -24,7 +24,15 @@ def fleet_for(kinds: Collection[Kind], *, brokers: int) -> Iterator[Fleet]:
     with ExitStack() as stack:
         gates = stack.enter_context(Gates()) if any(kind in INSIDE for kind in kinds) else None
         clocks = any(kind in CLOCKS for kind in kinds)
-        yield stack.enter_context(Fleet(brokers=brokers, gates=gates, clocks=clocks, hangs=Kind.HANG in kinds))
+        yield stack.enter_context(
+            Fleet(
+                brokers=brokers,
+                gates=gates,
+                clocks=clocks,
+                hangs=Kind.HANG in kinds,
+                versions=any(kind in VERSIONS for kind in kinds),
+            )
+        )
 
 
 @dataclass(slots=True)

@@ -23,8 +23,9 @@ from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.kafka_cluster import KafkaCluster
 from tests.chaos.actors.member import STOP_S, Member
+from tests.chaos.actors.versions import LANES, Versions
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
-from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
+from tests.chaos.faults.schedule import GATEWAYS, VERSIONS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
 from tests.chaos.hops.gates import Gates, kafka_listeners
 from tests.chaos.ledger.requests import Line
 from tests.chaos.ledger.rights import PROMPT_ENV
@@ -66,12 +67,13 @@ class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
     tells what was done, for the stories. `gates`: the proxies before the one broker and before Redis, whose addresses
     are the only ones that gateways and workers ever hear of. `clocks`: those of gateways and workers can be wrong.
-    `hangs`: workers' engines can hang."""
+    `hangs`: workers' engines can hang. `versions`: there are two, and workers of a canary and of its control."""
 
     brokers: int
     gates: Gates | None = None
     clocks: bool = False
     hangs: bool = False
+    versions: bool = False
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
@@ -82,6 +84,8 @@ class Fleet:
     _kafka: KafkaBroker | KafkaCluster | None = None
     _gateways: list[Member] = field(default_factory=list)
     _workers: list[Member] = field(default_factory=list)
+    _beside: list[Member] = field(default_factory=list)
+    _moved: Versions | None = None
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     @property
@@ -93,6 +97,11 @@ class Fleet:
         """Where Kafka is found by whoever takes no part."""
         assert self._kafka is not None, "start comes first"
         return self._kafka.bootstrap
+
+    @property
+    def revisions(self) -> list[str]:
+        """Return the ids of the versions that write answers, where there are any."""
+        return [] if self._moved is None else [version.id for version in self._moved.both]
 
     async def start(self) -> None:
         """Raises `ServiceError`, `BrokerUnavailable`."""
@@ -112,6 +121,11 @@ class Fleet:
             "GATEWAY__CURSOR_SECRET_FILE": str(CURSOR_SECRET),
             **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),
         }
+        if self.versions:
+            env = common | self._ways(0, kafka.bootstrap, redis)
+            self._moved = Versions(settings=settings, env=env, logs=self.logs)
+            self._services.callback(self._moved.stop)
+            await self._moved.start()
         for number in range(GATEWAYS):
             env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
             self._gateways.append(self._member(f"gateway-{number}", "gateway", common | env))
@@ -120,15 +134,21 @@ class Fleet:
             env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
             env |= self._ways(GATEWAYS + number, kafka.bootstrap, redis)
             self._workers.append(self._member(f"worker-{number}", "workers", common | env))
-        members = [*self._gateways, *self._workers]
-        for member in members:
+        for lane in LANES if self.versions else ():
+            env = {"WORKER__LANE": lane} | self._ways(0, kafka.bootstrap, redis)
+            self._beside.append(self._member(f"worker-{lane}", "workers", common | env))
+        for member in self._members:
             member.launch()
         await self.ready()
 
     async def ready(self) -> None:
         """When every process is. Raises `ServiceError`, also where one ended by itself."""
-        for member in [*self._gateways, *self._workers]:
+        for member in self._members:
             await member.ready()
+
+    @property
+    def _members(self) -> list[Member]:
+        return [*self._gateways, *self._workers, *self._beside]
 
     def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
         """Where a gateway or worker finds Kafka and Redis."""
@@ -171,7 +191,8 @@ class Fleet:
             for name in taken_by(fault):
                 await stack.enter_async_context(self._lock(name))
             at_s = time.monotonic()
-            if await self._carry_out(fault):
+            strike = self._move_versions if fault.kind in VERSIONS else self._carry_out
+            if await strike(fault):
                 self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
 
     async def _carry_out(self, fault: Fault) -> bool:
@@ -198,6 +219,19 @@ class Fleet:
                 await self._begin_wrong(fault)
             case _:
                 raise AssertionError(f"{fault.kind} is no matter of processes")
+        return True
+
+    async def _move_versions(self, fault: Fault) -> bool:
+        assert self._moved is not None, "there for these"
+        self._note(f"{fault.kind} begins")
+        match fault.kind:
+            case Kind.SWITCH:
+                self._note(await self._moved.switch())
+            case Kind.ROLLBACK:
+                await self._moved.rollback(fault.down_s)
+            case _:
+                await self._moved.kill_controller(fault.down_s)
+        self._note(f"{fault.kind} over")
         return True
 
     async def _roll(self) -> None:
@@ -335,7 +369,7 @@ class Fleet:
 
     def stop(self) -> None:
         """Gateways first, then workers, then what they stood on. May be called again."""
-        for member in [*self._gateways, *self._workers]:
+        for member in self._members:
             if member.child is not None:
                 member.child.stop(timeout_s=STOP_S)
         self._services.close()

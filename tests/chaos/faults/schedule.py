@@ -18,7 +18,9 @@ class Kind(StrEnum):
     worker's engine hangs. `DISK_FULL`: no file of a broker grows. `REBALANCE`: a worker is asked to go, and is started
     again. `ROLL`: every gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket.
     `BURST`: five to eight times the rate. `NOISE`: what nobody honest sends. `CLOCK_SKEW`: a process's clock jumps, and
-    back; `CLOCK_WRONG`: it is off from the process's start. What a proxy does to connections is in `Proxy.worsen`."""
+    back; `CLOCK_WRONG`: it is off from the process's start. `SWITCH`: the champion is another version. `ROLLBACK`: a
+    canary gets a share, and loses it. `CONTROLLER`: a rollout's controller is killed and started again. What a proxy
+    does to connections is in `Proxy.worsen`."""
 
     WORKER = "worker"
     HANG = "hang"
@@ -44,6 +46,9 @@ class Kind(StrEnum):
     NOISE = "noise"
     CLOCK_SKEW = "clock-skew"
     CLOCK_WRONG = "clock-wrong"
+    SWITCH = "switch"
+    ROLLBACK = "rollback"
+    CONTROLLER = "controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Fault:
 
 NETWORK: Final = (Kind.LATENCY, Kind.TIMEOUT, Kind.RESET, Kind.SLOW_CLOSE, Kind.BANDWIDTH, Kind.SLICER)
 CLOCKS: Final = (Kind.CLOCK_SKEW, Kind.CLOCK_WRONG)
+VERSIONS: Final = (Kind.SWITCH, Kind.ROLLBACK, Kind.CONTROLLER)
 SLOW: Final = (Kind.SLOW_KAFKA, Kind.SLOW_REDIS)
 PARTITIONS: Final = (Kind.PARTITION, Kind.PARTITION_OUT, Kind.PARTITION_IN)
 INSIDE: Final = (*SLOW, *PARTITIONS)
@@ -114,6 +120,7 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group((Kind.BURST,), len(_BURST_FACTORS), (2.0, 4.0), 4.0, 6.0),
         Group((Kind.NOISE,), 1, (2.0, 4.0), 1.0, 6.0),
         Group((Kind.CLOCK_SKEW,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 3.0, 8.0),
+        Group(VERSIONS, 1, (1.0, 3.0), 12.0, 12.0),
         Group((Kind.CLOCK_WRONG,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 10.0, 18.0),
     )
 
@@ -136,6 +143,8 @@ def taken_by(fault: Fault) -> tuple[str, ...]:
             return (Kind.WORKER,)
         case Kind.DISK_FULL:
             return (Kind.BROKER,)
+        case Kind.SWITCH | Kind.ROLLBACK | Kind.CONTROLLER:
+            return (Kind.SWITCH,)
         case Kind.CLOCK_SKEW:
             return (_clock_of(fault.target),)
         case Kind.CLOCK_WRONG:

@@ -95,7 +95,10 @@ class Absence:
 
 
 class Ledger:
-    def __init__(self) -> None:
+    """`versions`: more than one writes answers, so one that was begun may begin again in another's words."""
+
+    def __init__(self, *, versions: bool = False) -> None:
+        self._versions = versions
         self.pages: dict[str, Page] = {}
         self.strays: list[Line] = []
         self.absences: dict[str, list[Absence]] = defaultdict(list)
@@ -185,7 +188,7 @@ class Ledger:
         if page.ends:
             self._breach(page, Breach.TWICE, "response.created")
             return
-        if not page.may_begin:
+        if not page.may_begin and not (self._versions and page.deltas):
             self._breach(page, Breach.ORDER, "told from its beginning a second time on one socket")
         if page.deltas:
             page.abandoned.append("".join(page.deltas))

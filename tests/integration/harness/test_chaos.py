@@ -42,6 +42,12 @@ EVERYTHING = Try(
     dict.fromkeys(INSIDE, 4) | {"burst": 6, "noise": 6, "clock-skew": 11},
     dict.fromkeys(INSIDE, 3) | {"burst": 5, "noise": 3, "clock-skew": 10},
 )
+VERSIONS = Try(
+    "--minutes 6 --rate 10",
+    {"switch": 5, "rollback": 4, "controller": 4, "worker": 15, "gateway": 8, "redis": 4, "cut": 60},
+    {"switch": 4, "rollback": 3, "controller": 3, "worker": 10, "gateway": 6, "redis": 3, "cut": 60},
+)
+MOVED = exactly("--minutes 1.5 --rate 8", {"switch": 1, "rollback": 1, "controller": 1, "worker": 2, "cut": 5})
 HANG = exactly("--minutes 0.4", {"hang": 1})
 
 
@@ -57,7 +63,7 @@ async def run(folder: Path, reliability: Reliability, *, whole: Try, part: Try) 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(reliability.amount(1_700, part=100)):
+    async with asyncio.timeout(reliability.amount(1_700, part=300)):
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
     found = json.loads(result.read_bytes())
@@ -104,3 +110,11 @@ async def test_every_promise_is_kept_in_bad_weather(tmp_path: Path, reliability:
     if reliability.whole:
         assert found["met"]
         assert all(found["met"].values()), found["met"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.promise(27)
+async def test_every_promise_is_kept_while_versions_change(tmp_path: Path, reliability: Reliability) -> None:
+    """The champion is switched, a canary is rolled back and a rollout's controller dies, beside kills."""
+    await run(tmp_path, reliability, whole=VERSIONS, part=MOVED)
