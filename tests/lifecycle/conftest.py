@@ -8,10 +8,13 @@ from typing import Any, Final
 import pytest
 
 from ops.stack.embedded import EmbeddedRedis
+from tests.integration.conftest import _own_broker, own_broker
 from tests.lifecycle.models import prepare_speaker
 from tests.lifecycle.setting import SETTINGS, Setting
 from tests.support.rows import Rows
 from tests.support.system import MakeSystem
+
+__all__ = ["_own_broker", "own_broker"]
 
 ASKED: Final = {
     "switch: answers dropped, mixed or of foreign KV": "0 dropped, 0 mixed, 0 foreign KV",

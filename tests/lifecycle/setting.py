@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from ops.stack.processes import Child
 from shared.kafka import LogReader, Producer
 from shared.versions.log import VersionsLog, outgoing
 from shared.versions.registry import Checked, Entry, Registry
@@ -103,6 +104,12 @@ class Setting:
     def worker(self, lane: Lane, **settings: Any) -> Service:
         named = {} if lane == "champion" else {"worker__lane": lane}
         return self.system.worker(**named | settings)
+
+    def controller(self) -> Child:
+        """Start a rollout controller; `kill` and `stop` end it."""
+        log = self.system.folder / f"controller-{next(self.system.numbers)}.log"
+        words = ("rollout", "run", "--metrics-port", "0")
+        return Child.start([sys.executable, "-m", "ops.cli", *words], env=self.system.environment(), log=log)
 
     async def registry(self) -> Registry:
         """Return the registry, as its log has it now."""

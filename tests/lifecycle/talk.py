@@ -54,7 +54,7 @@ class Talk:
     seconds: float
     clients: int = 40
     seed: int = 1
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=lambda: Ledger(versions=True))
     _load: Load = field(init=False)
     _thread: threading.Thread = field(init=False)
     _clock_ms: float = field(init=False)
