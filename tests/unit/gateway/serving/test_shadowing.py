@@ -95,7 +95,7 @@ async def test_an_erased_conversation_is_not_shadowed() -> None:
     assert of_the_lane(edge.producer) == []
 
 
-@pytest.mark.parametrize("why", ["no worker", "no version", "memory", "kafka", "breaker"])
+@pytest.mark.parametrize("why", ["no worker", "no version", "memory", "kafka", "breaker", "ladder"])
 async def test_nothing_is_shadowed_without_a_worker_or_under_load(why: str) -> None:
     edge = shadowed(Edge(), lane="canary" if why == "no worker" else "shadow")
     if why == "no version":
@@ -108,6 +108,8 @@ async def test_nothing_is_shadowed_without_a_worker_or_under_load(why: str) -> N
         breaker = edge.serving.admission_gate.admissions.of("champion").breaker
         for _ in range(100):
             breaker.measured(took_ms=9_000, threshold_ms=1, probe=None, now_unix_ms=now_unix_ms())
+    if why == "ladder":
+        edge.serving.admission_gate.ladder.level = "light"
     edge.kafka_is_away = why == "kafka"
     edge.receive_replies([wire.done("Two weeks.", edge.asked[-1].id, session_id="s")])
     await quiet()
