@@ -111,10 +111,10 @@ class Simulator:
         while self._offered < len(requests) and requests[self._offered].arrival_ms <= self._now_ms:
             index, request = self._offered, requests[self._offered]
             self._offered += 1
-            deadline = _deadline(request)
+            deadline = deadline_of(request)
             verdict = self.gate.decide(str(index), request, deadline) if self.gate is not None else "accept"
             if verdict == "accept":
-                self._mail.append(self._sequence(index, request, deadline))
+                self._mail.append(sequence_of(index, request, deadline if self.deadlines else _NEVER, hints=self.hints))
                 continue
             self._endings[index] = Ending(
                 request=request,
@@ -135,32 +135,13 @@ class Simulator:
             self.gate.report(self.scheduler, self._now_ms)
         return step
 
-    def _sequence(self, index: int, request: Request, deadline: Deadline) -> SimulatedSequence:
-        sequence = SimulatedSequence(
-            request_id=str(index),
-            prompt_ids=range(request.prompt_tokens),
-            max_output_tokens=request.max_output_tokens,
-            sampling=_GREEDY,
-            deadline=deadline if self.deadlines else _NEVER,
-            arrived_unix_ms=request.arrival_ms,
-            bucket=request.bucket,
-            session=SessionKey(request.tenant, ""),
-            held=_shown_tokens(request) > 1,
-            request=request,
-            index=index,
-            num_sampled=request.num_decodes + 1,
-        )
-        sequence.weight = request.weight
-        sequence.output_hint = sequence.num_sampled if self.hints else None
-        return sequence
-
     def _compute(self, step: Step) -> None:
         computed = self.engine.run(step)
         took_ms = computed.prefill_ms + computed.decode_ms + self.engine.costs.step_overhead_ms
         self._now_ms += took_ms
         self._busy_ms += took_ms
         if self.learns is not None:
-            _teach(self.learns, step, computed)
+            teach(self.learns, step, computed)
         self._take_arrivals()
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
         self._show(step)
@@ -173,7 +154,7 @@ class Simulator:
         for sequence in (*step.decoded, *step.prefilled):
             if sequence.shown_unix_ms is None and sequence.output_ids:
                 assert isinstance(sequence, SimulatedSequence)
-                if len(sequence.output_ids) >= _shown_tokens(sequence.request):
+                if len(sequence.output_ids) >= shown_tokens(sequence.request):
                     self.scheduler.shown(sequence, self._now_ms)
             if self.gate is not None and sequence.shown_unix_ms == self._now_ms:
                 self.gate.heard(sequence.request_id, self._now_ms)
@@ -185,8 +166,8 @@ class Simulator:
             self.gate.ended(sequence.request_id, self._now_ms)
         self._endings[sequence.index] = Ending(
             request=sequence.request,
-            outcome=_outcome(sequence, finished, self._now_ms),
-            first_token_ms=_first_ms(sequence, finished, self._now_ms),
+            outcome=outcome_of(sequence, finished, self._now_ms),
+            first_token_ms=first_text_ms(sequence, finished, self._now_ms),
             released_ms=self._now_ms,
             num_rows=sequence.num_chunks + max(0, sequence.computed - sequence.request.prompt_tokens),
         )
@@ -209,30 +190,51 @@ class Simulator:
         )
 
 
-def _deadline(request: Request) -> Deadline:
+def deadline_of(request: Request) -> Deadline:
     return Deadline.after(request.arrival_ms, first_token_ms=request.first_token_ms, whole_ms=request.deadline_ms)
 
 
-def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> SimulatedOutcome:
+def sequence_of(index: int, request: Request, deadline: Deadline, *, hints: bool) -> SimulatedSequence:
+    """Return a request as the scheduler gets it; `hints` tell it the answer's true length."""
+    sequence = SimulatedSequence(
+        request_id=str(index),
+        prompt_ids=range(request.prompt_tokens),
+        max_output_tokens=request.max_output_tokens,
+        sampling=_GREEDY,
+        deadline=deadline,
+        arrived_unix_ms=request.arrival_ms,
+        bucket=request.bucket,
+        session=SessionKey(request.tenant, ""),
+        held=shown_tokens(request) > 1,
+        request=request,
+        index=index,
+        num_sampled=request.num_decodes + 1,
+    )
+    sequence.weight = request.weight
+    sequence.output_hint = sequence.num_sampled if hints else None
+    return sequence
+
+
+def outcome_of(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> SimulatedOutcome:
     if finished.reason in {"stop", "max_output_tokens"}:
-        deadline, first_ms = _deadline(sequence.request), _first_ms(sequence, finished, now_ms)
+        deadline, first_ms = deadline_of(sequence.request), first_text_ms(sequence, finished, now_ms)
         assert first_ms is not None
         in_time = now_ms < deadline.deadline_unix_ms and first_ms < deadline.first_token_unix_ms
         return SimulatedOutcome.IN_DEADLINE if in_time else SimulatedOutcome.LATE
     return SimulatedOutcome.FALLBACK if sequence.shown_unix_ms is None else SimulatedOutcome.LATE
 
 
-def _first_ms(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> float | None:
+def first_text_ms(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> float | None:
     """When its first text was shown; what was held back is shown with its end."""
     whole = finished.reason in {"stop", "max_output_tokens"}
     return now_ms if sequence.shown_unix_ms is None and whole else sequence.shown_unix_ms
 
 
-def _shown_tokens(request: Request) -> int:
+def shown_tokens(request: Request) -> int:
     return request.shown_tokens or 1
 
 
-def _teach(learns: Learns, step: Step, computed: Computed) -> None:
+def teach(learns: Learns, step: Step, computed: Computed) -> None:
     if step.decode:
         learns.observe_decode(computed.decode_ms, rows=len(step.decode), context=sum([row.past for row in step.decode]))
     if step.prefill:
