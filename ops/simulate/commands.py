@@ -32,7 +32,8 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     policies: Annotated[
-        list[str] | None, typer.Option("--policy", help="by name, or all; repeatable (default: all)")
+        list[str] | None,
+        typer.Option("--policy", help="by name, or all but ladder; repeatable (default: all)"),
     ] = None
     slots: Annotated[int, typer.Option(min=1, max=4_096, help="sequences decoded together")] = 16
     seconds: Annotated[
@@ -52,6 +53,10 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         float, typer.Option(min=0, max=1, help="standard deviation of each call's time, as a share of it")
     ] = 0.0
     admission: Annotated[bool, typer.Option(help="put the gateway's admission before our policy")] = True
+    light: Annotated[
+        float,
+        typer.Option(min=0.01, max=1, help="cost of the ladder's light model, as a share of the champion's"),
+    ] = 0.25
     plot_path: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +87,7 @@ def simulate(options: SimulateOptions) -> None:
         costs=read_costs(options.costs, options.profile),
         noise=options.noise,
         admission=options.admission,
+        light=options.light,
         settings=settings_of("simulate"),
     )
     settle_heap()
@@ -119,12 +125,12 @@ def _loads(traces: list[str] | None, given: list[float] | None) -> tuple[float |
 
 
 def _policies(given: list[str] | None) -> tuple[str, ...]:
-    from ops.simulate.experiment import ALL_POLICIES
+    from ops.simulate.experiment import ALL_POLICIES, KNOWN_POLICIES
 
     names = tuple(dict.fromkeys(given or ["all"]))
     if "all" in names:
         return ALL_POLICIES
     for name in names:
-        if name not in ALL_POLICIES:
-            raise SettingsError(f"--policy {name}: none of all, {', '.join(ALL_POLICIES)}")
+        if name not in KNOWN_POLICIES:
+            raise SettingsError(f"--policy {name}: none of all, {', '.join(KNOWN_POLICIES)}")
     return names

@@ -6,12 +6,19 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.ladder import Ladder
+from gateway.admission.ladder import Step as Rung
+from gateway.admission.lanes import LaneAdmissions
+from gateway.admission.placement import Placement
 from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
+from ops.simulate.ladder import LadderSimulator, SimulatedWorker
 from ops.simulate.recorded import read_trace
-from ops.simulate.rivals import IGNORES_DEADLINES, OURS, POLICIES, WHOLE_BATCHES, scheduler_of
+from ops.simulate.rivals import IGNORES_DEADLINES, LADDER, OURS, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Row, Subject, bound_row, row_of
 from ops.simulate.simulator import Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
@@ -29,6 +36,7 @@ Lengths = Literal["known", "predicted"]
 
 BOUND: Final = "bound"
 ALL_POLICIES: Final = (BOUND, *POLICIES)
+KNOWN_POLICIES: Final = (*ALL_POLICIES, LADDER)
 _MAX_PREFILL_ROWS: Final = 8
 _EARLIER_LOAD: Final = 0.5
 _EARLIER_S: Final = 120.0
@@ -39,7 +47,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """An experiment to simulate. `loads` may hold None: a recorded trace as it was recorded.
 
     `noise` is the standard deviation of each call's time, as a share; the scheduler's cost model then learns from the
-    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy.
+    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy. `light` is what
+    the ladder's light model costs, as a share of the champion's.
     """
 
     traces: tuple[str, ...]
@@ -52,6 +61,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     costs: EngineCosts
     noise: float = 0.0
     admission: bool = True
+    light: float = 0.25
     settings: Settings
 
     @property
@@ -76,7 +86,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
     def _rows(self, trace: Trace) -> Iterator[Row]:
         bound: Bound | None = None
-        for policy in sorted(self.policies, key=ALL_POLICIES.index):
+        for policy in sorted(self.policies, key=KNOWN_POLICIES.index):
             if policy == BOUND:
                 bound = upper_bound(trace, self.least)
                 yield bound_row(self._subject(trace, BOUND, bound))
@@ -93,11 +103,28 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return Subject(trace=trace, policy=policy, lengths=self.lengths, least=self.least, bound=bound)
 
     def _simulate(self, subject: Subject) -> Row:
-        simulator = self.simulator(subject.trace, subject.policy)
+        ladder = self.ladder_simulator(subject.trace) if subject.policy == LADDER else None
+        simulator = ladder or self.simulator(subject.trace, subject.policy)
         start_s = time.perf_counter()
         run = simulator.run()
         real_s = time.perf_counter() - start_s
-        return row_of(subject, run, real_s=real_s)
+        row = row_of(subject, run, real_s=real_s)
+        return row if ladder is None else msgspec.structs.replace(row, by_lane=dict(ladder.by_lane))
+
+    def ladder_simulator(self, trace: Trace) -> LadderSimulator:
+        """Return the simulator of one trace with a champion's and a light worker."""
+        gate = Gate.of(self.settings)
+        admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admission))
+        costs_of: dict[Rung, EngineCosts] = {"champion": self.costs, "light": self.costs.times(self.light)}
+        workers = []
+        for lane, costs in costs_of.items():
+            model = CostModel.from_state(costs.table)
+            scheduler = scheduler_of(OURS, limits=self._limits, costs=model, lengths=self._history(trace.name))
+            engine = VirtualEngine(costs, self.noise, Random(f"engine/{lane}/{self.seed}"))  # noqa: S311 - a load
+            own = Gate(admission=admissions.of(lane), limits=gate.limits)
+            workers.append(SimulatedWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
+        placement = Placement(admissions, Ladder())
+        return LadderSimulator(trace=trace, workers=workers, placement=placement, hints=self.lengths == "known")
 
     def simulator(self, trace: Trace, policy: str) -> Simulator:
         """Return the simulator of one trace under one policy; ours has a window where the settings say so."""

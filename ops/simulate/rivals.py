@@ -15,6 +15,8 @@ from workers.schedule.window import Window
 
 OURS: Final = "goodput"
 POLICIES: Final = (OURS, "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static")
+# Ours with a light worker on the same cores, and the gateway's ladder before both.
+LADDER: Final = "ladder"
 WHOLE_BATCHES: Final = frozenset({"sorted-budget", "static"})
 """Batches that keep their rows, ended ones too, until their last answer ends."""
 IGNORES_DEADLINES: Final = WHOLE_BATCHES | {"fcfs-continuous"}

@@ -28,7 +28,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """TTFT is of every answer that the model began, late ones too.
 
     `wasted_steps` is the share of rows in steps that were spent on answers not in time; `busy` the engine's share of
-    the time. `times_real_time` alone depends on the machine that simulates.
+    the time. `by_lane` are the ladder's answers in time. `times_real_time` alone depends on the machine that simulates.
     """
 
     trace: str
@@ -49,6 +49,7 @@ class Row(Struct, frozen=True, kw_only=True):
     of_bound: float | None = None
     without_floors: int | None = None
     by_class: dict[str, ClassRow] = {}
+    by_lane: dict[str, int] = {}
     wasted_steps: float | None = None
     busy: float | None = None
     mean_batch_rows: float | None = None

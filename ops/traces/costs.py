@@ -26,6 +26,11 @@ class EngineCosts(Struct, frozen=True, kw_only=True):
     table: CostTable
     step_overhead_ms: float = _STEP_OVERHEAD_MS
 
+    def times(self, share: float) -> "EngineCosts":
+        """Return the costs of an engine whose calls take a share of the time."""
+        laws = {name: getattr(self.table, name) * share for name in CostTable.__struct_fields__ if "_ms" in name}
+        return msgspec.structs.replace(self, table=msgspec.structs.replace(self.table, **laws))
+
     def decode_ms(self, rows: int, context: int) -> float:
         """One decode call; `context` is the sum over its rows of the tokens held."""
         table = self.table

@@ -11,9 +11,15 @@ from ops.traces.costs import CPU
 from shared.settings import Settings
 
 
-def rows(loads: tuple[float, ...], policies: tuple[str, ...], lengths: Literal["known", "predicted"]) -> list[Row]:
+def rows(
+    loads: tuple[float, ...],
+    policies: tuple[str, ...],
+    lengths: Literal["known", "predicted"] = "predicted",
+    light: float = 0.25,
+) -> list[Row]:
     """Half a minute of the bimodal trace."""
     experiment = Experiment(
+        light=light,
         traces=("bimodal",),
         loads=loads,
         policies=policies,
@@ -45,3 +51,16 @@ def test_under_overload_each_class_keeps_its_floor_and_little_is_begun_in_vain(
 def test_the_more_comes_the_no_fewer_are_answered_in_time() -> None:
     counts = [row.model_in_deadline for row in rows((1.0, 1.5, 3.0, 10.0), ("goodput",), "predicted")]
     assert all(more >= 0.95 * fewer for fewer, more in pairwise(counts))
+
+
+@pytest.mark.parametrize("load", [1.0, 2.0, 3.0])
+def test_with_a_light_model_on_the_same_cores_more_is_answered_in_time(load: float) -> None:
+    alone, laddered = rows((load,), ("goodput", "ladder"))
+    assert laddered.model_in_deadline >= (1.0 if load == 1.0 else 1.3) * alone.model_in_deadline
+    assert sum(laddered.by_lane.values()) == laddered.model_in_deadline
+    assert laddered.by_lane["champion"] > 0
+
+
+def test_a_light_model_that_costs_as_much_gains_next_to_nothing() -> None:
+    alone, laddered = rows((2.0,), ("goodput", "ladder"), light=1.0)
+    assert laddered.model_in_deadline <= 1.15 * alone.model_in_deadline
