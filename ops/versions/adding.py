@@ -42,7 +42,8 @@ def add(settings: Settings, source: Path, about: About, now_unix_ms: float) -> S
     store = settings.model.versions_dir
     store.mkdir(parents=True, exist_ok=True)
     with OwnedDirectory(".adding-", parent=store) as workshop:
-        place = workshop.path
+        place = workshop.path / "model"
+        place.mkdir()
         if is_layout(source):
             unpack(source, place)
         else:
@@ -55,15 +56,17 @@ def add(settings: Settings, source: Path, about: About, now_unix_ms: float) -> S
         wrong = wrong_base(folder.manifest, version.base_revision)
         if wrong is not None:
             raise VersionError("wrong base revision", f"{source} is refused: {wrong}; leave --base-revision out")
-        model = load_model(settings.model_copy(update={"model": settings.model.model_copy(update={"dir": place})}))
+        place = place.rename(workshop.path / version.id)
+        place.chmod(_READABLE)
+        there = settings.model.model_copy(update={"versions_dir": workshop.path, "dir": place})
+        model = load_model(settings.model_copy(update={"model": there}))
         try:
             golden = golden_prompts(model, version.system_prompt or settings.worker.system_prompt)
         finally:
             model.engine.close()
         (place / GOLDEN).write_bytes(msgspec.json.encode(golden))
         (place / DOCUMENT).write_bytes(msgspec.json.encode(version))
-        place.chmod(_READABLE)
-        workshop.give_away(store / version.id)
+        place.rename(store / version.id)
     return open_version(settings.model, version.id, verify=False)
 
 

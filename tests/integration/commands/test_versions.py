@@ -92,7 +92,7 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
         """Type a command; one that fails says so in one line with these words."""
         done = await asyncio.to_thread(CliRunner().invoke, cli.app, ["versions", *arguments], env=env)
         told = done.stderr.rstrip() or str(done.exception or "")
-        assert (done.exit_code != 0, "\n" in told, fails in told) == (bool(fails), False, True), done
+        assert (done.exit_code != 0, "\n" in told, fails in told) == (bool(fails), False, True), (done, told)
         return done
 
     await versions("keygen", str(tmp_path / "private"), str(tmp_path / "trusted" / "shop.pem"))

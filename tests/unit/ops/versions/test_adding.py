@@ -18,6 +18,8 @@ from shared.settings import Settings, load_settings
 from shared.versions.store import open_version
 from tests.support.builders.versions import BASE, write_folder
 from tests.support.models.fixtures import flip
+from workers.engine.greedy import golden_failure
+from workers.engine.load_model import load_model
 
 ADAPTER = Source(name="adapter", sha256="c" * 64)
 
@@ -49,6 +51,9 @@ def test_a_folder_joins_the_store_by_links_with_its_golden_prompts(tmp_path: Pat
     assert open_version(settings.model, stored.version.id) == stored
     assert len(stored.golden.prompts) == 8
     assert all(golden.output_ids for golden in stored.golden.prompts)
+    there = settings.model.model_copy(update={"dir": stored.path})
+    served = load_model(settings.model_copy(update={"model": there}))
+    assert golden_failure(served.engine, stored.golden) is None
     assert stored.path.stat().st_mode & 0o055 == 0o055
 
 
