@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -52,8 +51,6 @@ from workers.versions.rehearsal import rehearse
 from workers.versions.switcher import Means, Switcher
 from workers.wings import KafkaWing
 
-OnHangup = Callable[[Callable[[], None]], object]
-
 
 class WorkerProcess:
     """startup → serve → drain → close."""
@@ -65,10 +62,10 @@ class WorkerProcess:
         model: LoadedModel | UpstreamModel,
         costs: CostModel,
         *,
-        on_hangup: OnHangup,
+        hangup: asyncio.Event,
     ) -> None:
         """`candidate` is what `model` was loaded from; None for an upstream's."""
-        self._settings, self._on_hangup = settings, on_hangup
+        self._settings = settings
         self._worker_id = worker_name(settings.worker.instance_id)
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
@@ -91,7 +88,7 @@ class WorkerProcess:
         self._first = self._loader.made(of, "" if candidate is None else candidate.revision, model, costs)
         self._versions.add(self._first)
         self._versions.serve(self._first.revision)
-        self._switcher = None if candidate is None else self._make_switcher()
+        self._switcher = None if candidate is None else self._make_switcher(hangup)
         self._intake = self._make_intake()
         self._capacity = CapacityPublisher(
             producer=self._kafka.producer,
@@ -145,7 +142,7 @@ class WorkerProcess:
             passing=self._kafka.passing_on(self._answers),
         )
 
-    def _make_switcher(self) -> Switcher:
+    def _make_switcher(self, hangup: asyncio.Event) -> Switcher:
         settings, worker = self._settings, self._settings.worker
         means = Means(
             open=partial(open_candidate, settings, verify=False),
@@ -160,6 +157,7 @@ class WorkerProcess:
             log=self._kafka.versions,
             versions=self._versions,
             means=means,
+            hangup=hangup,
             kept_ms=worker.previous_s * 1_000,
         )
 
@@ -236,7 +234,8 @@ class WorkerProcess:
         self._tasks.start(kafka.commits.run(), "commits")
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
-        self._follow_versions()
+        if self._switcher is not None:
+            self._tasks.start(self._switcher.run(), "versions switcher")
         settle_heap()
         get_logger().info(
             "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.name
@@ -259,13 +258,6 @@ class WorkerProcess:
         if self._switcher is not None:
             self._switcher.changed()
 
-    def _follow_versions(self) -> None:
-        """Serve what the registry names, from now on."""
-        switcher = self._switcher
-        if switcher is not None:
-            self._tasks.start(switcher.run(), "versions switcher")
-            self._on_hangup(switcher.look_again)
-
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
         broker its clients take long to end, and whoever asked this process to end may lose patience. `known`: it does
@@ -283,14 +275,15 @@ class WorkerProcess:
             await kafka.requests.stop()  # its partitions are another's at once
 
 
-async def serve(settings: Settings, stop: asyncio.Event, on_hangup: OnHangup = lambda _: None) -> None:
-    """Serve until `stop`. `on_hangup` is given what is to be called at a SIGHUP."""
+async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:
+    """Serve until `stop`. `hangup` is set at a SIGHUP."""
+    hangup = hangup or asyncio.Event()
     readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}))
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
         if worker.engine == "upstream":
             costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
-            process = WorkerProcess(settings, None, upstream_model(settings), costs, on_hangup=on_hangup)
+            process = WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup)
         else:
             revisions = await choices(settings, f"replyline-worker-{os.getpid()}")
             with limited(LOAD_S):
@@ -299,7 +292,7 @@ async def serve(settings: Settings, stop: asyncio.Event, on_hangup: OnHangup = l
             info = model.info
             get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
             costs = await _known_costs(worker, model)
-            process = WorkerProcess(settings, candidate, model, costs, on_hangup=on_hangup)
+            process = WorkerProcess(settings, candidate, model, costs, hangup=hangup)
         process.tell(readiness)
         await process.run(stop)
 
@@ -340,7 +333,9 @@ def main() -> int:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
     async def serve_until(stop: asyncio.Event) -> None:
-        await serve(settings, stop, partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP))
+        hangup = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
+        await serve(settings, stop, hangup)
 
     status = run_until_signal(serve_until)
     if left_behind():

@@ -63,18 +63,18 @@ class Means:
 
 @dataclass(slots=True, kw_only=True)
 class Switcher:
-    """`kept_ms`: so long a version stays loaded after another serves. `refused` are versions that are wanted and not
-    loaded."""
+    """`hangup` is set at a SIGHUP. `kept_ms`: so long a version stays loaded after another serves. `refused` are those
+    that are wanted and not loaded."""
 
     lane: Lane
     log: VersionsLog
     versions: LoadedVersions
     means: Means
+    hangup: asyncio.Event
     kept_ms: float
     refused: dict[Revision, Refusal] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
-    _look_again: bool = field(default=False, init=False)
     _folder: Revision | None = field(default=None, init=False)
     _loading: Revision | None = field(default=None, init=False)
     _rehearsing: bool = field(default=False, init=False)
@@ -89,11 +89,6 @@ class Switcher:
         """Note that the registry has changed."""
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Try again what was refused, and look at `model.dir` where the registry names no version for this lane."""
-        self._look_again = True
-        self._wake.set()
-
     def missing(self) -> str | None:
         """Return why the version that is to serve does not, for `/ready`."""
         refusal = self.refused.get(self._situation().target)
@@ -105,7 +100,7 @@ class Switcher:
             while True:
                 self._wake.clear()
                 try:
-                    if self._look_again:
+                    if self.hangup.is_set():
                         await self._reread()
                     while await self._act():
                         pass
@@ -148,7 +143,8 @@ class Switcher:
         )
 
     async def _reread(self) -> None:
-        self._look_again = False
+        """Try again what was refused, and look at `model.dir` where the registry names no version for this lane."""
+        self.hangup.clear()
         self._retry.clear()
         if wanted_by(self._states()[0], self.lane) is None:
             try:

@@ -104,6 +104,7 @@ class Switching:
                 answering=lambda: {job.revision for job in self.answers.jobs},
                 remember=self.remembered.append,
             ),
+            hangup=asyncio.Event(),
             kept_ms=self.kept_ms,
         )
 

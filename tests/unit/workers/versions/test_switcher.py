@@ -128,7 +128,7 @@ async def test_what_is_refused_leaves_the_old_one_serving_and_says_why(
         after = REGISTRY.get_sample_value("replyline_worker_switches_total", {"outcome": step})
         assert after == before + 2, "it is tried again after a move, not all the time"
         bench.opened, bench.rehearsed, bench.switcher.means.load = None, None, bench.loader.load_beside
-        bench.switcher.look_again()
+        bench.switcher.hangup.set()
         await bench.until(lambda: bench.versions.serving.revision == "v2")
         assert bench.switcher.missing() is None
 
@@ -160,7 +160,7 @@ async def test_a_hangup_has_it_serve_what_stands_at_model_dir_where_no_version_i
 ) -> None:
     async with switching(monkeypatch) as bench:
         bench.registry.state = bench.registry.moves.pop().state
-        bench.switcher.look_again()
+        bench.switcher.hangup.set()
         await bench.until(lambda: bench.versions.serving.revision == "fake-1")
         check(bench, await bench.ask("s", 0))
         assert bench.remembered == [None]
