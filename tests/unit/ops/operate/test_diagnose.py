@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
+from ops.operate.diagnose import look
 from ops.operate.diagnose.addresses import check_process, check_way_in
 from ops.operate.diagnose.commands import looked_at
 from ops.operate.diagnose.knowledge import causes
@@ -18,7 +19,8 @@ from ops.operate.diagnose.pages import Page, Window, parse_page
 from ops.operate.diagnose.rules import RULES, found_in, worse
 from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
 from shared.errors import SettingsError
-from shared.settings import describe
+from shared.settings import Settings, describe
+from shared.wire.topics import BUCKETS, TopicNames
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -177,6 +179,24 @@ async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed()
     system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
     assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
     assert looked_at(system, "") == "1 of 1 processes answered; the customers' way in: none is known"
+
+
+async def test_what_waits_is_asked_of_each_lane_that_has_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = TopicNames().of_lane("canary", request_partitions=1)
+
+    async def described(_: object) -> dict[str, int]:
+        return {**topics, "chat.requests.light.short": 1}
+
+    async def waiting(_: object, group: str, of: list[str]) -> dict[str, int]:
+        return {topic: len(group) for topic in of}
+
+    monkeypatch.setattr(look, "describe_topics", described)
+    monkeypatch.setattr(look, "group_lag", waiting)
+    champions, canarys = len("replyline-workers"), len("replyline-workers.canary")
+    assert await look._lag(Settings()) == {
+        **dict.fromkeys(BUCKETS, champions),
+        **{f"{bucket} of lane canary": canarys for bucket in BUCKETS},
+    }
 
 
 def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:

@@ -11,6 +11,8 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
 from shared.settings import load_settings
 
+LANES, LANES_TOPIC = 99, "chat.requests.canary.short"
+
 
 def letter(offset: int) -> Letter:
     return Letter(
@@ -19,7 +21,7 @@ def letter(offset: int) -> Letter:
         written_unix_ms=1,
         reason="internal",
         detail="",
-        origin=Origin("chat.requests.short", 2, offset),
+        origin=Origin(LANES_TOPIC if offset == LANES else "chat.requests.short", 2, offset),
         left_out=None,
         tries=1,
         key=b"demo/s1",
@@ -83,3 +85,11 @@ def test_one_that_fails_says_so_and_the_others_are_put_back(
         "replyline: 17: not put back: too large",
         "replyline: 18: not acknowledged: no answer in time; it may have been written",
     ]
+
+
+def test_one_of_a_lane_is_put_back_into_that_lane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, producer = replay(monkeypatch, str(LANES), failing={})
+    assert (status, producer.written) == (0, [b"99"])
+    assert LANES_TOPIC in capsys.readouterr().out
