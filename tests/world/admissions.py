@@ -19,7 +19,11 @@ def watch(oracles: Oracles) -> None:
     def decided(self: Any, request_id: str, tenant: str, bucket: Any, deadline: Any, **given: Any) -> Any:
         NODE.get().admission = self
         now, reader = given["now_unix_ms"], self.fleet._readers.get((bucket, given["partition"]))
-        wait_ms = reader.eta_ms(bucket, now) if reader is not None and self.fleet._fresh(reader, now) else None
+        wait_ms = (
+            reader.eta_ms(bucket, now, cold=given.get("cold", False))
+            if reader is not None and self.fleet._fresh(reader, now)
+            else None
+        )
         floods = _floods(self, tenant)
         decision = decide(self, request_id, tenant, bucket, deadline, **given)
         if wait_ms is not None and decision.eta_ms != now - given["received_unix_ms"] + wait_ms:

@@ -11,7 +11,8 @@ step those in its slots. HUNG: a worker whose engine hangs while it serves ends 
 or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
 conversation's questions are sent in their order. POISON: a record ends four processes at most, no other is called
 poison, and where no reader ends no delivery counts. QUOTED: no line of a log has a customer's words. QUOTA: who has
-used up a minute is refused, and nobody else. RATE: a flood is refused. SERVED: each request of a service is answered.
+used up a minute is refused, and nobody else. RATE: a flood is refused. REVISION: an answer
+is wholly the text of the version that it names. SERVED: each request of a service is answered.
 SHARES: who has all the slots gets no more where another tenant asks. SHED: where nothing is wrong and half of the slots
 are free every question goes to the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no
 process computes without end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and
@@ -21,7 +22,7 @@ line. WASTED: nothing late or cancelled is computed on, and what nobody waits fo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
 from tests.world.plan import Fault, Plan
-from tests.world.processes import SLOTS
+from tests.world.processes import CANARY_REVISION, SLOTS
 from tests.world.redis import Redis
 from tests.world.throws import SECRET
 from tests.world.tokens import conversation
@@ -61,7 +62,8 @@ _HEARD_MS: Final = 1_500
 _OPENED_MS: Final = 1_000 + _LATE_MS
 _SPINS: Final = 2
 _WHOLE: Final = ("stop", "max_output_tokens")
-_REQUESTS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
+_CHAMPIONS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
+_REQUESTS: Final = [*_CHAMPIONS, *(TopicNames().requests(bucket, "canary") for bucket in BUCKETS)]
 
 
 class Oracles:
@@ -71,7 +73,7 @@ class Oracles:
         self._kafka, self._redis, self._rights = kafka, redis, rights
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
-        self._deaths = 0
+        self._deaths = self.num_by_canary = 0
         self._answers: list[tuple[float, dict[str, Any]]] = []
         self.thrown: list[Fault] = []
         self._unseen: dict[str, str] = {}
@@ -147,8 +149,13 @@ class Oracles:
                     wanted.add(request.id)
         if wanted - self._ended:
             self._read_ends()
-        for request_id in sorted(wanted - self._ended):
+        passed_on = set[str]() if topic in _CHAMPIONS or not wanted - self._ended else self._passed_on()
+        for request_id in sorted(wanted - self._ended - passed_on):
             self.breach("COMMITTED", f"{request_id}: passed at {topic}/{number} by {offset}, its end not acknowledged")
+
+    def _passed_on(self) -> set[str]:
+        """Return the requests that the champion has from a lane, or has anyhow."""
+        return {request.id for request, _ in self._requests(_CHAMPIONS)}
 
     def _dead(self, origin: str) -> None:
         """Judge a commit that passes what is no request."""
@@ -163,7 +170,8 @@ class Oracles:
     def _poison(self, plan: Plan) -> None:
         """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
         num_poisons = sum(ask.what == "poison" for ask in (*plan.asks, *plan.records))
-        if self._deaths > MAX_DELIVERIES * num_poisons:
+        most = MAX_DELIVERIES * (1 + plan.canary)  # what is passed on is counted anew
+        if self._deaths > most * num_poisons:
             self.breach("POISON", f"{self._deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
         if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):
@@ -222,9 +230,9 @@ class Oracles:
     def _records(self, topic: str) -> Iterator[Any]:
         return (record for log in self._kafka.log(topic) for record in log.records(0, log.high))
 
-    def _requests(self) -> Iterator[tuple[ChatRequest, Any]]:
+    def _requests(self, topics: Sequence[str] = _REQUESTS) -> Iterator[tuple[ChatRequest, Any]]:
         """Yield what stands in the buckets' topics, and is a request."""
-        for topic in _REQUESTS:
+        for topic in topics:
             for record in self._records(topic):
                 with suppress(ProtocolError):
                     yield decode_request(record.value), record
@@ -292,6 +300,20 @@ class Oracles:
             turns = self._redis.values(conversation(page.question.session).of("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
+
+    def judge_revisions(self, ledger: Ledger, champion: Oracle, every: Oracle) -> None:
+        """Judge whether each answer is wholly the text of the version that it names; `every` has the canary's too."""
+        for page in ledger.pages.values():
+            response = page.ends[0][1] if page.ends else None
+            if response is None or response.source != "model" or response.revision is None:
+                continue
+            written = {*champion(page.question).written}
+            if response.revision == CANARY_REVISION:
+                self.num_by_canary += 1
+                written = {*every(page.question).written} - written
+            if not any(text.startswith(response.output_text) for text in written):
+                told = f"{page.question.event_id}: {response.output_text!r}"
+                self.breach("REVISION", f"{told} names {response.revision}, which writes {written}")
 
     def _cuts(self, plan: Plan, ledger: Ledger) -> None:
         """Judge who was cut, by the client's own clock."""

@@ -16,6 +16,13 @@ _ABUSE: Final = 0.2
 _PRESS: Final = 0.07
 _POISON: Final = {"asks": 0.003, "records": 0.1}
 _PATIENT_MS: Final = 60_000
+CANARY: Final = 12
+"""The canary's worker, as a fault's target: no other fault's is so high."""
+_CANARY: Final = 0.25
+_CANARY_ENDS: Final = (
+    *("rollback", "rollback", "kill-worker", "kill-worker"),
+    *("freeze-worker", "stop-worker"),
+)
 FAULTS: Final = (0, 1, 2, 3, 3, 4)
 KINDS: Final = (
     *("kill-gateway", "stop-gateway", "freeze-gateway"),
@@ -124,6 +131,8 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     records: tuple[Ask, ...] = ()
     """What other services write to the inbox."""
+    canary: bool = False
+    """Half of the conversations go to a canary's worker."""
 
     @property
     def size(self) -> int:
@@ -151,7 +160,10 @@ def plan_of(seed: int, *, faults: int | None = None) -> Plan:
         ),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
-    return _pressed(chance, plan) if chance.random() < _PRESS and faults is None else plan
+    if chance.random() < _PRESS and faults is None:
+        plan = _pressed(chance, plan)
+    chance = random.Random(f"{seed}/canary")
+    return _with_canary(chance, plan) if chance.random() < _CANARY and faults is None else plan
 
 
 def _pressed(chance: random.Random, plan: Plan) -> Plan:
@@ -161,6 +173,15 @@ def _pressed(chance: random.Random, plan: Plan) -> Plan:
     asks = [Ask(round(at_s, 3), SESSIONS + 1, tokens=3, soft_ms=600, hard_ms=2_000) for at_s in moments]
     stands = Fault(round(start_s, 3), "freeze-worker", worker, 8.0)
     return replace(plan, asks=_in_order([*plan.asks, *asks]), faults=_in_order([*plan.faults, stands]))
+
+
+def _with_canary(chance: random.Random, plan: Plan) -> Plan:
+    """Have a canary, and have it be taken back or its worker fail, once or twice."""
+    ends = [
+        Fault(_moment(chance), chance.choice(_CANARY_ENDS), CANARY, chance.choice((0.5, 3.0, 20.0)))
+        for _ in range(chance.choice((1, 1, 2)))
+    ]
+    return replace(plan, canary=True, faults=_in_order([*plan.faults, *ends]))
 
 
 def _act(chance: random.Random) -> Act:

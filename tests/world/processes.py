@@ -8,15 +8,18 @@ import gateway.__main__ as gateway_main
 import workers.__main__ as worker_main
 from shared.errors import ReplylineError
 from shared.settings import Settings
+from tests.world.plan import CANARY
 from tests.world.virtual.loop import VirtualLoop
 from tests.world.virtual.node import Node
 
 Kind = Literal["gateway", "worker"]
 WORKERS: Final = 2
+PARTITIONS: Final = 4
 STEP_LIMIT_S: Final = 2.0
 SLOTS: Final = 4
 JOINED_PROMPT: Final = "You answer for the shop Harbor & Vine."
 """Of a worker that joins: what it writes is another text, as while the workers are renewed one by one."""
+CANARY_REVISION: Final = "fake-2"
 QUOTA: Final = 80
 _AGAIN_S: Final = 0.5
 _SPOILED: Final = 3
@@ -58,7 +61,8 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
             "slots": SLOTS,
-            "instance_id": "static" if kind == "worker" and number == 0 else "",
+            "lane": "canary" if number == CANARY else "champion",
+            "instance_id": {0: "static", CANARY: "canary"}.get(number, "") if kind == "worker" else "",
             "step_limit_s": STEP_LIMIT_S,
             **_PROMPT,
             "system_prompt": JOINED_PROMPT if number == WORKERS else SYSTEM,

@@ -5,18 +5,22 @@ from dataclasses import replace
 from typing import Final
 
 from shared.errors import ProtocolError
+from shared.versions.registry import encode_entry, key_of
+from shared.versions.state import Alias, Move, Rule, State
 from shared.wire.codec import decode_request, msgpack_encode
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import Timings, Usage
+from shared.wire.topics import TopicNames
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import BROKERS, Kafka
-from tests.world.plan import Fault
-from tests.world.processes import Kind, Process
+from tests.world.plan import CANARY, Fault
+from tests.world.processes import CANARY_REVISION, PARTITIONS, Kind, Process
 from tests.world.redis import Redis
 from tests.world.throws import ThrownError
 from tests.world.tokens import Issuer
 from tests.world.virtual.loop import VirtualLoop
 from tests.world.virtual.node import Node
+from workers.engine.fake import FAKE_REVISION
 
 _GROWN: Final = 12
 _SLOW_S: Final = 0.08  # there and back within an answer's grace
@@ -142,6 +146,21 @@ class Strikes:
                 kafka.grow("chat.replies", _GROWN)
             case "retention":
                 kafka.retain(fault.for_s)
+            case "rollback":
+                self._move(State(epoch=2, aliases={"champion": FAKE_REVISION}))
+
+    def open_canary(self) -> None:
+        """Have half of the conversations go to the canary's worker, which is started."""
+        for topic, count in TopicNames().of_lane("canary", request_partitions=PARTITIONS).items():
+            self._kafka.grow(topic, count)
+        aliases: dict[Alias, str] = {"champion": FAKE_REVISION, "canary": CANARY_REVISION}
+        self._move(State(epoch=1, aliases=aliases, rule=Rule(salt="canary", share=0.5)))
+        self._process("worker", CANARY).start()
+
+    def _move(self, state: State) -> None:
+        """Write a move of the registry; a second one to an epoch counts for nothing."""
+        move = Move(state=state, author="operator", reason="canary", unix_ms=1)
+        self._kafka.write(TopicNames().versions, 0, encode_entry(move), key_of(move, str(self._loop.now)))
 
     def _forge(self) -> None:
         """Write an end of another's conversation under the id of a request that is open."""

@@ -17,8 +17,18 @@ from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
 from tests.world.oracles import Oracles, kafka_ails
-from tests.world.plan import SEAMS, Act, Ask, Fault, Plan
-from tests.world.processes import JOINED_PROMPT, STEP_LIMIT_S, SYSTEM, WORKERS, Kind, Process, port_of
+from tests.world.plan import CANARY, SEAMS, Act, Ask, Fault, Plan
+from tests.world.processes import (
+    CANARY_REVISION,
+    JOINED_PROMPT,
+    PARTITIONS,
+    STEP_LIMIT_S,
+    SYSTEM,
+    WORKERS,
+    Kind,
+    Process,
+    port_of,
+)
 from tests.world.redis import Redis
 from tests.world.services import Services
 from tests.world.strikes import Strikes
@@ -38,6 +48,8 @@ _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
 _LEFT_S: Final = 1.0  # who hangs has by then
+_BESIDE: Final = (WORKERS, CANARY)
+_KNOWN_S: Final = 3.0  # by then every gateway has heard of the canary's worker
 _MUTE: Final = ("never retrieved", "Unclosed")
 
 
@@ -59,8 +71,9 @@ class World:
         self.loop = loop = VirtualLoop(random.Random(0))
         loop.set_exception_handler(self._unhandled)
         names = TopicNames()
-        topics = names.all(request_partitions=4, reply_partitions=8)
-        self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in topics})
+        topics = names.all(request_partitions=PARTITIONS, reply_partitions=8)
+        named = (*topics, *names.of_lane("canary", request_partitions=PARTITIONS))
+        self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in named})
         self._redis = Redis(loop)
         self._rights = Oracle(SYSTEM)
         self._oracles = Oracles(self._kafka, self._redis, self._rights)
@@ -92,6 +105,7 @@ class World:
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
+        self._ledger = Ledger(versions=plan.canary)
         self.loop.trace, self._plan, self._oracles.plan = self._trace, plan, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         try:
@@ -117,9 +131,10 @@ class World:
         await asyncio.sleep(_READ_AGAIN_S)
 
     def _process(self, kind: Kind, number: int) -> Process:
-        """Return a gateway or worker; numbers beyond the last begin again, but for that of a worker that joins."""
+        """Return a gateway or worker; numbers beyond the last begin again, but for those of the worker that joins and
+        of the canary's."""
         count = GATEWAYS if kind == "gateway" else WORKERS
-        key = (kind, number if (kind, number) == ("worker", WORKERS) else number % count)
+        key = (kind, number if kind == "worker" and number in _BESIDE else number % count)
         if key not in self._processes:
             self._processes[key] = Process(
                 self.loop, *key, lambda why: self._oracles.breach("CRASHED", why), self._oracles.died
@@ -138,6 +153,8 @@ class World:
         shared = (self._ledger, door, chance, self._oracles, self._issuer)
         shoppers = {number: Shopper(f"s{number}", *shared) for number in plan.sessions}
         self._strikes.shoppers = list(shoppers.values())
+        if plan.canary:
+            await self._open_canary()
         await self.loop.start(self._customers, self._shop(plan, shoppers))
         self._start_s = self.loop.now
         self._strikes.plan(plan.faults)
@@ -150,6 +167,14 @@ class World:
             if node.alive and node.admission is not None:
                 judge_breakers(node.admission, self._oracles)
         self._oracles.judge(plan, self._ledger, self._services.request_ids)
+
+    async def _open_canary(self) -> None:
+        """Wait until the canary is asked."""
+        self._strikes.open_canary()
+        ready = self._ready + 1
+        while self._ready < ready:  # noqa: ASYNC110 - a log is looked at
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_KNOWN_S)
 
     async def _shop(self, plan: Plan, shoppers: dict[int, Shopper]) -> None:
         """Have all customers come in, and do what they will."""
@@ -186,8 +211,12 @@ class World:
     # --- what is found
 
     def _judge(self, plan: Plan) -> Outcome:
-        joined = ("worker", WORKERS) in self._processes
-        verdict = judge(self._ledger, Oracle(SYSTEM, others=(JOINED_PROMPT,)) if joined else self._rights)
+        others = [JOINED_PROMPT] if ("worker", WORKERS) in self._processes else []
+        champion = Oracle(SYSTEM, others=others) if others else self._rights
+        every = Oracle(SYSTEM, others=others, revisions=[CANARY_REVISION]) if plan.canary else champion
+        verdict = judge(self._ledger, every)
+        if plan.canary:
+            self._oracles.judge_revisions(self._ledger, champion, every)
         thrown = bool(self._oracles.thrown)
         if thrown:  # who is harmed by one may be refused so (HARMED)
             verdict.broken[Breach.FAULT].clear()
@@ -204,6 +233,8 @@ class World:
         facts = {
             "callbacks": self.loop.handled,
             "rebalances": self._kafka.groups.num_rebalances,
+            "passed on": sum(": passed_on " in line.what for line in self._logs),
+            "by the canary": self._oracles.num_by_canary,
             "lost": sum(log.num_lost for log in self._kafka.logs.values()),
             **verdict.endings,
         }

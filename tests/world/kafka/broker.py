@@ -136,10 +136,10 @@ class Kafka:
         for number in range(len(self.log(topic)), count):
             self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, append_time)
 
-    def write(self, topic: str, number: int, value: bytes) -> None:
+    def write(self, topic: str, number: int, value: bytes, key: bytes | None = None) -> None:
         """Append a record that no process of the world has produced."""
         log, builder = self.logs[topic, number], DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, len(value) + 1_024)
-        builder.append(0, self._now_ms(), None, value, [])
+        builder.append(0, self._now_ms(), key, value, [])
         batch = log.append(bytes(builder.build()), self._now_ms())
         assert isinstance(batch, Batch), "of no producer"
         log.replicated(batch, log.epoch)
