@@ -10,7 +10,8 @@ from shared.settings import Settings
 from shared.versions.state import Rule, State
 from shared.wire.codec import decode_observation
 from shared.wire.session_key import SessionKey
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.integration.support.cuts import TOKENS, WHOLE, ask_and_lose
+from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.wire import Client
 
 RULE = Rule(salt="half", share=0.5)
@@ -21,7 +22,7 @@ CONVERSATIONS = 8
 
 @pytest_asyncio.fixture
 async def system(new_system: MakeSystem) -> System:
-    return await new_system(worker__fake_prefill_ms_per_token=0.01, gateway__messages_per_minute=100_000)
+    return await new_system(gateway__messages_per_minute=100_000, gateway__cursor_secret_file=CURSOR_SECRET)
 
 
 @pytest_asyncio.fixture
@@ -109,3 +110,17 @@ async def test_a_dead_canary_costs_no_answer(
         await until_silent(gateway)
         assert set((await lanes_of(gateway, sessions, f"e{number}")).values()) == {"champion"}
     assert await champion.metric("infer_total") == 2 * CONVERSATIONS
+
+
+async def test_a_canarys_answer_goes_on_at_another_gateway(
+    system: System, services: tuple[list[Service], Service, Service]
+) -> None:
+    gateways, champion, _ = services
+    await system.move(State(epoch=2, aliases=OPEN.aliases, rule=Rule(salt="half", share=1.0)))
+    for gateway in gateways:
+        await until_epoch(gateway, 2)
+    cut = await ask_and_lose(gateways[0], 5)
+    answer = await cut.resume(gateways[1])
+    assert (answer.outcome, len(answer.text)) == (WHOLE, TOKENS)
+    assert (answer.response["lane"], answer.response["revision"]) == ("canary", "fake-1")
+    assert await champion.metric("infer_total") == 0
