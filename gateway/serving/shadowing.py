@@ -63,11 +63,13 @@ class Shadowing:
         if response.source not in BY_MODEL or response.reason not in _ENDED:
             return
         if len(self.sending) < _MOST_SENDING and self.admission_gate.is_calm() and not self.publisher.away():
-            self.sending.start(self._send(entry, _shadowed(self.publisher.request(entry, asked), response)))
+            live = LiveAnswer.of(entry.response_id, response)
+            self.sending.start(self._send(entry, self.publisher.request(entry, asked), live))
         else:
             metrics.shadowed.labels("dropped").inc()
 
-    async def _send(self, entry: Entry, request: ChatRequest) -> None:
+    async def _send(self, entry: Entry, request: ChatRequest, live: LiveAnswer) -> None:
+        """Send a request with the answer that its customer had, and without what others are told by it."""
         now, state, publisher = int(wire_unix_ms()), self.state(), self.publisher
         deadline = now + _DEADLINE_MS
         request = msgspec.structs.replace(
@@ -78,6 +80,10 @@ class Shadowing:
             first_token_unix_ms=deadline,
             revision=state.aliases.get(SHADOW),
             epoch=state.epoch,
+            answered=live,
+            traceparent=None,
+            metadata={},
+            consent=None,
         )
         record = Outgoing(
             publisher.topics.requests(entry.publication.bucket, SHADOW),
@@ -91,17 +97,3 @@ class Shadowing:
             metrics.shadowed.labels("dropped").inc()
         else:
             metrics.shadowed.labels("sent").inc()
-
-
-def _shadowed(request: ChatRequest, response: Response) -> ChatRequest:
-    """Return the request with the answer that its customer had, and without what others are told by it."""
-    live = LiveAnswer(
-        request_id=request.id,
-        revision=response.revision or "",
-        output_text=response.output_text,
-        output_tokens=response.usage.output_tokens,
-        replaced=len(response.replaced),
-        ttft_ms=response.timings.ttft_ms,
-        total_ms=response.timings.total_ms,
-    )
-    return msgspec.structs.replace(request, answered=live, traceparent=None, metadata={}, consent=None)

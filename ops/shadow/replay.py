@@ -96,17 +96,8 @@ def question_of(one: Asked, place: int, turns: Turns) -> ResponseCreate:
 
 def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str], Sequence[int]]) -> Observation:
     """Return how an answer compares with the live one; without a comparison, where either has no text."""
-    by, timings = Compared.of(encode, one.text or "", answer.grounding), live.timings
-    before = LiveAnswer(
-        request_id=live.id,
-        revision=live.revision or "",
-        output_text=live.output_text,
-        output_tokens=live.usage.output_tokens,
-        replaced=len(live.replaced),
-        ttft_ms=timings.ttft_ms,
-        total_ms=timings.total_ms,
-    )
-    told = by.compare(before, answer, total_ms=answer.timings.total_ms)
+    by = Compared.of(encode, one.text or "", answer.grounding)
+    told = by.compare(LiveAnswer.of(live.id, live), answer, total_ms=answer.timings.total_ms)
     return Observation(
         response_id=answer.id,
         conversation=SessionKey(one.tenant, one.session).digest,

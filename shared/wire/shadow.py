@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from shared.wire.fields import Count
-from shared.wire.outcome import Message
+from shared.wire.outcome import Message, Outcome
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
@@ -21,6 +21,19 @@ class LiveAnswer(Message, frozen=True):
     replaced: Count = 0
     ttft_ms: float | None = None
     total_ms: float | None = None
+
+    @classmethod
+    def of(cls, request_id: str, answer: Outcome) -> "LiveAnswer":
+        """Return an answer as a shadow's is compared with it."""
+        return cls(
+            request_id=request_id,
+            revision=answer.revision or "",
+            output_text=answer.output_text,
+            output_tokens=answer.usage.output_tokens,
+            replaced=len(answer.replaced),
+            ttft_ms=answer.timings.ttft_ms,
+            total_ms=answer.timings.total_ms,
+        )
 
 
 class Comparison(Message, frozen=True):
