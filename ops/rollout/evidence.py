@@ -121,6 +121,13 @@ class _Conversation:
     bad: set[Metric] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ttft:
+    side: Side
+    talk: _Conversation
+    ms: float
+
+
 @dataclass(slots=True)
 class Evidence:
     """All that the observations of a rollout say. `answers` are those of a bucket and side under an epoch."""
@@ -131,6 +138,9 @@ class Evidence:
     _cold: Counter[Side] = field(default_factory=Counter)
     _conversations: dict[str, _Conversation] = field(default_factory=dict)
     _ttfts: deque[float] = field(default_factory=lambda: deque(maxlen=_TTFTS))
+    _waiting_ttfts: dict[bool, deque[_Ttft]] = field(
+        default_factory=lambda: {first: deque(maxlen=_WAITING) for first in (True, False)}
+    )
     _control: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def add(self, seen: Observation) -> None:
@@ -169,17 +179,24 @@ class Evidence:
         self._tally(side, talk, "failed", first=first, bad=seen.failed)
         self._tally(side, talk, "missed", first=first, bad=seen.missed)
         self._tally(side, talk, "unsure", first=first, bad=seen.unsure)
-        if seen.ttft_ms is not None and (limit := self._slow_ms) is not None:
-            self._tally(side, talk, "slow", first=first, bad=seen.ttft_ms > limit)
+        if seen.ttft_ms is not None and "slow" not in talk.bad:
+            self._add_ttft(_Ttft(side, talk, seen.ttft_ms), first=first)
         if side == "control":
             self._control.append((seen.unix_ms, seen.failed or seen.missed))
-            if seen.ttft_ms is not None:
-                self._ttfts.append(seen.ttft_ms)
 
-    @property
-    def _slow_ms(self) -> float | None:
-        """Return the control's running p95 of the time to the first text; None while it has too few."""
-        return percentile(sorted(self._ttfts), _SLOW) if len(self._ttfts) >= _LEAST_TTFTS else None
+    def _add_ttft(self, ttft: _Ttft, *, first: bool) -> None:
+        """Take the time to a first text. It is slow by the control's p95 of the pairs before its own: both of a pair
+        are judged by one limit, which neither has moved."""
+        waiting = self._waiting_ttfts[first]
+        if not waiting or waiting[0].side == ttft.side:
+            waiting.append(ttft)
+            return
+        pair = (waiting.popleft(), ttft)
+        if len(self._ttfts) >= _LEAST_TTFTS and not any("slow" in each.talk.bad for each in pair):
+            limit_ms = percentile(sorted(self._ttfts), _SLOW)
+            for each in pair:
+                self._tally(each.side, each.talk, "slow", first=first, bad=each.ms > limit_ms)
+        self._ttfts.extend(each.ms for each in pair if each.side == "control")
 
     def _tally(self, side: Side, talk: _Conversation, metric: Metric, *, first: bool, bad: bool) -> None:
         if metric not in talk.bad:

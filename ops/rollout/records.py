@@ -75,7 +75,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A decision as people read it."""
+    """A decision as people read it. `author` is empty where the rollout itself decided."""
 
     unix_ms: int
     what: str
@@ -91,7 +91,7 @@ def decisions(rollout: Rollout) -> list[Entry]:
         Entry(
             unix_ms=record.unix_ms,
             what=record.kind if isinstance(record, Noted) else f"epoch {record.epoch}",
-            author=rollout.author if isinstance(record, Noted) else record.author,
+            author="" if isinstance(record, Noted) or record.author == rollout.author else record.author,
             why=record.reason,
             numbers=", ".join(f"{name} {value:g}" for name, value in record.numbers.items()),
         )
@@ -151,7 +151,8 @@ def _decision(rollout: Rollout, registry: Registry, evidence: Evidence, health: 
     if state.effective_unix_ms > now_unix_ms:
         waits = f"epoch {state.epoch} by {registry.moves[-1].author} waits for its time"
         health = replace(health, degraded=[*health.degraded, waits])
-    return decide(plan, evidence, state, standings(plan, rollout.moves), health, now_unix_ms)
+    holds = registry.state_at(now_unix_ms)
+    return decide(plan, evidence, holds, standings(plan, rollout.moves), health, now_unix_ms)
 
 
 def _why_ended(rollout: Rollout) -> str:

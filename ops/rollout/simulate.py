@@ -145,9 +145,9 @@ def trials(rollouts: int, each: int, rate: float, seed: int, console: Console) -
     kinds = [(base, 0.0, rollouts // len(_BASES) + (rollouts % len(_BASES) > at)) for at, base in enumerate(_BASES)]
     kinds += [(_BASE, bad, each) for bad in _BAD]
     with progress_bar(console, "rollouts", len(kinds)) as progress:
-        rows = []
+        rows: list[Row] = []
         for base, bad, number in kinds:
-            rows.append(row(PLAN, Traffic(rate=rate, base=base, bad=bad), number, seed))
+            rows.append(row(PLAN, Traffic(rate=rate, base=base, bad=bad), number, seed * 100 + len(rows)))
             progress(len(rows))
     return rows
 
