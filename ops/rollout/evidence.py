@@ -21,7 +21,7 @@ Annals of Statistics 2021): that is how the metrics share alpha.
 """
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +31,7 @@ from typing import Final, Literal, get_args
 from ops.measure.quantiles import percentile
 from ops.rollout.plan import Plan
 from shared.wire.messages import Bucket, Observation
+from shared.wire.topics import BUCKETS
 
 Metric = Literal["failed", "missed", "slow", "unsure", "rating"]
 Side = Literal["canary", "control"]
@@ -130,11 +131,11 @@ class _Ttft:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that the observations of a rollout say. `answers` are those of a bucket and side under an epoch."""
+    """All that the observations of a rollout say. `answers` are those of a bucket and side, by epoch."""
 
     plan: Plan
     tallies: dict[Metric, Tally] = field(default_factory=lambda: {metric: Tally() for metric in METRICS})
-    answers: Counter[tuple[Bucket, Side, int]] = field(default_factory=Counter)
+    answers: dict[tuple[Bucket, Side], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     _cold: Counter[Side] = field(default_factory=Counter)
     _conversations: dict[str, _Conversation] = field(default_factory=dict)
     _ttfts: deque[float] = field(default_factory=lambda: deque(maxlen=_TTFTS))
@@ -175,7 +176,7 @@ class Evidence:
             return
         talk.answers += 1
         first = talk.answers == 1
-        self.answers[seen.bucket, side, seen.epoch] += 1
+        self.answers[seen.bucket, side][seen.epoch] += 1
         self._tally(side, talk, "failed", first=first, bad=seen.failed)
         self._tally(side, talk, "missed", first=first, bad=seen.missed)
         self._tally(side, talk, "unsure", first=first, bad=seen.unsure)
@@ -230,11 +231,9 @@ class Evidence:
 
     def answered(self, side: Side, *, bucket: Bucket | None = None, since_epoch: int = 0) -> int:
         """Return how many answers count, of one bucket or all, asked under an epoch or later."""
-        return sum(
-            count
-            for (of, on, epoch), count in self.answers.items()
-            if on == side and epoch >= since_epoch and bucket in (None, of)
-        )
+        buckets = BUCKETS if bucket is None else (bucket,)
+        found = [self.answers[of, side] for of in buckets if (of, side) in self.answers]
+        return sum(count for counts in found for epoch, count in counts.items() if epoch >= since_epoch)
 
     def control_bad(self, now_unix_ms: float) -> float | None:
         """Return the share of the control's recent answers that failed or missed; None where they are too few."""

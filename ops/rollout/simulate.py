@@ -95,18 +95,19 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
     plan = replace(plan, epoch=1)
     state = first_state(plan, State(aliases={CHAMPION: plan.champion}))
     moves = [Move(state=state, author="simulate", reason="", unix_ms=0)]
-    evidence, answers = Evidence(plan), 0
+    evidence, answers, at = Evidence(plan), 0, standings(plan, moves)
     while answers < _LONGEST:
         for seen in source.next(state.epoch):
             evidence.add(seen)
             answers += seen.lane == "canary" and seen.rating is None
-        decision = decide(plan, evidence, state, standings(plan, moves), Health(champions_loaded=True), source.now_ms)
+        decision = decide(plan, evidence, state, at, Health(champions_loaded=True), source.now_ms)
         if decision.kind not in MOVES:
             continue
         if decision.kind in ("finish", "roll back", "end"):
             return Run(decision.kind, answers, source.now_ms / 1_000)
         state = next_state(plan, decision, state, state.epoch + 1)
         moves.append(Move(state=state, author="simulate", reason=decision.reason, unix_ms=int(source.now_ms)))
+        at = standings(plan, moves)
     return Run("hold", answers, source.now_ms / 1_000)
 
 
