@@ -79,7 +79,9 @@ rollout_app.command()(by_options(start))
 def run(
     gateways: Annotated[
         list[str] | None,
-        typer.Option("--gateway", metavar="URL", help="a gateway's /metrics, whose breaker is watched; repeatable"),
+        typer.Option(
+            "--gateway", metavar="URL", help="a gateway's /metrics: breaker and ladder are watched; repeatable"
+        ),
     ] = None,
     host: Annotated[str, typer.Option("--metrics-host", help="address of /metrics, /health and /ready")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--metrics-port", min=0, max=65_535, help="its port (0: a free one)")] = 8083,
