@@ -32,7 +32,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     control: bool = True
     ab: bool = False
     warmup: Count = 5
-    alpha: Share = 0.05
+    alpha: Share = 0.03
     margin: Share = 0.02
     tolerated: Share = 0.05
     salt: str = ""
