@@ -50,10 +50,10 @@ class StartOptions(Struct, frozen=True, kw_only=True):
         int, typer.Option(min=1, max=1_000_000, help="of each side and class before the next step")
     ] = 50
     min_s: Annotated[float, typer.Option("--min-s", min=0, max=604_800, help="seconds of each step")] = 60.0
-    warmup: Annotated[int, typer.Option(min=0, max=100_000, help="first answers of each side that do not count")] = 5
+    warmup: Annotated[int, typer.Option(min=0, max=100_000, help="first answers of each side that do not count")] = 3
     alpha: Annotated[
         float, typer.Option(min=1e-6, max=0.2, help="chance of rolling back what is not worse by the margin")
-    ] = 0.03
+    ] = 0.05
     margin: Annotated[float, typer.Option(min=0.001, max=0.5, help="share of bad answers more that is let pass")] = 0.02
     tolerated: Annotated[float, typer.Option(min=0, max=0.5, help="usual share of failed or missed answers")] = 0.05
     ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False

@@ -37,17 +37,18 @@ Metric = Literal["failed", "missed", "slow", "unsure", "rating"]
 Side = Literal["canary", "control"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
+# Most of alpha is for what can be said soonest, and harms most.
 _AGAINST_CONTROL: Final[dict[Metric, float]] = {
-    "failed": 0.15,
-    "missed": 0.1,
-    "slow": 0.15,
-    "unsure": 0.1,
-    "rating": 0.15,
+    "failed": 0.12,
+    "missed": 0.12,
+    "slow": 0.06,
+    "unsure": 0.06,
+    "rating": 0.06,
 }
-_AGAINST_TOLERATED: Final[dict[Metric, float]] = {"failed": 0.2, "missed": 0.15}
+_AGAINST_TOLERATED: Final[dict[Metric, float]] = {"failed": 0.29, "missed": 0.29}
 # Bets as shares of the most that can be lost; the second fit a low share of bad answers.
 _PAIR_BETS: Final = (0.3, 0.6, 0.8, 0.9)
-_SHARE_BETS: Final = (0.1, 0.25, 0.5)
+_SHARE_BETS: Final = (0.15, 0.3)
 _MOST_LOG: Final = 600.0
 _WAITING: Final = 200
 _PRIOR_ANSWERS: Final = 10

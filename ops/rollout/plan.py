@@ -31,8 +31,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     min_s: float = 60.0
     control: bool = True
     ab: bool = False
-    warmup: Count = 5
-    alpha: Share = 0.03
+    warmup: Count = 3
+    alpha: Share = 0.05
     margin: Share = 0.02
     tolerated: Share = 0.05
     salt: str = ""
