@@ -13,7 +13,7 @@ from typing import Final, get_args
 from ops.rollout.evidence import METRICS, Evidence
 from ops.rollout.health import Watch
 from ops.rollout.policy import Health
-from ops.rollout.records import Rollout, newest, next_record
+from ops.rollout.records import Outcome, Rollout, newest, next_record
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, Record
 from shared.process.clock import monotonic_s, wire_unix_ms
@@ -154,7 +154,8 @@ def _tell(rollout: Rollout, record: Move | Noted, *, counts: bool) -> None:
     kind = record.kind if isinstance(record, Noted) else "move"
     log.info("rollout", rollout=rollout.id, kind=kind, reason=record.reason, counts=counts)
     if isinstance(record, Noted) and record.kind == "ended":
-        metrics.rollouts.labels(rollout.outcome).inc()
+        outcome: Outcome = rollout.outcome
+        metrics.rollouts.labels(outcome).inc()
 
 
 def _show_evidence(evidence: Evidence) -> None:
@@ -167,6 +168,7 @@ def _show_evidence(evidence: Evidence) -> None:
 def _show_state(rollout: Rollout | None) -> None:
     active = rollout is not None and rollout.ended is None
     judged = rollout.judged if rollout is not None and active else "none"
+    state: metrics.RolloutState
     for state in get_args(metrics.RolloutState):
         metrics.rollout_state.labels(state).set(state == judged)
     rule = rollout.moves[-1].state.rule if rollout is not None and rollout.moves else None

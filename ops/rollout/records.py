@@ -5,7 +5,7 @@ All that a controller knows is in the log: another one that starts in its place 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,6 +15,8 @@ from ops.rollout.policy import MOVES, Decision, Health, decide, first_state, nex
 from shared.versions.registry import Noted, Registry
 from shared.versions.state import Move, State
 from shared.wire.lanes import CHAMPION
+
+Outcome = Literal["finished", "rolled_back", "stopped"]
 
 _AUTHOR: Final = "rollout "
 _JUDGED: Final = ("wait", "hold", "freeze")
@@ -59,7 +61,7 @@ class Rollout:
         return next((at + 1 for at, move in enumerate(self.moves) if not self.rules(move.state)), len(self.moves))
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """Return how it ended, by the move that took its rule away: finished, rolled_back or stopped."""
         last = next((move for move in self.moves if not self.rules(move.state)), None)
         if last is None or last.author != self.author:

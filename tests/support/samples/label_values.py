@@ -19,7 +19,11 @@ from shared.telemetry import metrics
 from tests.support.samples.promql import name_of
 
 ROOT = Path(__file__).parents[3]
-SOURCES = [path for package in ("gateway", "workers", "shared") for path in sorted((ROOT / package).rglob("*.py"))]
+SOURCES = [
+    path
+    for package in ("gateway", "workers", "shared", "ops/rollout")
+    for path in sorted((ROOT / package).rglob("*.py"))
+]
 Values = frozenset[str]
 NONE: Values = frozenset()
 
