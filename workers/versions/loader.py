@@ -60,7 +60,7 @@ class VersionLoader:
             await asyncio.to_thread(answer_greedily, model.engine, [_WARM_UP], 2)
             ratio = 1.0 if beside is None else _weights_bytes(model) / _weights_bytes(beside)
             served = self.made(candidate.settings, candidate.revision, model, serving.costs.scaled(ratio))
-        except BaseException:
+        except Exception:
             model.engine.close()
             raise
         self.start(served)

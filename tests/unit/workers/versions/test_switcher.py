@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from shared.errors import ModelError
+from shared.wire.messages import Erase
 from tests.support.builders.switching import SETTINGS, Switching, own_tokens, switching
 from workers.request.job import Job
 from workers.versions import candidate as module
@@ -75,6 +76,19 @@ async def test_the_one_before_ends_its_own_then_its_memory_is_given_back(monkeyp
         assert bench.versions.revisions == ("v2",)
         shown = REGISTRY.get_sample_value("replyline_worker_versions_loaded", {"revision": "v2"})
         assert (shown, REGISTRY.get_sample_value("replyline_worker_versions_loaded", {"revision": "v1"})) == (1.0, None)
+
+
+async def test_an_erased_conversation_is_forgotten_by_every_loaded_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with switching(monkeypatch) as bench:
+        for number in range(2):
+            await bench.ask("s", number)
+        bench.move("v2")
+        await bench.until(lambda: bench.versions.serving.revision == "v2")
+        await bench.ask("s", 2)
+        kept = [served.kv._memory for served in bench.versions if served.kv is not None]
+        await bench.until(lambda: all("demo/s" in memory._host._owners for memory in kept))
+        bench.worker.erase(Erase(tenant="demo", session_id="s", generation=2**50))
+        assert ["demo/s" in memory._host._owners for memory in kept] == [False, False]
 
 
 def refuses(step: str, monkeypatch: pytest.MonkeyPatch, bench: Switching) -> None:
