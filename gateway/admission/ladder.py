@@ -64,6 +64,7 @@ class Ladder:
     hold: Rung | None = None
     _own: _Window = field(default_factory=_Window)
     _above: _Window = field(default_factory=_Window)
+    _noted_unix_ms: float = 0.0
     _seats: OrderedDict[SessionKey, Step] = field(default_factory=OrderedDict)
 
     @property
@@ -109,6 +110,7 @@ class Ladder:
         """Note which lane took a request, None for the FAQ, and whether the one above the level could have answered in
         time."""
         self._seat(session, taken)
+        self._noted_unix_ms = now_unix_ms
         if self.hold is not None:
             return
         own, over, policy = self._own, self._above, self.policy
@@ -131,6 +133,12 @@ class Ladder:
         self._seat(session, taken)
         if lane == self.level:
             self._own.had_place = max(0, self._own.had_place - 1)
+
+    def rest(self, now_unix_ms: float) -> None:
+        """Rise a rung where nobody has asked for as long as a rise takes."""
+        if self.level != CHAMPION and now_unix_ms - self._noted_unix_ms >= self.policy.rise_ms:
+            self._noted_unix_ms = now_unix_ms
+            self._move(STEPS[STEPS.index(self.level) - 1])
 
     def _move(self, level: Step) -> None:
         self.level = level

@@ -124,6 +124,8 @@ class AdmissionGate:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())
             self.log_worker_breakers()
+            self.ladder.rest(now_unix_ms())
+            self._log_rung()
 
     def forget_silent(self, now: float) -> None:
         for name in self.admissions.expire(now):

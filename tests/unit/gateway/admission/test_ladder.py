@@ -96,6 +96,14 @@ def test_the_level_does_not_rise_while_the_rung_above_has_no_place_for_many() ->
     assert gateway.ladder.level == "light"
 
 
+def test_after_minutes_without_a_question_it_rises_a_rung_too() -> None:
+    gateway = Gateway()
+    gateway.fall()
+    for after_ms, level in ((POLICY.rise_ms - 1, "light"), (POLICY.rise_ms, CHAMPION), (2 * POLICY.rise_ms, CHAMPION)):
+        gateway.ladder.rest(gateway.now + after_ms)
+        assert gateway.ladder.level == level
+
+
 def test_it_falls_one_rung_at_a_time_and_to_no_rung_without_workers() -> None:
     gateway = Gateway()
     for _ in range(9):
