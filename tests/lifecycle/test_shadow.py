@@ -45,11 +45,12 @@ async def test_a_shadow_makes_nobody_wait(
     assert await answered() >= _LEAST_SHADOWED * len(beside), "nothing was measured: the shadow was idle"
     found = ratio(without, beside, quantile_of(0.99))
     assert found is not None
+    verdict = found.verdict(more_is_better=False, tolerance=_TOLERANCE)
     rows.found(
         ROW,
-        figure=f"{found.value:.2f} times, with 99 % confidence {found.low:.2f} to {found.high:.2f}: "
+        figure=f"{verdict}: {found.value:.2f} times, with 99 % confidence {found.low:.2f} to {found.high:.2f}: "
         f"{found.b:.0f} ms ({len(beside)} answers) to {found.a:.0f} ms ({len(without)})",
-        holds=found.verdict(more_is_better=False, tolerance=_TOLERANCE) != "regression" and not judged.broken,
+        holds=verdict != "regression" and not judged.broken,
     )
 
 
