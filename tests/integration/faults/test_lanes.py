@@ -48,7 +48,10 @@ async def queue_behind_one(client: Client) -> list[str]:
     """Ask one whose text is shown, and four that wait behind it."""
     first = await client.create("The first", max_output_tokens=SHOWN_TOKENS)
     await client.text_of(first)
-    return [first, *[await client.create(f"Another {number}", max_output_tokens=TOKENS) for number in range(4)]]
+    others = [await client.create(f"Another {number}", max_output_tokens=TOKENS) for number in range(4)]
+    for event_id in others:
+        await client.created(event_id)
+    return [first, *others]
 
 
 async def answers(client: Client, asked: list[str]) -> list[Answer]:
