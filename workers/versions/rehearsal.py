@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -43,14 +44,17 @@ class _Found(msgspec.Struct):
 async def rehearse(settings: Settings, candidate: Candidate, *, limit_s: float = LIMIT_S) -> str | None:
     """Return why a version cannot be served; None where it can. `settings` are the worker's own."""
     given = _Given(settings.model_dump_json(), candidate.revision if candidate.registered else None)
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
+    with tempfile.TemporaryFile() as stdin:  # a pipe to a child that is killed at once fails in uvloop's own way
+        stdin.write(msgspec.json.encode(given))
+        stdin.seek(0)
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__), stdin=stdin, stdout=asyncio.subprocess.PIPE
+        )
     try:
         with suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, child.pid, _LOWEST_PRIORITY)
         async with asyncio.timeout(limit_s):
-            output, _ = await child.communicate(msgspec.json.encode(given))
+            output, _ = await child.communicate()
     except TimeoutError:
         return f"its rehearsal did not end within {limit_s:.0f} s"
     finally:

@@ -98,10 +98,10 @@ async def test_one_that_is_killed_or_hangs_is_a_named_failure(monkeypatch: pytes
         child = await started(*command, **how)
         communicate = child.communicate
 
-        async def kill_and_wait(given: bytes) -> tuple[bytes, bytes]:
+        async def kill_and_wait() -> tuple[bytes, bytes]:
             niceness.append(os.getpriority(os.PRIO_PROCESS, child.pid))
             child.send_signal(signal.SIGKILL)
-            return await communicate(given)
+            return await communicate()
 
         monkeypatch.setattr(child, "communicate", kill_and_wait)
         return child
