@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,10 +10,11 @@ import pytest
 
 from ops.stack.embedded import EmbeddedRedis
 from tests.integration.conftest import _own_broker, own_broker
-from tests.lifecycle.models import prepare_speaker
+from tests.lifecycle.models import Speaker, prepare_speaker
 from tests.lifecycle.setting import SETTINGS, Setting
 from tests.support.rows import Rows
 from tests.support.system import MakeSystem
+from workers.engine import short_revision
 
 __all__ = ["_own_broker", "own_broker"]
 
@@ -101,10 +103,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def make_setting(new_system: MakeSystem, models: Callable[..., Path]) -> Iterator[MakeSetting]:
     """`await make_setting()`: a setting without its services yet. Its workers serve the model "one" before the registry
     names a version. KV has a Redis of its own, as in production: it evicts no turns."""
-    with EmbeddedRedis(binary=shutil.which("redis-server")) as kv_redis:
+    with ExitStack() as ended, EmbeddedRedis(binary=shutil.which("redis-server")) as kv_redis:
 
         async def make(**settings: Any) -> Setting:
             own = {"model__dir": models("one"), "kv_redis__url": kv_redis.url}
-            return Setting(system=await new_system(**SETTINGS | own | settings))
+            speaker = Speaker(models("one"))
+            system = await new_system(**SETTINGS | own | settings)
+            setting = Setting(system=system, speakers={short_revision(speaker.folder.manifest.revision): speaker})
+            ended.callback(setting.stop_controllers)
+            return setting
 
         yield make

@@ -59,6 +59,7 @@ class Setting:
     speakers: dict[str, Speaker] = field(default_factory=dict)
     gateways: list[Service] = field(default_factory=list)
     workers: list[Service] = field(default_factory=list)
+    controllers: list[Child] = field(default_factory=list)
 
     @property
     def store(self) -> Path:
@@ -106,10 +107,16 @@ class Setting:
         return self.system.worker(**named | settings)
 
     def controller(self) -> Child:
-        """Start a rollout controller; `kill` and `stop` end it."""
+        """Start a rollout controller. It ends with the setting, unless it was ended before."""
         log = self.system.folder / f"controller-{next(self.system.numbers)}.log"
         words = ("rollout", "run", "--metrics-port", "0")
-        return Child.start([sys.executable, "-m", "ops.cli", *words], env=self.system.environment(), log=log)
+        command = [sys.executable, "-m", "ops.cli", *words]
+        self.controllers.append(Child.start(command, env=self.system.environment(), log=log))
+        return self.controllers[-1]
+
+    def stop_controllers(self) -> None:
+        for controller in self.controllers:
+            controller.stop()
 
     async def registry(self) -> Registry:
         """Return the registry, as its log has it now."""

@@ -34,9 +34,8 @@ async def test_a_bad_version_is_rolled_back(
     one, bad = await setting.add(models("one"), "one"), await setting.add(models("bad", _BAD), "bad")
     await setting.done("versions", "use", one)
     await setting.start("champion", "canary", "control")
-    controller = setting.controller()
+    setting.controller()
     trials = [await _trial(setting, bad, seed) for seed in range(20 if whole else 3)]
-    controller.stop()
     routed_s = sorted(routed for _, routed, _ in trials)
     rows.found(
         ROUTED,
@@ -56,6 +55,7 @@ async def _trial(setting: Setting, bad: str, seed: int) -> tuple[float, float, i
     """Return the seconds from the first canary answer's question to the last one routed to it, of these those after the
     alarm, and how many the canary answered until then."""
     clients = round(_RATE * _LIMIT_S)
+    await setting.done("versions", "load", bad, "--lane", "canary")
     async with Talk(setting=setting, rate=_RATE, seconds=_LIMIT_S, clients=clients, seed=seed) as talk:
         await asyncio.sleep(2.0)
         await setting.done("rollout", "start", bad, "--steps", str(_SHARE), "--min-answers", "100000")
@@ -81,6 +81,7 @@ async def test_the_controller_dies_at_every_step(
     one, two = await setting.add(models("one"), "one"), await setting.add(models("two"), "two")
     await setting.done("versions", "use", one)
     await setting.start("champion", "canary", "control")
+    await setting.done("versions", "load", two, "--lane", "canary")
     controller, kills = setting.controller(), 0
     clients = round(_RATE * _LIMIT_S)
     async with Talk(setting=setting, rate=_RATE, seconds=_LIMIT_S, clients=clients) as talk:
@@ -95,7 +96,6 @@ async def test_the_controller_dies_at_every_step(
             await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
         talk.enough()
-    controller.stop()
     judged = await talk.judged()
     states = [move.state for move in registry.moves if move.author.startswith("rollout")]
     shares = [state.rule.shares.get("short", state.rule.share) for state in states if state.rule is not None]
