@@ -29,6 +29,7 @@ from shared.process.host_port import host_port
 from shared.settings import PREFIX, Settings
 from shared.settings.redis import without_password
 from shared.telemetry.logs import get_logger
+from shared.wire.lanes import CHAMPION, LANES
 
 RUN_DIR: Final = Path(".run")
 _START_S: Final = 60.0
@@ -101,6 +102,8 @@ class EmbeddedSystem:
         kafka = self._services.enter_context(EmbeddedKafka())
         topics = self._settings.kafka.topics
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
+        for lane in (lane for lane in LANES if lane != CHAMPION):  # no worker can make topics on this broker
+            kafka.create(topics.of_lane(lane, request_partitions=EMBEDDED_PARTITIONS))
         redis = self._redis = self._services.enter_context(EmbeddedRedis())
         gateway_metrics = (gateway.metrics_host, free_port())
         worker_metrics = (self._settings.worker.metrics_host, free_port())
