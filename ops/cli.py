@@ -13,7 +13,10 @@ from rich.console import Console
 
 from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, by_options, run_app, settings_of
 from ops.evaluation.commands import evaluate, ladder
-from ops.learn.commands import learn_app
+from ops.lifecycle.learn.commands import learn_app
+from ops.lifecycle.rollout.commands import rollout_app
+from ops.lifecycle.shadow.commands import shadow_app
+from ops.lifecycle.versions.commands import versions_app
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
@@ -21,10 +24,7 @@ from ops.operate.handoffs import handoffs_app
 from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
-from ops.rollout.commands import rollout_app
-from ops.shadow.commands import shadow_app
 from ops.simulate.commands import simulate
-from ops.versions.commands import versions_app
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ops.rollout.plan import Plan
-from ops.rollout.simulate import Traffic, row
+from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.simulate import Traffic, row
 from tests.support.rows import Rows
 
 _BASE = 0.01

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ops.lifecycle.versions.writer import RegistryWriter
 from ops.stack.processes import Child, ServiceError
-from ops.versions.writer import RegistryWriter
 from shared.settings import PREFIX
 from shared.settings.kafka import KafkaSettings
 from shared.versions.registry import Added, Checked

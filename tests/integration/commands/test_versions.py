@@ -10,9 +10,9 @@ import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from ops import cli
+from ops.lifecycle.versions import moves
+from ops.lifecycle.versions.writer import MoveLost, RegistryWriter, read_registry
 from ops.stack.kafka_broker import KafkaBroker
-from ops.versions import moves
-from ops.versions.writer import MoveLost, RegistryWriter, read_registry
 from shared.kafka import Outgoing, Producer, create_topics
 from shared.settings.kafka import KafkaSettings
 from shared.versions.log import VersionsLog

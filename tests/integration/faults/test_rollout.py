@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from ops.rollout.records import Rollout, newest
+from ops.lifecycle.rollout.records import Rollout, newest
 from ops.stack.kafka_broker import KafkaBroker
 from shared.kafka import Outgoing, Producer, create_topics
 from shared.process.clock import now_unix_ms

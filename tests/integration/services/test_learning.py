@@ -11,9 +11,9 @@ import pytest_asyncio
 
 from gateway.access.charges import Caller
 from gateway.people.bad_answers import BadAnswers
-from ops.learn.candidates import Rated
-from ops.learn.commands import _confirm
-from ops.learn.rated import rated_answers
+from ops.lifecycle.learn.candidates import Rated
+from ops.lifecycle.learn.commands import _confirm
+from ops.lifecycle.learn.rated import rated_answers
 from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
 from shared.conversation.turn import Turn

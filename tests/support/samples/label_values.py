@@ -21,7 +21,7 @@ from tests.support.samples.promql import name_of
 ROOT = Path(__file__).parents[3]
 SOURCES = [
     path
-    for package in ("gateway", "workers", "shared", "ops/rollout")
+    for package in ("gateway", "workers", "shared", "ops/lifecycle/rollout")
     for path in sorted((ROOT / package).rglob("*.py"))
 ]
 Values = frozenset[str]

@@ -1,0 +1,73 @@
+"""Read and remove the bad answers that gateways keep beside conversations in Redis."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from ops.lifecycle.learn.candidates import Rated
+from shared.conversation.corrections import KEPT_S, BadAnswer, decode_bad_answers, encode_bad_answers, without
+from shared.conversation.session_value import SessionValue
+from shared.errors import StoreUnavailable
+from shared.redis.client import RedisClient, cause_of
+from shared.settings.redis import RedisSettings
+from shared.wire.session_key import SessionKey
+
+_WHAT: Final = "bad_answers"
+_KEY: Final = re.compile(rb"replyline:\{([^/}]+)/([^}]+)\}:bad_answers")
+_TIMEOUT_MS: Final = 5_000.0
+
+
+class RatedAnswers:
+    """Each method raises `StoreUnavailable`."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._client = RedisClient(settings, timeout_ms=_TIMEOUT_MS)
+        self._values = SessionValue(settings, _WHAT)
+
+    async def all(self) -> list[Rated]:
+        """Return every bad answer, in no order."""
+        try:
+            keys = await self._client.call(_keys)
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis: {cause_of(error)}") from error
+        found: list[Rated] = []
+        for key in keys:
+            if (matched := _KEY.fullmatch(key)) is not None:
+                session = SessionKey(matched[1].decode(), matched[2].decode())
+                found += [Rated(session=session, bad=bad) for bad in await self._of(session)]
+        return found
+
+    async def remove(self, rated: Rated) -> None:
+        """Remove a bad answer that was dealt with."""
+        kept = without(await self._of(rated.session), rated.bad.response_id)
+        generation = await self._values.generation(rated.session)
+        await self._values.put(rated.session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
+
+    async def _of(self, session: SessionKey) -> tuple[BadAnswer, ...]:
+        value = await self._values.find(session)
+        try:
+            return decode_bad_answers(value) if value is not None else ()
+        except msgspec.MsgspecError:  # of another release
+            return ()
+
+    async def close(self) -> None:
+        await self._values.close()
+        await self._client.close()
+
+
+@asynccontextmanager
+async def rated_answers(settings: RedisSettings) -> AsyncIterator[RatedAnswers]:
+    answers = RatedAnswers(settings)
+    try:
+        yield answers
+    finally:
+        await answers.close()
+
+
+async def _keys(redis: Redis) -> list[bytes]:
+    return [key async for key in redis.scan_iter(match=f"replyline:*:{_WHAT}", count=1_000)]

@@ -1,0 +1,266 @@
+"""`replyline rollout`: a new version beside the old one, a growing share of conversations, and back by evidence."""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+from msgspec import Struct
+from rich.console import Console
+
+from ops.command_line import JsonPath, by_options, settings_of, writable
+from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
+from ops.lifecycle.rollout.policy import Decision, Health, next_state
+from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record
+from ops.lifecycle.versions.writer import RegistryWriter, read_registry
+from ops.operate.letters import when
+from ops.operate.listing import say, show_table
+from shared.errors import ModelError
+from shared.kafka import LogReader
+from shared.process.clock import wire_unix_ms
+from shared.settings import Settings
+from shared.versions.registry import Noted, Registry
+from shared.wire.lanes import CHAMPION
+from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
+
+rollout_app = typer.Typer(
+    help="A new version beside the old one: a growing share of conversations, and back by evidence.",
+    no_args_is_help=True,
+)
+
+_CLIENT: Final = "replyline-rollout-command"
+
+Why = Annotated[str, typer.Option("--reason", help="why; it is recorded")]
+
+
+class StartOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline rollout start`."""
+
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="its id or name, added and checked")]
+    steps: Annotated[str, typer.Option(help="percent of the conversations, each larger than the one before")] = (
+        "1,10,50"
+    )
+    control: Annotated[
+        Literal["same", "none"], typer.Option(help="as many conversations on the champion's version, or none")
+    ] = "same"
+    classes: Annotated[str, typer.Option(help="the classes that must each show evidence")] = ",".join(BUCKETS)
+    min_answers: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="of each side and class before the next step")
+    ] = 50
+    min_s: Annotated[float, typer.Option("--min-s", min=0, max=604_800, help="seconds of each step")] = 60.0
+    warmup: Annotated[int, typer.Option(min=0, max=100_000, help="first answers of each side that do not count")] = 3
+    alpha: Annotated[
+        float, typer.Option(min=1e-6, max=0.2, help="chance of rolling back what is not worse by the margin")
+    ] = 0.05
+    margin: Annotated[float, typer.Option(min=0.001, max=0.5, help="share of bad answers more that is let pass")] = 0.02
+    tolerated: Annotated[float, typer.Option(min=0, max=0.5, help="usual share of failed or missed answers")] = 0.05
+    ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False
+    reason: Why = "by hand"
+
+
+def start(options: StartOptions) -> None:
+    """Begin a rollout: the canary gets its first share now, `rollout run` decides what comes next."""
+    try:
+        steps = steps_of(options.steps, control=options.control == "same")
+        classes_of(options.classes)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if options.ab and (len(steps) > 1 or options.control == "none"):
+        raise typer.BadParameter("--ab compares with a control at one step: write --ab --steps 50")
+    typer.echo(asyncio.run(_start(settings_of("rollout"), options, steps)))
+
+
+rollout_app.command()(by_options(start))
+
+
+@rollout_app.command()
+def run(
+    gateways: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gateway", metavar="URL", help="a gateway's /metrics: breaker and ladder are watched; repeatable"
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--metrics-host", help="address of /metrics, /health and /ready")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--metrics-port", min=0, max=65_535, help="its port (0: a free one)")] = 8083,
+) -> None:
+    """Lead rollouts until Ctrl-C. Run two: one leads, the other stands by."""
+    from ops.lifecycle.rollout.controller import serve
+    from shared.process.lifetime import run_until_signal
+
+    settings = settings_of("rollout")
+    raise typer.Exit(run_until_signal(lambda stop: serve(settings.kafka, gateways or (), host, port, stop)))
+
+
+@rollout_app.command()
+def status() -> None:
+    """Say where the newest rollout stands, and every decision with its numbers."""
+    rollout = asyncio.run(_newest(settings_of("rollout")))
+    typer.echo(_told(rollout))
+    rows = [[when(each.unix_ms), each.what, each.author, each.why, each.numbers] for each in decisions(rollout)]
+    show_table(("when", "what", "by", "why", "numbers"), rows, folds={"why", "numbers"})
+
+
+@rollout_app.command()
+def pause(reason: Why = "by hand") -> None:
+    """Promote nothing until `resume`; evidence against the canary still rolls it back."""
+    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "paused", reason)))
+
+
+@rollout_app.command()
+def resume(reason: Why = "by hand") -> None:
+    """Go on after `pause`."""
+    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", reason)))
+
+
+@rollout_app.command()
+def stop(reason: Why = "by hand") -> None:
+    """Take the canary away now: everybody gets the champion."""
+    asyncio.run(_stop(settings_of("rollout"), reason))
+
+
+@rollout_app.command()
+def report(
+    path: Annotated[
+        Path, typer.Option("--html", metavar="FILE", callback=writable("--html"), help="the page to write")
+    ] = Path("rollout.html"),
+) -> None:
+    """Write the newest rollout's page: the evidence over its answers, the shares over time, every decision."""
+    from ops.lifecycle.rollout.report import follow, render
+
+    settings = settings_of("rollout")
+    rollout = asyncio.run(_newest(settings))
+    path.write_text(render(rollout, asyncio.run(follow(settings.kafka, rollout))), encoding="utf-8")
+    typer.echo(f"page: {path}")
+
+
+class SimulateOptions(Struct, frozen=True, kw_only=True):
+    """The options of `replyline rollout simulate`."""
+
+    rollouts: Annotated[int, typer.Option(min=1, max=100_000, help="of two equal versions")] = 200
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="of each share of bad answers")] = 100
+    rate: Annotated[float, typer.Option(min=0.01, max=10_000, help="the canary's answers a second")] = 2.0
+    seed: Annotated[int, typer.Option(min=0, help="the same seed, the same result")] = 1
+    json_path: JsonPath = None
+
+
+def simulate(options: SimulateOptions) -> None:
+    """Count, in virtual time, how many answers an alarm takes, and how many equal versions are rolled back."""
+    from ops.lifecycle.rollout.simulate import table, trials
+    from ops.measure.runner import write_json
+
+    rows = trials(options.rollouts, options.trials, options.rate, options.seed, Console(stderr=True))
+    typer.echo(table(rows))
+    write_json(options.json_path, rows)
+
+
+rollout_app.command("simulate")(by_options(simulate))
+
+
+async def _newest(settings: Settings) -> Rollout:
+    """Raise `ModelError` where there is none."""
+    return _found(await read_registry(settings.kafka))
+
+
+def _found(registry: Registry, *, active: bool = False) -> Rollout:
+    rollout = newest(registry)
+    if rollout is None:
+        raise ModelError("there is no rollout; begin one: replyline rollout start VERSION")
+    if active and rollout.ended is not None:
+        raise ModelError(f"rollout {rollout.id} has ended: {rollout.ended.reason}")
+    return rollout
+
+
+async def _start(settings: Settings, options: StartOptions, steps: tuple[float, ...]) -> str:
+    async with RegistryWriter.opened(settings.kafka, None) as writer:
+        registry = writer.registry
+        plan = _plan(registry, options, steps, await _end(settings))
+        now, name = round(wire_unix_ms()), f"{plan.version}-{plan.epoch}"
+        await writer.write(Noted(rollout=name, kind="started", reason=options.reason, unix_ms=now, plan=pack(plan)))
+        first = next_record(_found(registry), registry, Evidence(plan), Health(), now)
+        if first is not None:  # else a controller was quicker
+            await writer.write(first)
+        rollout = _found(registry, active=True)
+        return f"rollout {name}: {rollout.moves[0].reason}; decided by: replyline rollout run"
+
+
+def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], offset: int) -> Plan:
+    """Raise `ModelError` where the version may have no traffic, or another rollout goes on."""
+    version, state, running = registry.find(options.version), registry.state, newest(registry)
+    if version is None:
+        raise ModelError(f"{options.version}: no such version; see: replyline versions list")
+    if (why_not := registry.why_not(version.id)) is not None:
+        raise ModelError(why_not)
+    if running is not None and running.ended is None:
+        raise ModelError(f"rollout {running.id} goes on; end it first: replyline rollout stop")
+    champion = state.aliases.get(CHAMPION)
+    if champion is None:
+        raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")
+    if champion == version.id:
+        raise ModelError(f"version {version.id} is the champion already")
+    if state.effective_unix_ms > wire_unix_ms():
+        raise ModelError(f"epoch {state.epoch} waits for its time; take it off first: replyline versions rollback")
+    return Plan(
+        version=version.id,
+        champion=champion,
+        steps=steps,
+        classes=classes_of(options.classes),
+        min_answers=options.min_answers,
+        min_s=options.min_s,
+        control=options.control == "same",
+        ab=options.ab,
+        warmup=options.warmup,
+        alpha=options.alpha,
+        margin=options.margin,
+        tolerated=options.tolerated,
+        salt=secrets.token_hex(8),
+        offset=offset,
+        epoch=state.epoch + 1,
+    )
+
+
+async def _end(settings: Settings) -> int:
+    """Return the offset of the next observation."""
+    topic = settings.kafka.topics.observations
+    reader = LogReader(settings.kafka, client_id=_CLIENT, topic=topic, partition=BROADCAST_PARTITION)
+    try:
+        await reader.start()
+        return await reader.end()
+    finally:
+        await reader.stop()
+
+
+async def _note(settings: Settings, kind: str, reason: str) -> int:
+    async with RegistryWriter.opened(settings.kafka, None) as writer:
+        rollout = _found(writer.registry, active=True)
+        if (rollout.paused is not None) == (kind == "paused"):
+            return say(f"rollout {rollout.id} is {'paused' if rollout.paused else 'not paused'} already")
+        told = f"{kind} by {writer.author}: {reason}"
+        await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=round(wire_unix_ms())))
+        typer.echo(f"rollout {rollout.id}: {told}")
+        return 0
+
+
+async def _stop(settings: Settings, reason: str) -> None:
+    """Raise `MoveLost` where another author was first."""
+    async with RegistryWriter.opened(settings.kafka, None) as writer:
+        registry, now = writer.registry, round(wire_unix_ms())
+        rollout, epoch = _found(registry, active=True), registry.state.epoch + 1
+        state = next_state(rollout.plan, Decision(kind="end", reason=reason), registry.state_at(now), epoch)
+        await writer.move(state, f"rollout stopped: {reason}")
+        ended = next_record(_found(registry), registry, Evidence(rollout.plan), Health(), now)
+        if ended is not None:  # else a controller was quicker
+            await writer.write(ended)
+        typer.echo(f"rollout {rollout.id} has ended: everybody gets the champion")
+
+
+def _told(rollout: Rollout) -> str:
+    plan = rollout.plan
+    head = f"rollout {rollout.id}: canary {plan.version} beside champion {plan.champion}"
+    if rollout.ended is not None:
+        return f"{head}\n{rollout.outcome}: {rollout.ended.reason}"
+    rule = rollout.moves[-1].state.rule if rollout.moves else None
+    shares = ", ".join(f"{each} {share:.0%}" for each, share in (rule.shares if rule is not None else {}).items())
+    return f"{head}\n{rollout.paused or rollout.judged}: {shares or 'not begun'}"

@@ -1,0 +1,183 @@
+"""The controller of rollouts: reads the registry and the observations, and writes what the policy decides.
+
+Several may run. The leader is the member of the group `replyline-rollout` that has the observations' one partition. It
+keeps nothing: all that it decides by is read again by the next. Two leaders for a moment do no harm, since of two moves
+of one epoch the first counts.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, get_args
+
+from ops.lifecycle.rollout.evidence import METRICS, Evidence
+from ops.lifecycle.rollout.health import Watch
+from ops.lifecycle.rollout.policy import Health
+from ops.lifecycle.rollout.records import Outcome, Rollout, newest, next_record
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, Record
+from shared.process.clock import monotonic_s, wire_unix_ms
+from shared.process.tasks import Tasks
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
+from shared.telemetry.logs import get_logger
+from shared.telemetry.status import Readiness, serve_status
+from shared.versions.log import VersionsLog
+from shared.versions.registry import Noted
+from shared.versions.state import Move
+from shared.wire.codec import decode_observation
+from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
+
+log: Final = get_logger()
+
+_CLIENT: Final = "replyline-rollout"
+_LOOK_MS: Final = 250
+_READ_MS: Final = 100
+_MAX_RECORDS: Final = 2_000
+_RETRY_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class Controller:
+    """Decides what the newest rollout does next."""
+
+    kafka: KafkaSettings
+    registry: VersionsLog
+    producer: Producer
+    group: GroupReader
+    observations: LogReader
+    watch: Watch
+    _rollout: str | None = None
+    _evidence: Evidence | None = None
+    _outage: Availability = field(default_factory=lambda: Availability("rollout"))
+
+    @classmethod
+    def of(cls, kafka: KafkaSettings, gateways: Sequence[str] = ()) -> "Controller":
+        names = kafka.topics
+        return cls(
+            kafka,
+            VersionsLog.of(kafka, client_id=_CLIENT),
+            Producer(kafka, client_id=_CLIENT),
+            GroupReader(
+                kafka, client_id=_CLIENT, topics=[names.observations], group=f"{kafka.topic_prefix}replyline-rollout"
+            ),
+            LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
+            Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
+        )
+
+    def readiness(self) -> Readiness:
+        return Readiness({"kafka": lambda: None if self.group.connected else "not connected"})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lead whenever the group says so. Without Kafka nothing changes."""
+        tasks = Tasks()
+        try:
+            tasks.start(self._lead(), "lead")
+            tasks.start(self.watch.follow(), "reports")
+            tasks.start(self.watch.look(), "health")
+            await tasks.run_until(stop)
+        finally:
+            await tasks.cancel()
+            for part in (self.group, self.watch.reports, self.observations, self.registry, self.producer):
+                await part.stop()
+
+    async def _lead(self) -> None:
+        await self.producer.start()
+        await self.observations.start()
+        await self.registry.start()
+        await self.group.start(_part)
+        while True:
+            try:
+                await self._turn()
+            except BrokerUnavailable as error:
+                self._outage.still(str(error), monotonic_s())
+                await asyncio.sleep(_RETRY_S)
+
+    async def _turn(self) -> None:
+        """Stay in the group, and decide once where this member leads."""
+        self.group.rest(self.group.topics)
+        await self.group.read(timeout_ms=_LOOK_MS, max_records=1)
+        leads = (self.kafka.topics.observations, BROADCAST_PARTITION) in (self.group.partitions or ())
+        metrics.rollout_leads.set(leads)
+        if not leads:
+            self._rollout = None
+            return
+        await self.registry.catch_up()
+        rollout = newest(self.registry.registry)
+        if rollout is None or rollout.ended is not None:
+            self._rollout = None
+            _show_state(None)
+            return
+        evidence = await self._fold(rollout)
+        await self._decide(rollout, evidence)
+
+    async def _fold(self, rollout: Rollout) -> Evidence:
+        """Return the evidence of all observations until now; a new leader reads them from the rollout's start."""
+        if self._rollout != rollout.id or self._evidence is None:
+            self._rollout, self._evidence = rollout.id, Evidence(rollout.plan)
+            self.observations.seek(rollout.plan.offset)
+        end = await self.observations.end()
+        while await self.observations.next_offset() < end:
+            fold(self._evidence, await self.observations.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
+        return self._evidence
+
+    async def _decide(self, rollout: Rollout, evidence: Evidence) -> None:
+        health = Health(
+            degraded=self.watch.degraded,
+            paused=rollout.paused,
+            champions_loaded=self.watch.have_loaded(rollout.plan.version),
+        )
+        record = next_record(rollout, self.registry.registry, evidence, health, round(wire_unix_ms()))
+        _show_evidence(evidence)
+        if record is not None:
+            counts = await self.registry.append(self.producer, self.kafka.topics.versions, record)
+            _tell(rollout, record, counts=counts)
+        if (now := newest(self.registry.registry)) is not None:
+            _show_state(now)
+
+
+def fold(evidence: Evidence, records: list[Record]) -> None:
+    """Add what the records say; one that is no observation is counted and passed over."""
+    for record in records:
+        try:
+            evidence.add(decode_observation(record.value))
+        except ProtocolError:
+            metrics.records_ignored.labels("observation").inc()
+
+
+async def _part() -> None:
+    """Give the partition back: nothing is committed."""
+
+
+def _tell(rollout: Rollout, record: Move | Noted, *, counts: bool) -> None:
+    kind = record.kind if isinstance(record, Noted) else "move"
+    log.info("rollout", rollout=rollout.id, kind=kind, reason=record.reason, counts=counts)
+    if isinstance(record, Noted) and record.kind == "ended":
+        outcome: Outcome = rollout.outcome
+        metrics.rollouts.labels(outcome).inc()
+
+
+def _show_evidence(evidence: Evidence) -> None:
+    numbers = evidence.numbers()
+    metrics.rollout_e_value.labels("all").set(numbers["e"])
+    for metric in METRICS:
+        metrics.rollout_e_value.labels(metric).set(numbers[f"e_{metric}"])
+
+
+def _show_state(rollout: Rollout | None) -> None:
+    active = rollout is not None and rollout.ended is None
+    judged = rollout.judged if rollout is not None and active else "none"
+    state: metrics.RolloutState
+    for state in get_args(metrics.RolloutState):
+        metrics.rollout_state.labels(state).set(state == judged)
+    rule = rollout.moves[-1].state.rule if rollout is not None and rollout.moves else None
+    for bucket in BUCKETS:
+        metrics.rollout_share.labels(bucket).set(rule.shares.get(bucket, rule.share) if rule is not None else 0.0)
+
+
+async def serve(kafka: KafkaSettings, gateways: Sequence[str], host: str, port: int, stop: asyncio.Event) -> None:
+    """Run a controller with its page of metrics until `stop`. Raises `OSError` where the port is taken."""
+    controller = Controller.of(kafka, gateways)
+    async with await serve_status(host, port, controller.readiness()):
+        await controller.run(stop)

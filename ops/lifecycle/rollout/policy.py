@@ -1,0 +1,174 @@
+"""What a rollout does next, by its plan, the evidence and the registry. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from msgspec.structs import replace
+
+from ops.lifecycle.rollout.evidence import METRICS, Evidence, Side
+from ops.lifecycle.rollout.plan import Plan
+from shared.versions.state import Move, Rule, State
+from shared.wire.lanes import CHAMPION
+from shared.wire.messages import Bucket
+
+Kind = Literal["wait", "hold", "freeze", "promote", "load", "finish", "roll back", "end"]
+MOVES: Final[frozenset[Kind]] = frozenset({"promote", "load", "finish", "roll back", "end"})
+
+_CONTROL_BAD: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a class stands: its step, since which epoch and when."""
+
+    step: int
+    since_epoch: int
+    since_unix_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What is known of the system beside the evidence. `degraded` are reasons why no judgement is fair now.
+    `champions_loaded`: each live worker of the champion's lane has the canary's version loaded."""
+
+    degraded: Sequence[str] = ()
+    paused: str | None = None
+    champions_loaded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """`shares` are the classes' new shares, of a promotion."""
+
+    kind: Kind
+    reason: str
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+def standings(plan: Plan, moves: Sequence[Move]) -> dict[Bucket, Standing]:
+    """Return where each class stands, by the registry's moves since the rollout began."""
+    found: dict[Bucket, Standing] = {}
+    for move in moves:
+        rule = move.state.rule
+        if move.epoch < plan.epoch or rule is None:
+            continue
+        for bucket in plan.classes:
+            step = plan.steps.index(rule.shares[bucket]) if rule.shares.get(bucket) in plan.steps else 0
+            if bucket not in found or found[bucket].step != step:
+                found[bucket] = Standing(step, move.epoch, move.unix_ms)
+    return found
+
+
+def decide(
+    plan: Plan, evidence: Evidence, state: State, at: dict[Bucket, Standing], health: Health, now_unix_ms: float
+) -> Decision:
+    """Return the next decision. Evidence against the canary rolls it back at any time: both sides are under the same
+    load, and a canary that is bad enough is what opens a breaker. Nothing else moves while the system is degraded."""
+    if evidence.alarm:
+        return Decision(kind="roll back", reason=f"worse than its control: {_worst(evidence)}")
+    if health.paused is not None:
+        return Decision(kind="hold", reason=health.paused)
+    degraded = [*health.degraded, *_of_control(evidence, state, now_unix_ms)]
+    if degraded:
+        return Decision(kind="freeze", reason="; ".join(degraded))
+    if state.loading.get(CHAMPION) != plan.version:
+        return _onward(plan, evidence, at, now_unix_ms)
+    if health.champions_loaded:
+        return Decision(kind="finish", reason="every step is passed and the champion's workers have it loaded")
+    return Decision(kind="wait", reason="the champion's workers load it")
+
+
+def _onward(plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], now_unix_ms: float) -> Decision:
+    ready = [bucket for bucket in plan.classes if not _lacks(plan, evidence, bucket, at[bucket], now_unix_ms)]
+    if not ready:
+        return _waiting(plan, evidence, at, now_unix_ms)
+    if evidence.log_total >= -math.log(plan.alpha) / 2:
+        return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
+    return _promotion(plan, evidence, at, ready, now_unix_ms)
+
+
+def _promotion(
+    plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], ready: Sequence[Bucket], now_unix_ms: float
+) -> Decision:
+    last = len(plan.steps) - 1
+    rising = [bucket for bucket in ready if at[bucket].step < last]
+    if rising:
+        steps = {bucket: at[bucket].step + (bucket in rising) for bucket in plan.classes}
+        shares: dict[str, float] = {bucket: plan.steps[step] for bucket, step in steps.items()}
+        told = ", ".join(f"{bucket} to {shares[bucket]:.0%}" for bucket in rising)
+        return Decision(kind="promote", reason=f"not worse so far: {told}", shares=shares)
+    if len(ready) < len(plan.classes):
+        return _waiting(plan, evidence, at, now_unix_ms)
+    if plan.ab:
+        return Decision(kind="end", reason="the comparison is over")
+    return Decision(kind="load", reason="every class has passed the last step")
+
+
+def _waiting(plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], now_unix_ms: float) -> Decision:
+    """Return a wait while a class's time has not passed, else a hold: it has too few answers to be judged by."""
+    lacking = {
+        bucket: lack
+        for bucket in plan.classes
+        if (lack := _lacks(plan, evidence, bucket, at[bucket], now_unix_ms)) is not None
+    }
+    if all(lack == "time" for lack in lacking.values()):
+        return Decision(kind="wait", reason="the step's time is not over")
+    few = ", ".join(f"{bucket} has {lack}" for bucket, lack in lacking.items() if lack != "time")
+    return Decision(kind="hold", reason=f"too few answers: {few} of {plan.min_answers}")
+
+
+def _lacks(plan: Plan, evidence: Evidence, bucket: Bucket, standing: Standing, now_unix_ms: float) -> str | None:
+    """Return what a class lacks before its next step: time, or how many answers it has."""
+    if now_unix_ms - standing.since_unix_ms < plan.min_s * 1_000:
+        return "time"
+    sides: tuple[Side, ...] = ("canary", "control") if plan.control else ("canary",)
+    fewest = min(evidence.answered(side, bucket=bucket, since_epoch=standing.since_epoch) for side in sides)
+    return None if fewest >= plan.min_answers else str(fewest)
+
+
+def _of_control(evidence: Evidence, state: State, now_unix_ms: float) -> list[str]:
+    reasons = []
+    if state.rung not in (None, "champion"):
+        reasons.append(f"an operator holds the ladder at {state.rung}")
+    bad = evidence.control_bad(now_unix_ms)
+    if bad is not None and bad >= _CONTROL_BAD:
+        reasons.append(f"the control itself is bad in {bad:.0%} of its answers")
+    return reasons
+
+
+def _worst(evidence: Evidence) -> str:
+    """Return the metric with the most evidence, and its figures."""
+    metric = max(METRICS, key=evidence.log_e)
+    tally = evidence.tallies[metric]
+    shares = [f"{share:.1%} of the {side}'s" for side in get_args(Side) if (share := tally.share(side)) is not None]
+    return f"{metric}, {' and '.join(shares)} answers; e-value {math.exp(min(evidence.log_total, 600)):.3g}"
+
+
+def first_state(plan: Plan, state: State) -> State:
+    """Return the state that a rollout begins with."""
+    aliases = {**state.aliases, "canary": plan.version}
+    if plan.control:
+        aliases["control"] = plan.champion
+    rule = _rule(plan, dict.fromkeys(plan.classes, plan.steps[0]))
+    return replace(state, epoch=plan.epoch, effective_unix_ms=0, aliases=aliases, rule=rule)
+
+
+def next_state(plan: Plan, decision: Decision, state: State, epoch: int) -> State:
+    """Return the state of an epoch that a decision of `MOVES` leads to, from the one that holds now."""
+    state = replace(state, epoch=epoch, effective_unix_ms=0)
+    if decision.kind == "promote":
+        return replace(state, rule=_rule(plan, decision.shares))
+    if decision.kind == "load":
+        return replace(state, loading={**state.loading, CHAMPION: plan.version})
+    aliases = {alias: to for alias, to in state.aliases.items() if alias not in ("canary", "control")}
+    if decision.kind == "finish":
+        aliases |= {CHAMPION: plan.version, "previous": plan.champion}
+    loading = {lane: to for lane, to in state.loading.items() if (lane, to) != (CHAMPION, plan.version)}
+    return replace(state, aliases=aliases, loading=loading, rule=None)
+
+
+def _rule(plan: Plan, shares: dict[str, float]) -> Rule:
+    """Classes that the plan does not ask for go with the least of those that it does."""
+    return Rule(salt=plan.salt, share=min(shares.values()), shares=shares, control=plan.control)

@@ -1,0 +1,248 @@
+"""`replyline versions`: what stands in the registry, and every move of it (docs/lifecycle.md)."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+
+from ops.command_line import settings_of
+from ops.lifecycle.versions import moves, pages
+from ops.lifecycle.versions.adding import About, add
+from ops.lifecycle.versions.checking import Scope, check
+from ops.lifecycle.versions.signing import sign, write_keys
+from ops.lifecycle.versions.using import load, use
+from ops.lifecycle.versions.writer import RegistryWriter, read_registry
+from ops.operate.letters import as_json
+from ops.operate.listing import say, show_table
+from shared.errors import ModelError, SettingsError
+from shared.process.clock import wire_unix_ms
+from shared.settings import Settings
+from shared.versions.registry import Added
+from shared.versions.state import State
+from shared.versions.store import open_version
+from shared.wire.lanes import CHAMPION, Lane
+
+versions_app = typer.Typer(help="The registry of model versions: add, check, use, roll back.", no_args_is_help=True)
+
+_FOLDS: Final = {"aliases", "model", "what", "reason", "numbers"}
+
+Name = Annotated[str, typer.Argument(metavar="VERSION", help="its id, an alias or its name")]
+Author = Annotated[str | None, typer.Option(help="who does it (none: your user's name)")]
+Reason = Annotated[str, typer.Option(help="why, for `log`")]
+OfLane = Annotated[Lane, typer.Option(help="the part that it is to play")]
+Wait = Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for the workers to load it")]
+
+
+@versions_app.command()
+def keygen(
+    private: Annotated[Path, typer.Argument(metavar="FILE", help="the private key; keep it off the servers")],
+    public: Annotated[Path, typer.Argument(metavar="FILE.pem", help="the public key, for `model.trusted_keys`")],
+) -> None:
+    """Make a key pair to sign models with."""
+    _tell(f"key {write_keys(private, public)}: {private}, {public}")
+
+
+@versions_app.command("sign")
+def sign_(
+    folder: Annotated[Path, typer.Argument(help="of a prepared model, or of a version in the store")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="the private key")],
+) -> None:
+    """Sign a model's manifest, which names the sha256 of its every file."""
+    _tell(f"{folder} is signed by key {sign(folder, key)}")
+
+
+@versions_app.command("add")
+def add_(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="a prepared model, or an OCI layout of one")],
+    name: Annotated[str | None, typer.Option(help="for people (none: the model's)")] = None,
+    system_prompt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="text that begins its prompts (none: the worker's own)")
+    ] = None,
+    base_revision: Annotated[
+        str | None, typer.Option(metavar="SHA256", help="of the model that its adapter was merged into")
+    ] = None,
+    notes: Annotated[str, typer.Option(help="for its card")] = "",
+    evaluation: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="of `replyline eval --json`, for its card")
+    ] = None,
+    trained_on: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: whom it learned from")
+    ] = None,
+    author: Author = None,
+) -> None:
+    """Put a model into the store and the registry. Nobody gets it yet."""
+    about = About(
+        name=name,
+        system_prompt=_text_of("--system-prompt-file", system_prompt_file),
+        base_revision=base_revision,
+        notes=notes,
+        evaluations={} if evaluation is None else _evaluations(evaluation),
+        trained_on=tuple((_text_of("--trained-on", trained_on) or "").split()),
+    )
+    asyncio.run(_add(settings_of("versions"), source, about, author))
+
+
+@versions_app.command("list")
+def list_() -> None:
+    """List the versions, with what each is and whether it may have traffic."""
+    settings = settings_of("versions")
+    registry = asyncio.run(read_registry(settings.kafka))
+    show_table(pages.LISTED, pages.version_rows(registry), folds=_FOLDS)
+
+
+@versions_app.command()
+def show(name: Name) -> None:
+    """Print a version's document, its check, and how it lies in this machine's store, as JSON."""
+    settings = settings_of("versions")
+    registry = asyncio.run(read_registry(settings.kafka))
+    version = moves.found(registry, name)
+    try:
+        here = str(open_version(settings.model, version.id, verify=False).path)
+    except ModelError as error:
+        here = str(error)
+    sys.stdout.write(as_json(pages.version_page(registry, version.id) | {"here": here}, indent=2) + "\n")
+
+
+@versions_app.command("check")
+def check_(
+    name: Name,
+    quick: Annotated[bool, typer.Option("--quick", help="ask a sample of the questions")] = False,
+    questions: Annotated[Path | None, typer.Option(metavar="FILE", help="as for `replyline eval`")] = None,
+    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None,
+    author: Author = None,
+) -> None:
+    """Examine a version on this machine: files, signature, base, golden prompts, evaluation and guard questions.
+    Status 1 where it fails."""
+    scope = Scope(quick=quick, questions=questions, faq=faq)
+    raise typer.Exit(asyncio.run(_check(settings_of("versions"), name, scope, author)))
+
+
+@versions_app.command("load")
+def load_(name: Name, lane: OfLane = CHAMPION, wait_s: Wait = 300.0, author: Author = None) -> None:
+    """Have a lane's workers load a version beside the one that they serve."""
+    asyncio.run(_load(settings_of("versions"), name, lane, wait_s, author))
+
+
+@versions_app.command("use")
+def use_(
+    name: Name,
+    lane: OfLane = CHAMPION,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="from when on: +10m, 2026-11-26T05:00:00Z")] = None,
+    reason: Reason = "by hand",
+    wait_s: Wait = 300.0,
+    author: Author = None,
+) -> None:
+    """Have a lane's workers load a version, and serve it once all of them have."""
+    at_unix_ms = 0 if at is None else moves.parse_moment(at, wire_unix_ms())
+    asyncio.run(_use(settings_of("versions"), name, lane, at_unix_ms, reason, wait_s, author))
+
+
+@versions_app.command()
+def rollback(reason: Reason = "by hand", author: Author = None) -> None:
+    """Return to the previous champion and take the canary off; or take off a move that waits for its time."""
+    asyncio.run(_move(settings_of("versions"), moves.rollback, reason, author))
+
+
+@versions_app.command()
+def rung(
+    to: Annotated[Literal["champion", "light", "cpu", "faq", "auto"], typer.Argument(help="auto: by the load")],
+    reason: Reason = "by hand",
+    author: Author = None,
+) -> None:
+    """Hold the ladder at a rung, whatever the load is."""
+    held = None if to == "auto" else to
+    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author))
+
+
+@versions_app.command()
+def shadow(
+    share: Annotated[float, typer.Argument(min=0.0, max=1.0, help="of the conversations: 0.1")],
+    reason: Reason = "by hand",
+    author: Author = None,
+) -> None:
+    """Ask the shadow lane what a share of the conversations was answered; see: replyline shadow report."""
+    asyncio.run(_move(settings_of("versions"), partial(moves.shadow, share=share), reason, author))
+
+
+@versions_app.command()
+def log() -> None:
+    """Print every move of the registry: what changed, by whom, why, on which numbers."""
+    settings = settings_of("versions")
+    show_table(pages.LOGGED, pages.move_rows(asyncio.run(read_registry(settings.kafka))), folds=_FOLDS)
+
+
+async def _add(settings: Settings, source: Path, about: About, author: str | None) -> None:
+    async with RegistryWriter.opened(settings.kafka, author) as writer:
+        stored = await asyncio.to_thread(add, settings, source, about, wire_unix_ms())
+        await writer.write(Added(version=stored.version, author=writer.author, signed_by=stored.signed_by))
+    _tell(f"{stored.version.id}: {stored.path}; next: replyline versions check {stored.version.id}")
+
+
+async def _check(settings: Settings, name: str, scope: Scope, author: str | None) -> int:
+    async with RegistryWriter.opened(settings.kafka, author) as writer:
+        version = moves.found(writer.registry, name)
+        checked = await check(settings, writer.registry, version, scope, author=writer.author)
+        await writer.write(checked)
+    for figure, value in checked.numbers.items():
+        _tell(f"{figure}: {value:g}")
+    if checked.failures:
+        return max(say(f"{version.id} failed: {failure}") for failure in checked.failures)
+    _tell(f"{version.id} passed; next: replyline versions use {version.id}")
+    return 0
+
+
+async def _load(settings: Settings, name: str, lane: Lane, wait_s: float, author: str | None) -> None:
+    async with RegistryWriter.opened(settings.kafka, author) as writer:
+        workers = await load(writer, settings.kafka, name, lane, wait_s, _tell)
+    _tell(f"{workers} workers of {lane} have loaded {name}; next: replyline versions use {name} --lane {lane}")
+
+
+async def _use(
+    settings: Settings, name: str, lane: Lane, at_unix_ms: int, reason: str, wait_s: float, author: str | None
+) -> None:
+    async with RegistryWriter.opened(settings.kafka, author) as writer:
+        before = writer.registry.state
+        move = await use(
+            writer, settings.kafka, name, lane, at_unix_ms=at_unix_ms, reason=reason, wait_s=wait_s, say=_tell
+        )
+    _tell_move(before, move.state)
+
+
+async def _move(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> None:
+    """Move to the state that `to` makes of the registry."""
+    async with RegistryWriter.opened(settings.kafka, author) as writer:
+        before = writer.registry.state
+        state = to(writer.registry, now_unix_ms=wire_unix_ms())
+        await writer.move(state, reason)
+    _tell_move(before, state)
+
+
+def _tell_move(before: State, after: State) -> None:
+    _tell(f"epoch {after.epoch}: {'; '.join(pages.changes(before, after)) or 'nothing changes'}")
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _text_of(option: str, path: Path | None) -> str | None:
+    """Return the text of a file that an option names. Raises `SettingsError` where it cannot be read."""
+    try:
+        return None if path is None else path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _evaluations(path: Path) -> dict[str, float]:
+    """Return the figures of a run. Raises `SettingsError` where the file is none."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Mapping[str, Any])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(f"--evaluation {path}: {error}; give what `replyline eval --json` wrote") from None
+    return {name: value for name, value in found.items() if isinstance(value, float)}

@@ -1,0 +1,106 @@
+"""Have a lane's workers load a version, and move the lane to it once all of them have."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ops.lifecycle.versions import moves
+from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
+from ops.lifecycle.versions.writer import MoveLost, RegistryWriter
+from shared.errors import ProtocolError, ReplylineError
+from shared.kafka import PartitionReader, Record
+from shared.process.clock import monotonic_s, now_unix_ms, wire_unix_ms
+from shared.settings.kafka import KafkaSettings
+from shared.versions.state import Move
+from shared.wire.codec import decode_report
+from shared.wire.lanes import Lane
+from shared.wire.topics import BROADCAST_PARTITION
+
+_LOOK_MS: Final = 100
+
+Say = Callable[[str], None]
+
+
+class NotLoaded(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    code = "not_loaded"
+
+
+async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: Lane, wait_s: float, say: Say) -> int:
+    """Have every live worker of a lane load a version; return how many did. The lane loads nothing again where one
+    refuses it, or does not in time.
+
+    Raises `ModelError`, `MoveLost`, `NotLoaded` with who lacks it, and why where one says so, `BrokerUnavailable`."""
+    version = moves.allowed(writer.registry, name)
+    state = moves.load(writer.registry, name, lane, wire_unix_ms())
+    await writer.move(state, f"load {version.name}")
+    try:
+        return await _all_loaded(kafka, LaneWorkers(lane, version.id), state.epoch, wait_s, say)
+    except NotLoaded:
+        await writer.log.catch_up()
+        if writer.registry.state.epoch == state.epoch:
+            await writer.move(moves.unload(writer.registry, lane, wire_unix_ms()), f"{version.name} was not loaded")
+        raise
+
+
+async def use(
+    writer: RegistryWriter,
+    kafka: KafkaSettings,
+    name: str,
+    lane: Lane,
+    *,
+    at_unix_ms: int,
+    reason: str,
+    wait_s: float,
+    say: Say,
+) -> Move:
+    """Load a version, then move the lane to it, from a moment on; return the move. Raises as `load` does."""
+    moves.use(writer.registry, name, lane, wire_unix_ms())  # what cannot be used is not loaded
+    began_s = monotonic_s()
+    workers = await load(writer, kafka, name, lane, wait_s, say)
+    epoch = writer.registry.state.epoch
+    await writer.log.catch_up()
+    if writer.registry.state.epoch != epoch:
+        raise MoveLost(writer.lost_to(epoch + 1))
+    if not workers:
+        say(f"no worker of lane {lane} lives: the first to start loads it")
+    state = moves.use(writer.registry, name, lane, wire_unix_ms(), at_unix_ms)
+    return await writer.move(state, reason, {"workers": workers, "load_s": round(monotonic_s() - began_s, 1)})
+
+
+async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, epoch: int, wait_s: float, say: Say) -> int:
+    """Return how many workers have loaded it since the move of that epoch, once all that live have."""
+    topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
+    reader = PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
+    await reader.start()
+    began_s, shown = monotonic_s(), ""
+    try:
+        while True:
+            for record in await reader.read(timeout_ms=_LOOK_MS):
+                _observe(workers, record)
+            loaded, waited_s = workers.loaded(now_unix_ms()), monotonic_s() - began_s
+            if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
+                return len(loaded)
+            for worker, reason in workers.refusals(epoch).items():
+                raise NotLoaded(f"worker {worker} refuses version {workers.revision}: {reason}; nothing was moved")
+            if waited_s >= wait_s:
+                raise NotLoaded(_missing(workers, loaded, wait_s))
+            if (line := f"{sum(loaded.values())} of {len(loaded)} workers of {workers.lane} have loaded it") != shown:
+                say(shown := line)
+    finally:
+        await reader.stop()
+
+
+def _missing(workers: LaneWorkers, loaded: Mapping[str, bool], wait_s: float) -> str:
+    lacking = ", ".join(name for name, has in loaded.items() if not has) or "not known yet"
+    return (
+        f"version {workers.revision} was not loaded within {wait_s:g} s (workers: {lacking}); nothing was moved; their "
+        "logs say why; wait longer with --wait-s"
+    )
+
+
+def _observe(workers: LaneWorkers, record: Record) -> None:
+    try:
+        report = None if record.value is None else decode_report(record.value)
+    except ProtocolError:
+        return
+    name = (record.key or b"").decode("utf-8", "replace") if report is None else report.worker_id
+    workers.observe(name, report, now_unix_ms())

@@ -1,0 +1,113 @@
+"""Ratings show where answers are bad; a person changes them; nobody is learned from who was erased."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ops.lifecycle.learn.candidates import MOST_OF_A_SOURCE, Rated, candidates, named
+from ops.lifecycle.learn.entries import faq_folder, write_entries
+from ops.lifecycle.learn.lessons import Lesson, of_people, read_lessons, split, write_lessons
+from shared.conversation.corrections import BadAnswer, person_of, source_of
+from shared.errors import SettingsError
+from shared.faq.entries import PACKAGED_PATH
+from shared.faq.index import FaqIndex
+from shared.wire.session_key import SessionKey
+
+QUESTION = "Do you engrave spoons?"
+
+
+def rated(question: str, *, source: str, number: int = 0) -> Rated:
+    bad = BadAnswer(response_id=f"resp_{number}", question=question, answer="No.", source=source, rated_unix_ms=number)
+    return Rated(session=SessionKey("shop", f"s{number}"), bad=bad)
+
+
+def lesson(entry: str = "learned-1", *, people: tuple[str, ...] = ("p",), question: str = QUESTION) -> Lesson:
+    return Lesson(
+        entry=entry,
+        language="en",
+        question=question,
+        answer="Yes, for $5.",
+        people=people,
+        by="ann",
+        confirmed_unix_ms=1,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(PACKAGED_PATH, tmp_path)
+    return tmp_path
+
+
+def test_fifty_thumbs_of_one_source_are_one_voice() -> None:
+    burst = [rated(f"question {number}", source="bot", number=number) for number in range(50)]
+    burst += [rated("Why so slow?", source="bot", number=50 + number) for number in range(50)]
+    two = [rated(QUESTION, source=source, number=200) for source in ("ann", "bob")]
+    shown, left_out = candidates([*burst, *two])
+    assert (shown[0].newest.bad.question, shown[0].sources) == (QUESTION, 2)
+    assert len(shown) == 1 + MOST_OF_A_SOURCE
+    assert left_out == 51 - MOST_OF_A_SOURCE
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["Q one?", "q ONE", "two"])), max_size=30))
+def test_a_question_is_shown_once_with_all_who_asked_it(asked: list[tuple[str, str]]) -> None:
+    found = [rated(question, source=source, number=number) for number, (source, question) in enumerate(asked)]
+    shown, _ = candidates(found)
+    assert sorted(each.bad.response_id for one in shown for each in one.rated) == sorted(
+        each.bad.response_id for each in found
+    )
+    assert len(shown) == len({question[0].casefold() for _, question in asked})
+    for each in found:
+        assert each in named(shown, each.bad.response_id)[0].rated
+
+
+def test_a_correction_is_found_by_the_search_and_gone_when_it_is_forgotten(folder: Path) -> None:
+    write_entries(folder, [lesson()])
+    assert FaqIndex.load(folder).search(QUESTION)[0].entry.answer == "Yes, for $5."
+    write_entries(folder, [])
+    assert all(hit.entry.id != "learned-1" for hit in FaqIndex.load(folder).search(QUESTION))
+
+
+def test_a_correction_that_would_spoil_the_faq_changes_nothing(folder: Path) -> None:
+    write_entries(folder, [lesson()])
+    before = (folder / "learned.json").read_bytes()
+    with pytest.raises(SettingsError, match="both ask"):
+        write_entries(folder, [lesson(), lesson("learned-2")])
+    assert (folder / "learned.json").read_bytes() == before
+
+
+def test_lessons_are_kept_with_whom_they_come_from(folder: Path) -> None:
+    one, other = lesson(people=("p", "q")), lesson("learned-2", people=("r",))
+    write_lessons(folder, [one, other])
+    assert read_lessons(folder) == [one, other]
+    assert of_people(read_lessons(folder), {"q"}) == [one]
+    (folder / "lessons.jsonl").write_text("{}\n")
+    with pytest.raises(SettingsError, match="line 1"):
+        read_lessons(folder)
+
+
+def test_nobody_is_both_trained_on_and_judged_by() -> None:
+    lessons = [lesson(f"learned-{n}", people=(f"p{n % 40}", f"p{n % 7}"), question=f"{n}?") for n in range(200)]
+    learned, judged = split(lessons)
+    people = [{person for each in half for person in each.people} for half in (learned, judged)]
+    assert learned
+    assert judged
+    held_out = {person for each in judged for person in each.people} - people[0]
+    assert all(not held_out.isdisjoint(each.people) for each in judged)
+
+
+def test_without_a_folder_the_message_says_how_to_make_one(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "shop.json"):
+        with pytest.raises(SettingsError, match="mkdir faq"):
+            faq_folder(path)
+
+
+def test_a_subject_is_one_source_and_a_conversation_one_person() -> None:
+    one, other = SessionKey("shop", "a"), SessionKey("shop", "b")
+    assert source_of(one, "ann") == source_of(other, "ann") != source_of(one, "bob")
+    assert person_of(one) != person_of(other)
+    assert replace(lesson(), people=(person_of(one),)).people == (source_of(one, ""),)

@@ -1,0 +1,200 @@
+"""The next step of a rollout."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.plan import Plan, pack, steps_of, unpack
+from ops.lifecycle.rollout.policy import Decision, Health, decide, first_state, next_state, standings
+from ops.lifecycle.rollout.simulate import Traffic, row, run
+from shared.versions.state import Move, State
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS
+from tests.unit.ops.lifecycle.rollout.test_evidence import seen
+
+PLAN = Plan(
+    version="aaaaaaaaaaaa",
+    champion="bbbbbbbbbbbb",
+    steps=(0.01, 0.1, 0.5),
+    classes=("short", "long"),
+    min_answers=4,
+    min_s=10.0,
+    warmup=0,
+    salt="s",
+    epoch=1,
+)
+BEFORE = State(aliases={"champion": PLAN.champion, "previous": "cccccccccccc"}, shadow_share=0.1)
+
+
+class Rollout:
+    """A registry with one rollout in it, and what it has seen."""
+
+    def __init__(self, plan: Plan = PLAN) -> None:
+        self.plan, self.evidence, self.now_ms, self.number = plan, Evidence(plan), 0, 0
+        self.moves = [self._move(first_state(plan, BEFORE))]
+
+    def _move(self, state: State) -> Move:
+        return Move(state=state, author="rollout", reason="", unix_ms=self.now_ms)
+
+    @property
+    def state(self) -> State:
+        return self.moves[-1].state
+
+    def answer(self, bucket: Bucket, times: int = 1, *, failed: bool = False) -> None:
+        for _ in range(times):
+            self.number += 2
+            common = {"bucket": bucket, "epoch": self.state.epoch, "unix_ms": self.now_ms}
+            self.evidence.add(seen(self.number, failed=failed, **common))
+            self.evidence.add(seen(self.number + 1, "control", **common))
+
+    def decide(self, health: Health | None = None) -> Decision:
+        at = standings(self.plan, self.moves)
+        return decide(self.plan, self.evidence, self.state, at, health or Health(), self.now_ms)
+
+    def move(self, decision: Decision) -> None:
+        self.moves.append(self._move(next_state(self.plan, decision, self.state, self.state.epoch + 1)))
+
+    def step(self, seconds: float = 10.0, health: Health | None = None) -> Decision:
+        """Let time pass, and carry out what is decided then."""
+        self.now_ms += int(seconds * 1_000)
+        decision = self.decide(health)
+        if decision.kind in ("promote", "load", "finish", "roll back", "end"):
+            self.move(decision)
+        return decision
+
+
+def test_a_good_canary_goes_up_each_step_and_becomes_the_champion() -> None:
+    rollout = Rollout()
+    assert rollout.step(5).kind == "wait"
+    for share in (0.1, 0.5):
+        rollout.answer("short", 4)
+        rollout.answer("long", 4)
+        assert rollout.step().kind == "promote"
+        assert rollout.state.rule is not None
+        assert rollout.state.rule.shares == {"short": share, "long": share}
+        assert rollout.state.rule.salt == "s"
+    rollout.answer("short", 4)
+    rollout.answer("long", 4)
+    assert rollout.step().kind == "load"
+    assert rollout.state.loading == {"champion": PLAN.version}
+    assert rollout.step().kind == "wait"
+    assert rollout.step(health=Health(champions_loaded=True)).kind == "finish"
+    assert rollout.state.aliases == {"champion": PLAN.version, "previous": PLAN.champion}
+    assert (rollout.state.rule, rollout.state.loading, rollout.state.shadow_share) == (None, {}, 0.1)
+
+
+def test_a_class_without_traffic_stays_where_it_is_and_holds_the_end() -> None:
+    rollout = Rollout()
+    for _ in range(2):
+        rollout.answer("short", 4)
+        assert rollout.step().kind == "promote"
+    rollout.answer("short", 4)
+    held = rollout.step()
+    assert (held.kind, rollout.state.rule and rollout.state.rule.shares) == ("hold", {"short": 0.5, "long": 0.01})
+    assert "long has 0 of 4" in held.reason
+
+
+def test_a_bad_canary_is_rolled_back_also_while_degraded_or_paused() -> None:
+    rollout = Rollout()
+    rollout.answer("short", 12, failed=True)
+    decision = rollout.step(0, Health(degraded=["the breaker is open"], paused="paused by ann"))
+    assert decision.kind == "roll back"
+    assert "failed, 100.0% of the canary's and 0.0% of the control's" in decision.reason
+    assert rollout.state.aliases == BEFORE.aliases
+    assert rollout.state.rule is None
+
+
+@pytest.mark.parametrize(
+    ("health", "kind"),
+    [(Health(degraded=["lag"]), "freeze"), (Health(paused="paused by ann"), "hold")],
+    ids=["degraded", "paused"],
+)
+def test_nothing_is_promoted_meanwhile(health: Health, kind: str) -> None:
+    rollout = Rollout()
+    rollout.answer("short", 4)
+    assert rollout.step(health=health).kind == kind
+    assert rollout.step().kind == "promote"
+
+
+def test_a_rollout_is_frozen_while_its_control_is_bad_or_the_ladder_is_held() -> None:
+    rollout = Rollout()
+    for number in range(30):
+        for side in ("canary", "control"):
+            rollout.evidence.add(seen(1_000 + number * 2 + (side == "control"), side, missed=number % 3 == 0))
+    assert rollout.step().kind == "freeze"
+    rollout = Rollout()
+    rollout.answer("short", 4)
+    rollout.moves[-1] = replace(rollout.moves[-1], state=replace(rollout.state, rung="light"))
+    assert rollout.step().reason == "an operator holds the ladder at light"
+
+
+def test_a_comparison_ends_where_both_were() -> None:
+    rollout = Rollout(replace(PLAN, steps=(0.5,), ab=True, classes=("short",)))
+    rollout.answer("short", 4)
+    assert rollout.step().kind == "end"
+    assert (rollout.state.aliases, rollout.state.rule) == (BEFORE.aliases, None)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(BUCKETS), st.integers(0, 6), st.booleans(), st.floats(0, 30), st.sampled_from([None, "lag"])
+        ),
+        max_size=40,
+    )
+)
+def test_shares_only_grow_by_evidence_of_their_class_and_never_while_degraded(
+    story: list[tuple[Bucket, int, bool, float, str | None]],
+) -> None:
+    plan = replace(PLAN, classes=BUCKETS)
+    rollout = Rollout(plan)
+    answered = dict.fromkeys(BUCKETS, 0)
+    for bucket, times, failed, seconds, degraded in story:
+        before = rollout.state
+        rollout.answer(bucket, times, failed=failed)
+        answered[bucket] += times
+        decision = rollout.step(seconds, Health(degraded=[degraded] if degraded else [], champions_loaded=True))
+        if decision.kind in ("finish", "roll back"):
+            assert rollout.state.rule is None
+            return
+        assert before.rule is not None
+        assert rollout.state.rule is not None
+        if degraded:
+            assert rollout.state == before
+        for each in BUCKETS:
+            old, new = plan.steps.index(before.rule.shares[each]), plan.steps.index(rollout.state.rule.shares[each])
+            assert new in (old, old + 1)
+            if new > old:
+                assert answered[each] >= plan.min_answers
+                answered[each] = 0
+        assert rollout.state.epoch - before.epoch in (0, 1)
+
+
+def test_of_equal_versions_none_is_rolled_back_in_virtual_time() -> None:
+    plan = replace(PLAN, min_answers=30, classes=("short", "medium"), warmup=5)
+    assert [row(plan, Traffic(base=base), 14, seed=7).rolled_back for base in (0.01, 0.03, 0.05)] == [0, 0, 0]
+
+
+def test_a_canary_that_is_bad_in_30_percent_is_rolled_back_after_a_few_dozen_answers() -> None:
+    found = row(replace(PLAN, classes=BUCKETS, min_answers=50), Traffic(base=0.02, bad=0.3), 20, seed=7)
+    assert found.rolled_back == 20
+    assert found.median is not None
+    assert found.median <= 50
+
+
+def test_a_run_is_the_same_for_a_seed() -> None:
+    assert run(PLAN, Traffic(base=0.02, bad=0.2), 3) == run(PLAN, Traffic(base=0.02, bad=0.2), 3)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    assert unpack(pack(PLAN)) == PLAN
+
+
+def test_steps_are_percentages_that_grow() -> None:
+    assert steps_of("1,10,50", control=True) == (0.01, 0.1, 0.5)
+    for wrong in ("1,x", "10,1", "0", "60", "5,5"):
+        with pytest.raises(ValueError, match=wrong):
+            steps_of(wrong, control=True)
+    assert steps_of("100", control=False) == (1.0,)

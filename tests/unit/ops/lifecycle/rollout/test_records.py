@@ -1,0 +1,118 @@
+"""A rollout as it is read out of the registry, and what is written next."""
+
+from msgspec.structs import replace
+
+from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.plan import pack
+from ops.lifecycle.rollout.policy import Health
+from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record
+from ops.lifecycle.rollout.report import Course, render
+from shared.kafka import Record
+from shared.versions.registry import Noted, Registry
+from shared.versions.state import Move, State
+from shared.wire.codec import msgpack_encode
+from tests.unit.ops.lifecycle.rollout.test_evidence import seen
+from tests.unit.ops.lifecycle.rollout.test_policy import BEFORE
+from tests.unit.ops.lifecycle.rollout.test_policy import PLAN as POLICY_PLAN
+
+PLAN = replace(POLICY_PLAN, epoch=2)
+STARTED = Noted(rollout="r", kind="started", reason="a new adapter", unix_ms=1, plan=pack(PLAN))
+
+
+def registry_of(*records: Move | Noted) -> Registry:
+    registry = Registry()
+    for record in (Move(state=replace(BEFORE, epoch=1), author="ann", reason="use", unix_ms=0), *records):
+        assert registry.apply(record)
+    return registry
+
+
+def by_hand(registry: Registry, **changes: object) -> None:
+    state = replace(registry.state, epoch=registry.state.epoch + 1, **changes)
+    assert registry.apply(Move(state=state, author="ann", reason="by hand", unix_ms=5))
+
+
+def found(registry: Registry) -> Rollout:
+    rollout = newest(registry)
+    assert rollout is not None
+    return rollout
+
+
+def decided(registry: Registry, evidence: Evidence | None = None, now_unix_ms: int = 10) -> Move | Noted | None:
+    """Write what comes next, and return it."""
+    record = next_record(found(registry), registry, evidence or Evidence(PLAN), Health(), now_unix_ms)
+    assert record is None or registry.apply(record)
+    return record
+
+
+def test_a_start_that_was_cut_off_is_carried_out_unless_somebody_moved_meanwhile() -> None:
+    registry = registry_of(STARTED)
+    first = decided(registry)
+    assert isinstance(first, Move)
+    assert (first.author, first.state.rule and first.state.rule.shares) == ("rollout r", {"short": 0.01, "long": 0.01})
+    registry = registry_of(STARTED)
+    by_hand(registry, rung="light")
+    ended = decided(registry)
+    assert isinstance(ended, Noted)
+    assert ended.reason == "not begun: ann was first (by hand)"
+
+
+def test_a_note_is_written_once_for_each_change_of_mind() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    assert decided(registry) is None  # it waits, which goes without saying
+    held = decided(registry, now_unix_ms=60_000)
+    assert isinstance(held, Noted)
+    assert held.kind == "hold"
+    assert decided(registry, now_unix_ms=61_000) is None
+
+
+def test_a_person_who_moves_the_champion_ends_the_rollout_and_its_rule() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    by_hand(registry, aliases={**registry.state.aliases, "champion": "dddddddddddd"})
+    decided(registry)
+    assert registry.state.aliases == {"champion": "dddddddddddd", "previous": "cccccccccccc"}
+    assert registry.state.rule is None
+    ended = decided(registry)
+    assert isinstance(ended, Noted)
+    assert found(registry).outcome == "stopped"
+    assert ended.reason == "alias champion was moved from bbbbbbbbbbbb to dddddddddddd"
+
+
+def test_a_move_that_waits_for_its_time_freezes_a_rollout_and_a_rollback_takes_it_off() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    by_hand(registry, rung="light", effective_unix_ms=90_000)
+    frozen = decided(registry, now_unix_ms=60_000)
+    assert isinstance(frozen, Noted)
+    assert (frozen.kind, frozen.reason) == ("freeze", "epoch 3 by ann waits for its time")
+    evidence = Evidence(PLAN)
+    for number in range(20):
+        evidence.add(seen(2 * number, epoch=2, failed=True))
+        evidence.add(seen(2 * number + 1, "control", epoch=2))
+    decided(registry, evidence, now_unix_ms=61_000)
+    assert registry.state == State(
+        epoch=4, aliases=BEFORE.aliases, shadow_share=BEFORE.shadow_share, effective_unix_ms=0
+    )
+    decided(registry, evidence)
+    assert found(registry).outcome == "rolled_back"
+
+
+def test_the_page_shows_evidence_shares_and_each_decision() -> None:
+    registry, course = registry_of(STARTED), Course(Evidence(PLAN))
+    decided(registry)
+    for number in range(20):
+        for each in (seen(2 * number, epoch=2, failed=True), seen(2 * number + 1, "control", epoch=2)):
+            course.add([Record("t", 0, number, None, msgpack_encode(each))])
+    decided(registry, course.evidence)
+    decided(registry, course.evidence)
+    page = render(found(registry), course)
+    for shown in (
+        "rolled back",
+        "20 of 20",
+        "0 of 20",
+        "a new adapter",
+        *(each.why for each in decisions(found(registry))),
+    ):
+        assert shown.replace("'", "&#39;") in page
+    assert page.count("<polyline") + page.count("<path") >= 8  # six e-values, two classes

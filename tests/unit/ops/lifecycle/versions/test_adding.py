@@ -1,0 +1,179 @@
+"""A model joins the store whole and as it is asked for, or leaves nothing there."""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.lifecycle.versions.adding import About, add
+from ops.lifecycle.versions.signing import sign, write_keys
+from shared.errors import ModelError, SettingsError, VersionError
+from shared.model.folder import GRAPH_DATA, MANIFEST, Source
+from shared.settings import Settings, load_settings
+from shared.versions.store import open_version
+from tests.support.builders.versions import BASE, write_folder
+from tests.support.models.fixtures import flip
+from workers.engine.greedy import golden_failure
+from workers.engine.load_model import load_model
+
+ADAPTER = Source(name="adapter", sha256="c" * 64)
+
+
+def settings_of(tmp_path: Path, **model: Any) -> Settings:
+    return load_settings(model={"versions_dir": tmp_path / "store", **model}, worker={"engine": "fake"})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "prepared")
+    return tmp_path / "prepared"
+
+
+def left(settings: Settings) -> list[str]:
+    return sorted(path.name for path in settings.model.versions_dir.iterdir())
+
+
+def test_a_folder_joins_the_store_by_links_with_its_golden_prompts(tmp_path: Path, source: Path) -> None:
+    settings = settings_of(tmp_path)
+    stored = add(settings, source, About(name="shop-2", system_prompt="Be brief.", notes="try"), 7)
+    assert left(settings) == [stored.version.id]
+    assert (stored.version.name, stored.version.system_prompt, stored.version.card.notes) == (
+        "shop-2",
+        "Be brief.",
+        "try",
+    )
+    assert (stored.path / GRAPH_DATA).samefile(source / GRAPH_DATA)
+    assert open_version(settings.model, stored.version.id) == stored
+    assert len(stored.golden.prompts) == 8
+    assert all(golden.output_ids for golden in stored.golden.prompts)
+    there = settings.model.model_copy(update={"dir": stored.path})
+    served = load_model(settings.model_copy(update={"model": there}))
+    assert golden_failure(served.engine, stored.golden) is None
+    assert stored.path.stat().st_mode & 0o055 == 0o055
+
+
+def test_a_version_says_whom_it_learned_from(tmp_path: Path, source: Path) -> None:
+    settings = settings_of(tmp_path)
+    assert add(settings, source, About(trained_on=("a1", "b2")), 7).version.trained_on == ("a1", "b2")
+
+
+def test_the_same_model_with_another_prompt_is_another_version(tmp_path: Path, source: Path) -> None:
+    settings = settings_of(tmp_path)
+    one, other = (add(settings, source, About(system_prompt=text), 7).version for text in ("Be brief.", "Be kind."))
+    assert left(settings) == sorted([one.id, other.id])
+
+
+@pytest.mark.parametrize("damage", [flip, lambda path: os.truncate(path, 3)])
+def test_what_is_not_whole_leaves_nothing_in_the_store(tmp_path: Path, source: Path, damage: Any) -> None:
+    damage(source / GRAPH_DATA)
+    settings = settings_of(tmp_path)
+    with pytest.raises(ModelError, match=GRAPH_DATA):
+        add(settings, source, About(), 7)
+    assert left(settings) == []
+
+
+def test_a_name_that_no_version_may_have_is_refused(tmp_path: Path, source: Path) -> None:
+    with pytest.raises(ModelError, match="--name two words"):
+        add(settings_of(tmp_path), source, About(name="two words"), 7)
+
+
+def test_an_adapter_names_its_own_base_and_no_other(tmp_path: Path) -> None:
+    write_folder(tmp_path / "merged", adapter=ADAPTER)
+    settings = settings_of(tmp_path)
+    assert add(settings, tmp_path / "merged", About(), 7).version.base_revision == BASE.sha256
+    with pytest.raises(VersionError, match="--base-revision") as caught:
+        add(settings, tmp_path / "merged", About(base_revision="d" * 64), 7)
+    assert caught.value.reason == "wrong base revision"
+
+
+def test_where_keys_are_trusted_a_model_is_signed_before_it_is_added(tmp_path: Path, source: Path) -> None:
+    name = write_keys(tmp_path / "private", tmp_path / "trusted" / "shop.pem")
+    write_keys(tmp_path / "another", tmp_path / "elsewhere.pem")
+    settings = settings_of(tmp_path, trusted_keys=tmp_path / "trusted")
+    for key, reason in ((None, "unsigned"), ("another", "wrongly signed")):
+        if key is not None:
+            sign(source, tmp_path / key)
+        with pytest.raises(VersionError, match=str(source)) as caught:
+            add(settings, source, About(), 7)
+        assert (caught.value.reason, left(settings)) == (reason, [])
+    assert sign(source, tmp_path / "private") == name
+    assert add(settings, source, About(), 7).signed_by == name
+
+
+def test_a_key_is_its_owners_alone_and_never_written_over(tmp_path: Path) -> None:
+    write_keys(tmp_path / "private", tmp_path / "public.pem")
+    assert (tmp_path / "private").stat().st_mode & 0o077 == 0
+    for private, public in (("private", "new.pem"), ("new", "public.pem")):
+        with pytest.raises(SettingsError, match="never written over"):
+            write_keys(tmp_path / private, tmp_path / public)
+    assert not (tmp_path / "new").exists()
+
+
+def write_layout(layout: Path, source: Path, *, kind: str = "raw", **changes: Any) -> Path:
+    """Pack a model folder as ModelPack: `manifest.json` as a tar, the others as `kind`."""
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(data: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return {"digest": f"sha256:{digest}", "size": len(data)}
+
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(source / MANIFEST, changes.get("member", f"./{MANIFEST}"))
+    layers = [{"mediaType": "application/vnd.cncf.model.weight.config.v1.tar", **blob(archive.getvalue())}]
+    for path in source.iterdir():
+        if path.name != MANIFEST:
+            named = {"org.cncf.model.filepath": changes.get("filepath", path.name)}
+            media_type = f"application/vnd.cncf.model.weight.v1.{kind}"
+            layers.append({"mediaType": media_type, **blob(path.read_bytes()), "annotations": named})
+    manifest = {
+        "schemaVersion": 2,
+        "artifactType": changes.get("artifact", "application/vnd.cncf.model.manifest.v1+json"),
+        "layers": layers,
+    }
+    described = {"mediaType": "application/vnd.oci.image.manifest.v1+json", **blob(json.dumps(manifest).encode())}
+    (layout / "index.json").write_text(json.dumps({"manifests": [described] * changes.get("models", 1)}))
+    return layout
+
+
+def test_a_model_pack_becomes_the_same_version_as_its_folder(tmp_path: Path, source: Path) -> None:
+    settings = settings_of(tmp_path)
+    stored = add(settings, write_layout(tmp_path / "layout", source), About(), 7)
+    assert stored.version.id == add(settings_of(tmp_path / "other"), source, About(), 7).version.id
+    assert open_version(settings.model, stored.version.id) == stored
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"kind": "tar+gzip"}, "as tar uncompressed"),
+        ({"filepath": "../outside"}, "'../outside'"),
+        ({"filepath": "same"}, "is there twice"),
+        ({"member": "/etc/manifest.json"}, "lie in one folder"),
+        ({"artifact": "application/vnd.oci.empty"}, "is no model"),
+        ({"models": 2}, "names 2 manifests"),
+    ],
+)
+def test_a_layout_that_is_no_prepared_model_is_refused_in_one_line(
+    tmp_path: Path, source: Path, changes: dict[str, Any], line: str
+) -> None:
+    settings = settings_of(tmp_path)
+    with pytest.raises(ModelError, match=line) as caught:
+        add(settings, write_layout(tmp_path / "layout", source, **changes), About(), 7)
+    assert "\n" not in str(caught.value)
+    assert left(settings) == []
+
+
+def test_a_damaged_layer_is_refused_before_it_is_read(tmp_path: Path, source: Path) -> None:
+    layout = write_layout(tmp_path / "layout", source)
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        flip(blob)
+    with pytest.raises(ModelError, match="missing or damaged"):
+        add(settings_of(tmp_path), layout, About(), 7)

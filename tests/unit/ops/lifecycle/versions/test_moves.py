@@ -1,0 +1,170 @@
+"""An operator's moves: each leads to one whole state, or says what to type first."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ops.lifecycle.versions import moves
+from ops.lifecycle.versions.workers import LaneWorkers
+from shared.errors import ModelError, SettingsError
+from shared.versions.registry import Added, Checked, Registry
+from shared.versions.state import Move, Rule, State
+from shared.versions.version import Version
+from shared.wire.messages import Refusal, WorkerReport
+
+VERSIONS = [Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "abc"]
+A, B, C = (version.id for version in VERSIONS)
+
+
+def registry_of(*names: str) -> Registry:
+    """Return a registry of three checked versions whose champions were these, one after the other."""
+    registry = Registry()
+    for version in VERSIONS:
+        registry.apply(Added(version=version, author="ann"))
+        registry.apply(Checked(revision=version.id, author="ann", unix_ms=0))
+    for name in names:
+        apply(registry, moves.use(registry, name, "champion", 0))
+    return registry
+
+
+def apply(registry: Registry, state: State) -> None:
+    assert registry.apply(Move(state=state, author="ann", reason="test", unix_ms=0))
+
+
+def test_a_new_champion_leaves_the_one_before_as_previous_and_a_rollback_swaps_them() -> None:
+    registry = registry_of("a", "b")
+    assert registry.state.aliases == {"champion": B, "previous": A}
+    apply(registry, moves.rollback(registry, 0))
+    assert registry.state.aliases == {"champion": A, "previous": B}
+
+
+def test_loading_comes_first_and_is_over_with_the_move() -> None:
+    registry = registry_of("a")
+    apply(registry, moves.load(registry, "b", "champion", 0))
+    assert (registry.state.loading, registry.state.aliases) == ({"champion": B}, {"champion": A})
+    apply(registry, moves.use(registry, "b", "champion", 0))
+    assert (registry.state.loading, registry.state.aliases["champion"]) == ({}, B)
+
+
+def with_canary(registry: Registry) -> Registry:
+    aliases = {**registry.state.aliases, "canary": B, "control": A, "light": C}
+    rule = Rule(salt="s", share=0.1, control=True)
+    apply(registry, State(epoch=registry.state.epoch + 1, aliases=aliases, rule=rule))
+    return registry
+
+
+def test_a_new_champion_or_a_rollback_ends_a_rollout_and_leaves_other_lanes() -> None:
+    registry = with_canary(registry_of("a"))
+    used, back = moves.use(registry, "c", "champion", 0), moves.rollback(registry, 0)
+    assert (used.aliases, used.rule) == ({"champion": C, "previous": A, "light": C}, None)
+    assert (back.aliases, back.rule) == ({"champion": A, "light": C}, None)
+
+
+def test_a_shadows_share_changes_nothing_else() -> None:
+    registry = with_canary(registry_of("a"))
+    before = registry.state
+    assert moves.shadow(registry, 0.1, 0) == replace(before, epoch=before.epoch + 1, shadow_share=0.1)
+
+
+@pytest.mark.parametrize(
+    ("move", "remedy"),
+    [
+        (lambda registry: moves.use(registry, "nobody", "champion", 0), "replyline versions list"),
+        (lambda registry: moves.use(registry, "a", "champion", 0), "replyline versions list"),
+        (lambda registry: moves.use(registry, "c", "canary", 0), "replyline rollout stop"),
+        (lambda registry: moves.rollback(registry_of("a"), 0), "replyline versions log"),
+    ],
+)
+def test_what_cannot_be_done_names_what_to_type(move: object, remedy: str) -> None:
+    with pytest.raises(ModelError, match=remedy):
+        move(with_canary(registry_of("a")))  # type: ignore[operator]
+
+
+def test_a_version_that_failed_its_check_is_neither_loaded_nor_used() -> None:
+    registry = registry_of("a")
+    registry.apply(Checked(revision=B, author="ann", unix_ms=1, failures=("corrupt",)))
+    for move in (moves.load, moves.use):
+        with pytest.raises(ModelError, match="failed its check: corrupt"):
+            move(registry, "b", "champion", 0)
+
+
+def test_a_move_that_waits_stands_in_the_way_until_its_time_or_a_rollback() -> None:
+    registry = registry_of("a")
+    apply(registry, moves.use(registry, "b", "champion", 0, at_unix_ms=1_000))
+    assert registry.state_at(999).aliases == {"champion": A}
+    with pytest.raises(ModelError, match=r"1970-01-01T00:00:01.*replyline versions rollback"):
+        moves.hold(registry, "light", 999)
+    assert moves.hold(registry, "light", 1_000).aliases == {"champion": B, "previous": A}
+    apply(registry, moves.rollback(registry, 999))
+    assert registry.state_at(5_000).aliases == {"champion": A}
+
+
+ACTS = st.sampled_from(["use a", "use b", "use c", "load b", "unload", "hold", "rollback"])
+
+
+@given(st.lists(ACTS, max_size=12))
+def test_whatever_is_typed_champion_and_previous_differ_and_epochs_count_up(acts: Sequence[str]) -> None:
+    registry = registry_of("a")
+    for act in acts:
+        verb, _, name = act.partition(" ")
+        try:
+            match verb:
+                case "use":
+                    state = moves.use(registry, name, "champion", 0)
+                case "load":
+                    state = moves.load(registry, name, "champion", 0)
+                case "unload":
+                    state = moves.unload(registry, "champion", 0)
+                case "hold":
+                    state = moves.hold(registry, "light", 0)
+                case _:
+                    state = moves.rollback(registry, 0)
+        except ModelError:
+            continue
+        apply(registry, state)
+        assert state.aliases["champion"] != state.aliases.get("previous")
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [("+90s", 91_000), ("+2h", 7_201_000), ("1970-01-01T00:01:00Z", 60_000), ("1970-01-01T01:01:00+01:00", 60_000)],
+)
+def test_a_moment_is_a_span_or_a_time(text: str, moment: int) -> None:
+    assert moves.parse_moment(text, 1_000) == moment
+
+
+@pytest.mark.parametrize("text", ["soon", "+5d", "1970-01-01", ""])
+def test_a_moment_that_has_passed_or_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="--at"):
+        moves.parse_moment(text, 1_000)
+
+
+def test_only_live_workers_of_the_lane_are_waited_for() -> None:
+    workers = LaneWorkers("champion", B)
+
+    def report(name: str, *revisions: str, lane: str = "champion") -> WorkerReport:
+        return WorkerReport(worker_id=name, unix_ms=0, buckets=(), slots=1, lane=lane, revisions=revisions)  # type: ignore[arg-type]
+
+    for name, given_report in {
+        "has": report("has", A, B),
+        "lacks": report("lacks", A),
+        "elsewhere": report("elsewhere", A, lane="canary"),
+        "leaves": report("leaves", A),
+    }.items():
+        workers.observe(name, given_report, 0)
+    workers.observe("leaves", None, 1)
+    assert workers.loaded(3_000) == {"has": True, "lacks": False}
+    workers.observe("lacks", report("lacks", B), 3_001)
+    assert workers.loaded(3_002) == {"lacks": True}
+
+
+def test_a_worker_that_refuses_the_version_since_the_move_says_why() -> None:
+    workers = LaneWorkers("champion", B)
+    for epoch in (4, 5):
+        refused = {B: Refusal(epoch=epoch, reason="corrupt")}
+        report = WorkerReport(worker_id=f"w-{epoch}", unix_ms=0, buckets=(), slots=1, refused=refused)
+        workers.observe(report.worker_id, report, 0)
+    assert workers.refusals(5) == {"w-5": "corrupt"}
