@@ -153,7 +153,7 @@ class Answer:
     def is_foreign(self, reply: ReplyDone) -> bool:
         """Return whether an end is by another version than the one whose text is shown. An end that names no version
         is by its attempt's."""
-        return self.visible and reply.attempt != self.attempt and (reply.revision or "") != self.revision
+        return self.visible and reply.attempt != self.attempt and (reply.revision or "") != (self.revision or "")
 
     def silent_in_ms(self, now_unix_ms: float) -> float:
         """Return how long the text shown may still be waited for."""

@@ -1,6 +1,7 @@
 """A closed lane's requests go to the champion, of each conversation in their order; what has text ends where it is."""
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,13 @@ class LaneBench(Bench):
             ),
             **dict.fromkeys(("commits", "reader", "versions"), myself),
         )
+
+    def of(self, *_: object) -> "LaneBench":
+        """The version of every request is this one."""
+        return self
+
+    def preparing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def arrive(self, session: str, *, seed: int = 0, **fields: Any) -> str:
         asked = order(
