@@ -166,8 +166,8 @@ async def test_a_client_may_move_on_again(here: Service, there: Service, doomed:
     cut = await ask_and_lose(doomed, 10, max_output_tokens=TOKENS)
     doomed.kill()
     async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
-        await client.until(lambda _: len(client.events) > 10)
-        cut.seen += client.events[1:11]
+        await client.until(lambda _: len(client.events) > 2)  # under load the rest comes in few deltas
+        cut.seen += client.events[1:3]
         client.socket.transport.abort()
     answer = await cut.resume(here)
     assert (answer.outcome, answer.text) == (WHOLE, text)
