@@ -29,8 +29,10 @@ async def test_a_spoiled_version_is_never_loaded(
     make_setting: MakeSetting, models: Callable[..., Path], rows: Rows, tmp_path: Path
 ) -> None:
     """Each is in the registry and has passed its check: it was spoiled on its way to the worker."""
-    keys = {name: (tmp_path / name, tmp_path / f"{name}.pem") for name in ("ours", "theirs")}
-    setting = await make_setting(model__trusted_keys=keys["ours"][1])
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    keys = {"ours": (tmp_path / "ours", trusted / "ours.pem"), "theirs": (tmp_path / "theirs", tmp_path / "theirs.pem")}
+    setting = await make_setting(model__trusted_keys=trusted)
     for private, public in keys.values():
         await setting.done("versions", "keygen", str(private), str(public))
     names = ("corrupt", "truncated", "wrongly signed", "wrong base revision")
