@@ -23,7 +23,8 @@ LAST = "switch: from the alias's move to the last request begun on the old"
 LOADING = "switch: p99 of the first text while loading"
 REHEARSAL = "switch: kill -9 of a loading worker's rehearsal"
 KILLED = "switch: kill -9 of a worker during a switch"
-_RATE = 5.0
+_RATE = 15.0
+_CLIENTS = 300  # each asks every 20 s, by when its last answer has ended, and stands in its history
 _MOST_LAST_S = 1.0
 _MOST_RATIO = 1.2
 
@@ -44,8 +45,8 @@ async def test_the_champion_is_changed_under_load(
 ) -> None:
     """Half of the time a version is loaded, half of it nothing is: windows in turn."""
     setting, first, second = await _town(make_setting, models)
-    switches = 12 if whole else 4
-    async with Talk(setting=setting, rate=_RATE, seconds=1_000.0) as talk:
+    switches = 20 if whole else 8
+    async with Talk(setting=setting, rate=_RATE, seconds=1_000.0, clients=_CLIENTS) as talk:
         await asyncio.sleep(5.0)
         for number in range(switches):
             began_s = time.monotonic()
@@ -79,7 +80,7 @@ async def test_the_champion_is_changed_under_load(
 @pytest.mark.rows(REHEARSAL, KILLED)
 async def test_kills_during_a_switch(make_setting: MakeSetting, models: Callable[..., Path], rows: Rows) -> None:
     setting, first, second = await _town(make_setting, models)
-    async with Talk(setting=setting, rate=_RATE, seconds=1_000.0) as talk:
+    async with Talk(setting=setting, rate=_RATE, seconds=1_000.0, clients=_CLIENTS) as talk:
         await asyncio.sleep(3.0)
         using = asyncio.create_task(setting.command("versions", "use", second, "--wait-s", "20"))
         killed = await eventually(lambda: _kill_child(setting.workers[0]), limit_s=60)
