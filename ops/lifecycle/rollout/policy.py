@@ -75,6 +75,12 @@ def decide(
         return Decision(kind="freeze", reason="; ".join(degraded))
     if state.loading.get(CHAMPION) != plan.version:
         return _onward(plan, evidence, at, now_unix_ms)
+    return _finishing(plan, evidence, health)
+
+
+def _finishing(plan: Plan, evidence: Evidence, health: Health) -> Decision:
+    if _in_doubt(plan, evidence):
+        return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
     if health.champions_loaded:
         return Decision(kind="finish", reason="every step is passed and the champion's workers have it loaded")
     return Decision(kind="wait", reason="the champion's workers load it")
@@ -84,9 +90,16 @@ def _onward(plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], now_unix
     ready = [bucket for bucket in plan.classes if not _lacks(plan, evidence, bucket, at[bucket], now_unix_ms)]
     if not ready:
         return _waiting(plan, evidence, at, now_unix_ms)
-    if evidence.log_total >= -math.log(plan.alpha) / 2:
+    if _in_doubt(plan, evidence):
         return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
     return _promotion(plan, evidence, at, ready, now_unix_ms)
+
+
+def _in_doubt(plan: Plan, evidence: Evidence) -> bool:
+    """Return whether the evidence leans so far against the canary that nothing is promoted: half the way to an alarm,
+    or one metric would give it by itself."""
+    alarm = -math.log(plan.alpha)
+    return evidence.log_total >= alarm / 2 or any(evidence.log_e(metric) >= alarm for metric in METRICS)
 
 
 def _promotion(

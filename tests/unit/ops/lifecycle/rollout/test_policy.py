@@ -1,5 +1,7 @@
 """The next step of a rollout."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,3 +200,19 @@ def test_steps_are_percentages_that_grow() -> None:
         with pytest.raises(ValueError, match=wrong):
             steps_of(wrong, control=True)
     assert steps_of("100", control=False) == (1.0,)
+
+
+def test_one_metric_that_leans_far_against_the_canary_holds_each_step_to_the_last() -> None:
+    """Even where the metrics together give no alarm, and while the champion's workers load it already."""
+    rollout = Rollout(replace(PLAN, steps=(0.5,), classes=("short",), min_answers=30))
+    rollout.answer("short", 30)
+    assert rollout.step().kind == "load"
+    alarm = -math.log(PLAN.alpha)
+    while rollout.evidence.log_e("rating") < alarm:
+        rollout.number += 2
+        common = {"epoch": rollout.state.epoch, "unix_ms": rollout.now_ms}
+        rollout.evidence.add(seen(rollout.number, rating="down", ttft_ms=None, **common))
+        rollout.evidence.add(seen(rollout.number + 1, "control", rating="up", ttft_ms=None, **common))
+        assert rollout.number < 4_000
+    assert not rollout.evidence.alarm
+    assert rollout.step(health=Health(champions_loaded=True)).kind == "hold"
