@@ -16,7 +16,6 @@ from shared.wire.session_key import SessionKey
 
 MAX_OF_A_SESSION: Final = 5
 KEPT_S: Final = 30 * 86_400
-_DIGEST_BYTES: Final = 12
 
 
 class BadAnswer(Struct, frozen=True, kw_only=True):
@@ -55,18 +54,11 @@ def without(kept: Iterable[BadAnswer], response_id: str) -> tuple[BadAnswer, ...
     return tuple(each for each in kept if each.response_id != response_id)
 
 
-def person_of(session: SessionKey) -> str:
-    """Return the digest by which lessons name the conversation that they come from."""
-    return _digest(f"{session.tenant}\0{session.session_id}")
-
-
 def source_of(session: SessionKey, subject: str) -> str:
     """Return the digest of whoever rates: of a token's subject all sessions are one source."""
-    return _digest(f"{session.tenant}\0\0{subject}") if subject else person_of(session)
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    if not subject:
+        return session.digest
+    return blake2b(f"{session.tenant}\0{subject}".encode(), digest_size=8, person=b"replyline-source").hexdigest()
 
 
 encode_bad_answers: Final = msgspec.msgpack.Encoder().encode

@@ -26,7 +26,7 @@ class SessionKey:
     @property
     def digest(self) -> str:
         """Return a name for the conversation that is the same everywhere and holds no name of its own."""
-        return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-observ").hexdigest()
+        return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-digest").hexdigest()
 
     def of(self, what: str) -> str:
         """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running` or `bad_answers`."""

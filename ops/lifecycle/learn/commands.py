@@ -14,15 +14,14 @@ from ops.lifecycle.learn.candidates import Candidate, Rated, candidates, named
 from ops.lifecycle.learn.entries import faq_folder, write_entries
 from ops.lifecycle.learn.lessons import Lesson, example_of, of_people, read_lessons, split, write_lessons
 from ops.lifecycle.learn.rated import rated_answers
+from ops.lifecycle.versions.writer import read_registry
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
-from shared.conversation.corrections import person_of
 from shared.errors import SettingsError
 from shared.faq import detect_language
 from shared.kafka import scan
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
-from shared.versions.log import VersionsLog
 from shared.wire.codec import decode_erase
 from shared.wire.session_key import SessionKey
 
@@ -131,7 +130,7 @@ def _lesson(candidate: Candidate, answer: str, question: str | None, by: str) ->
         language=detect_language(text),
         question=text,
         answer=answer,
-        people=tuple(sorted({person_of(rated.session) for rated in candidate.rated})),
+        people=tuple(sorted({rated.session.digest for rated in candidate.rated})),
         by=by,
         confirmed_unix_ms=int(now_unix_ms()),
         revision=bad.revision,
@@ -144,26 +143,24 @@ async def _people(settings: Settings, tenant: str | None, session: str | None, *
     if erased:
         records = scan(settings.kafka, settings.kafka.topics.erasures)
         erasures = [decode_erase(kept.record.value) async for kept in records]
-        return {person_of(SessionKey(each.tenant, each.session_id)) for each in erasures}
+        return {SessionKey(each.tenant, each.session_id).digest for each in erasures}
     if session is None:
         raise SettingsError("name a conversation by --session (and --tenant), or take --erased")
-    return {person_of(SessionKey(tenant or settings.tenant, session))}
+    return {SessionKey(tenant or settings.tenant, session).digest}
 
 
 def _lessons(settings: Settings) -> Sequence[Lesson]:
-    return read_lessons(faq_folder(settings.faq.path))
+    """Return the corrections; none where the FAQ is no folder that could hold them."""
+    folder = settings.faq.path
+    return read_lessons(folder) if folder is not None and folder.is_dir() else ()
 
 
 async def _versions(settings: Settings, people: set[str]) -> list[str]:
     """Return a line for each version that was trained on one of these conversations."""
-    log = VersionsLog.of(settings.kafka, client_id="replyline-learn")
-    try:
-        await log.start()
-    finally:
-        await log.stop()
+    registry = await read_registry(settings.kafka)
     return [
         f"version {name} ({added.version.name}) was trained on it"
-        for name, added in log.registry.versions.items()
+        for name, added in registry.versions.items()
         if not people.isdisjoint(added.version.trained_on)
     ]
 
