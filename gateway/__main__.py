@@ -29,7 +29,6 @@ from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
 from gateway.http.server import HttpServer, listen
-from gateway.kafka.fleet_reader import read_reports
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.openai.door import OpenAiDoor
@@ -56,6 +55,7 @@ from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
+from shared.records.report_reader import read_reports
 from shared.settings import PREFIX, Settings, load_settings
 from shared.settings.auth import AuthSettings
 from shared.settings.gateway import GatewaySettings

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Final
 
+from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
 from ops.operate.diagnose.pages import Page, parse_page
 from ops.stack.own_pages import open_page
-from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import PartitionReader, Record, group_lag, read_on
-from shared.process.clock import monotonic_s
+from shared.errors import BrokerUnavailable
+from shared.kafka import PartitionReader, group_lag
+from shared.process.clock import monotonic_s, now_unix_ms
+from shared.records.report_reader import read_reports
 from shared.settings.kafka import KafkaSettings
-from shared.wire.codec import decode_report
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import WorkerReport
 from shared.wire.topics import BUCKETS
 
 _LOOK_S: Final = 2.0
-_SILENT_S: Final = 3.0  # a worker that says nothing for longer counts as gone, as for gateways
 _PATIENCE_S: Final = 2.0
 _REQUESTS_A_SLOT: Final = 4
 _BREAKER_OPEN: Final = 2.0
@@ -33,14 +33,12 @@ class Watch:
     gateways: Sequence[str]
     reports: PartitionReader
     degraded: list[str] = field(default_factory=list)
-    _workers: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
+    _champions: LaneWorkers = field(default_factory=lambda: LaneWorkers(CHAMPION))
     _since_s: float | None = None
 
     async def follow(self) -> None:
         """Read the workers' reports until cancelled."""
-        await self.reports.start()
-        self._since_s = monotonic_s()
-        await read_on("kafka workers", self.reports.read, self._observe)
+        await read_reports(self.reports, self._observe)
 
     async def look(self) -> None:
         """Look at the system every two seconds, until cancelled."""
@@ -52,24 +50,13 @@ class Watch:
     def have_loaded(self, version: Revision) -> bool:
         """Return whether each live worker of the champion's lane has a version loaded; not before all have had the
         time to report."""
-        if self._since_s is None or monotonic_s() - self._since_s < _SILENT_S:
+        if self._since_s is None or (monotonic_s() - self._since_s) * 1_000 < SILENT_MS:
             return False
-        return all(version in report.revisions for report in self._champions())
+        return all(self._champions.loaded(version, now_unix_ms()).values())
 
-    def _champions(self) -> list[WorkerReport]:
-        since_s = monotonic_s() - _SILENT_S
-        return [each for each, seen_s in self._workers.values() if each.lane == CHAMPION and seen_s >= since_s]
-
-    def _observe(self, records: list[Record]) -> None:
-        for record in records:
-            if record.value is None:
-                self._workers.pop((record.key or b"").decode("utf-8", "replace"), None)
-                continue
-            try:
-                report = decode_report(record.value)
-            except ProtocolError:
-                continue
-            self._workers[report.worker_id] = report, monotonic_s()
+    def _observe(self, worker_id: str, report: WorkerReport | None) -> None:
+        self._since_s = self._since_s or monotonic_s()
+        self._champions.observe(worker_id, report, now_unix_ms())
 
     async def _lag(self) -> str | None:
         """Return how much waits where it is more than a few requests a slot."""
@@ -78,7 +65,7 @@ class Watch:
             waiting = sum((await group_lag(self.kafka, self.kafka.workers_group, topics)).values())
         except BrokerUnavailable as error:
             return str(error)
-        slots = sum(report.slots for report in self._champions())
+        slots = sum(report.slots for report in self._champions.live(now_unix_ms()).values())
         return f"{waiting} requests wait for {slots} slots" if slots and waiting > _REQUESTS_A_SLOT * slots else None
 
     async def _gateway(self, address: str) -> str | None:

@@ -6,12 +6,13 @@ from typing import Final
 from ops.lifecycle.versions import moves
 from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
 from ops.lifecycle.versions.writer import MoveLost, RegistryWriter
-from shared.errors import ProtocolError, ReplylineError
-from shared.kafka import PartitionReader, Record
+from shared.errors import ReplylineError
+from shared.kafka import PartitionReader
 from shared.process.clock import monotonic_s, now_unix_ms, wire_unix_ms
+from shared.records.report_reader import apply_report
 from shared.settings.kafka import KafkaSettings
 from shared.versions.state import Move
-from shared.wire.codec import decode_report
+from shared.wire.fields import Revision
 from shared.wire.lanes import Lane
 from shared.wire.topics import BROADCAST_PARTITION
 
@@ -33,7 +34,7 @@ async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: La
     state = moves.load(writer.registry, name, lane, wire_unix_ms())
     await writer.move(state, f"load {version.name}")
     try:
-        return await _all_loaded(kafka, LaneWorkers(lane, version.id), state.epoch, wait_s, say)
+        return await _all_loaded(kafka, LaneWorkers(lane), version.id, state.epoch, wait_s, say)
     except NotLoaded:
         await writer.log.catch_up()
         if writer.registry.state.epoch == state.epoch:
@@ -66,7 +67,9 @@ async def use(
     return await writer.move(state, reason, {"workers": workers, "load_s": round(monotonic_s() - began_s, 1)})
 
 
-async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, epoch: int, wait_s: float, say: Say) -> int:
+async def _all_loaded(
+    kafka: KafkaSettings, workers: LaneWorkers, revision: Revision, epoch: int, wait_s: float, say: Say
+) -> int:
     """Return how many workers have loaded it since the move of that epoch, once all that live have."""
     topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
     reader = PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
@@ -75,32 +78,23 @@ async def _all_loaded(kafka: KafkaSettings, workers: LaneWorkers, epoch: int, wa
     try:
         while True:
             for record in await reader.read(timeout_ms=_LOOK_MS):
-                _observe(workers, record)
-            loaded, waited_s = workers.loaded(now_unix_ms()), monotonic_s() - began_s
+                apply_report(record, lambda worker, report: workers.observe(worker, report, now_unix_ms()))
+            loaded, waited_s = workers.loaded(revision, now_unix_ms()), monotonic_s() - began_s
             if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
                 return len(loaded)
-            for worker, reason in workers.refusals(epoch).items():
-                raise NotLoaded(f"worker {worker} refuses version {workers.revision}: {reason}; nothing was moved")
+            for worker, reason in workers.refusals(revision, epoch).items():
+                raise NotLoaded(f"worker {worker} refuses version {revision}: {reason}; nothing was moved")
             if waited_s >= wait_s:
-                raise NotLoaded(_missing(workers, loaded, wait_s))
+                raise NotLoaded(_missing(revision, loaded, wait_s))
             if (line := f"{sum(loaded.values())} of {len(loaded)} workers of {workers.lane} have loaded it") != shown:
                 say(shown := line)
     finally:
         await reader.stop()
 
 
-def _missing(workers: LaneWorkers, loaded: Mapping[str, bool], wait_s: float) -> str:
+def _missing(revision: Revision, loaded: Mapping[str, bool], wait_s: float) -> str:
     lacking = ", ".join(name for name, has in loaded.items() if not has) or "not known yet"
     return (
-        f"version {workers.revision} was not loaded within {wait_s:g} s (workers: {lacking}); nothing was moved; their "
+        f"version {revision} was not loaded within {wait_s:g} s (workers: {lacking}); nothing was moved; their "
         "logs say why; wait longer with --wait-s"
     )
-
-
-def _observe(workers: LaneWorkers, record: Record) -> None:
-    try:
-        report = None if record.value is None else decode_report(record.value)
-    except ProtocolError:
-        return
-    name = (record.key or b"").decode("utf-8", "replace") if report is None else report.worker_id
-    workers.observe(name, report, now_unix_ms())

@@ -13,32 +13,34 @@ SILENT_MS: Final = 3_000.0
 
 @dataclass(slots=True)
 class LaneWorkers:
-    """Watches a lane's workers load a version."""
+    """The workers of a lane, and what each last reported."""
 
     lane: Lane
-    revision: Revision
     _reports: dict[str, tuple[WorkerReport, float]] = field(default_factory=dict)
 
     def observe(self, worker_id: str, report: WorkerReport | None, now_unix_ms: float) -> None:
-        """Take in a worker's report, or that it leaves."""
-        if report is None:
+        """Take in a worker's report, or that it leaves. Of other lanes nothing is kept."""
+        if report is None or report.lane != self.lane:
             self._reports.pop(worker_id, None)
         else:
             self._reports[worker_id] = report, now_unix_ms
 
-    def refusals(self, epoch: int) -> dict[str, str]:
-        """Return the workers of the lane that have refused to load the version since that move, and why."""
-        found = {
-            worker_id: report.refused[self.revision]
-            for worker_id, (report, _) in sorted(self._reports.items())
-            if report.lane == self.lane and self.revision in report.refused
-        }
-        return {worker_id: refusal.reason for worker_id, refusal in found.items() if refusal.epoch >= epoch}
-
-    def loaded(self, now_unix_ms: float) -> dict[str, bool]:
-        """Return the live workers of the lane, and whether each has loaded the version."""
+    def refusals(self, revision: Revision, epoch: int) -> dict[str, str]:
+        """Return the workers that have refused to load a version since that move, and why."""
         return {
-            worker_id: self.revision in report.revisions
-            for worker_id, (report, seen_unix_ms) in sorted(self._reports.items())
-            if report.lane == self.lane and now_unix_ms - seen_unix_ms <= SILENT_MS
+            worker_id: refusal.reason
+            for worker_id, (report, _) in sorted(self._reports.items())
+            if (refusal := report.refused.get(revision)) is not None and refusal.epoch >= epoch
         }
+
+    def live(self, now_unix_ms: float) -> dict[str, WorkerReport]:
+        """Return the reports of the live workers, by their ids."""
+        return {
+            worker_id: report
+            for worker_id, (report, seen_unix_ms) in sorted(self._reports.items())
+            if now_unix_ms - seen_unix_ms <= SILENT_MS
+        }
+
+    def loaded(self, revision: Revision, now_unix_ms: float) -> dict[str, bool]:
+        """Return the live workers, and whether each has loaded a version."""
+        return {name: revision in report.revisions for name, report in self.live(now_unix_ms).items()}

@@ -143,7 +143,7 @@ def test_a_moment_that_has_passed_or_is_none_is_refused(text: str) -> None:
 
 
 def test_only_live_workers_of_the_lane_are_waited_for() -> None:
-    workers = LaneWorkers("champion", B)
+    workers = LaneWorkers("champion")
 
     def report(name: str, *revisions: str, lane: str = "champion") -> WorkerReport:
         return WorkerReport(worker_id=name, unix_ms=0, buckets=(), slots=1, lane=lane, revisions=revisions)  # type: ignore[arg-type]
@@ -156,15 +156,15 @@ def test_only_live_workers_of_the_lane_are_waited_for() -> None:
     }.items():
         workers.observe(name, given_report, 0)
     workers.observe("leaves", None, 1)
-    assert workers.loaded(3_000) == {"has": True, "lacks": False}
+    assert workers.loaded(B, 3_000) == {"has": True, "lacks": False}
     workers.observe("lacks", report("lacks", B), 3_001)
-    assert workers.loaded(3_002) == {"lacks": True}
+    assert workers.loaded(B, 3_002) == {"lacks": True}
 
 
 def test_a_worker_that_refuses_the_version_since_the_move_says_why() -> None:
-    workers = LaneWorkers("champion", B)
+    workers = LaneWorkers("champion")
     for epoch in (4, 5):
         refused = {B: Refusal(epoch=epoch, reason="corrupt")}
         report = WorkerReport(worker_id=f"w-{epoch}", unix_ms=0, buckets=(), slots=1, refused=refused)
         workers.observe(report.worker_id, report, 0)
-    assert workers.refusals(5) == {"w-5": "corrupt"}
+    assert workers.refusals(B, 5) == {"w-5": "corrupt"}

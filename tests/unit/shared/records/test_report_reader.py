@@ -5,8 +5,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.kafka.fleet_reader import read_reports
 from shared.kafka import Record
+from shared.records.report_reader import read_reports
 
 
 async def test_the_report_after_one_that_cannot_be_taken_is_heard() -> None:

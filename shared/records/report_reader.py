@@ -22,12 +22,13 @@ async def read_reports(reader: PartitionReader, update_worker: UpdateWorker) -> 
     def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
-                _apply(record, update_worker)
+                apply_report(record, update_worker)
 
     await read_on("kafka workers", reader.read, handle)
 
 
-def _apply(record: Record, update_worker: UpdateWorker) -> None:
+def apply_report(record: Record, update_worker: UpdateWorker) -> None:
+    """Call `update_worker` with a record's worker and report, None where it leaves; count what is no report."""
     if record.value is None:
         update_worker((record.key or b"").decode("utf-8", "replace"), None)
         return
