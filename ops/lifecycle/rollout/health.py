@@ -17,7 +17,7 @@ from shared.settings.kafka import KafkaSettings
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import WorkerReport
-from shared.wire.topics import BUCKETS
+from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
 _LOOK_S: Final = 2.0
 _PATIENCE_S: Final = 2.0
@@ -27,7 +27,8 @@ _BREAKER_OPEN: Final = 2.0
 
 @dataclass(slots=True)
 class Watch:
-    """`gateways` are the addresses of their `/metrics`. `degraded` are the reasons found at the last look."""
+    """`gateways` are the addresses of their `/metrics`. `degraded` are the reasons found at the last look. Reports
+    are read since `_since_s`; None before."""
 
     kafka: KafkaSettings
     gateways: Sequence[str]
@@ -43,6 +44,8 @@ class Watch:
     async def look(self) -> None:
         """Look at the system every two seconds, until cancelled."""
         while True:
+            if self._since_s is None and self.reports.next_offset(BROADCAST_PARTITION) is not None:
+                self._since_s = monotonic_s()
             found = await asyncio.gather(self._lag(), *(self._gateway(address) for address in self.gateways))
             self.degraded = [reason for reason in found if reason is not None]
             await asyncio.sleep(_LOOK_S)
@@ -55,7 +58,6 @@ class Watch:
         return all(self._champions.loaded(version, now_unix_ms()).values())
 
     def _observe(self, worker_id: str, report: WorkerReport | None) -> None:
-        self._since_s = self._since_s or monotonic_s()
         self._champions.observe(worker_id, report, now_unix_ms())
 
     async def _lag(self) -> str | None:
