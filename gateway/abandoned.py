@@ -30,7 +30,7 @@ _AWAY: Final = (BrokerUnavailable, TimeoutError, OSError)
 
 @dataclass(slots=True, kw_only=True)
 class AbandonedLanes:
-    """Nothing is asked of Kafka while each lane that was ever used has a worker."""
+    """Pass on what waits in lanes without workers. Kafka is asked nothing while each lane that was ever used has one."""
 
     settings: Settings
     producer: Producer

@@ -260,7 +260,7 @@ class OutboundWing:
 
 
 class PassingWing:
-    """What the gateways forward: other services' requests from the inbox, and what waits in abandoned lanes."""
+    """Forwards other services' requests from the inbox, and those that wait in abandoned lanes."""
 
     def __init__(
         self,

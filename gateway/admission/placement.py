@@ -27,7 +27,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Placement:
-    """Where a gateway's requests go; owned by its event loop."""
+    """Places a gateway's requests on lanes; owned by its event loop."""
 
     admissions: LaneAdmissions
     ladder: Ladder

@@ -37,7 +37,7 @@ _NEXT: Final = {
 
 @dataclass(slots=True)
 class Aside:
-    """What another version has written of an answer while the text of the first is shown; `end` once it is whole."""
+    """Another version's text of an answer, held while the first's is shown; `end` once it is whole."""
 
     attempt: int
     revision: str

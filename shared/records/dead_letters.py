@@ -29,7 +29,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 class Letters(Protocol):
-    """Where records go that are not served; a shadow's go nowhere."""
+    """Takes records that are not served; a shadow's keeps none."""
 
     async def put(self, record: Record, error: ProtocolError) -> None:
         """Return when the record may be done."""

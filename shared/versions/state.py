@@ -21,8 +21,8 @@ _POINTS: Final = 2**64
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """Who goes to the canary: each conversation has a point in [0, 1), by the `salt`; those below the share do. With
-    `control` as many from the other end go to the control lane: the champion's version, on workers started alike.
+    """A rule for who goes to the canary. Each conversation has a point in [0, 1), by the `salt`; those below the share
+    go. With `control` as many from the other end go to the control lane: the champion's version, on workers started alike.
 
     `shares` are those of classes, in place of `share`: a bucket, `lang:zh`, `tenant:acme`. Of a request's classes the
     one with the least share counts. A growing share moves nobody back."""

@@ -360,7 +360,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 
 
 class Observation(Message, frozen=True, tag="chat.observation"):
-    """How an answer of a rollout ended, as its gateway saw it: evidence for or against a version. `conversation` is a
+    """The end of an answer of a rollout, as its gateway saw it: evidence for or against a version. `conversation` is a
     digest of tenant and session. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
     nothing else is said of the answer. `compared` stands in that of a shadow's worker, whose answer nobody saw."""
 

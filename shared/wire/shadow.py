@@ -37,7 +37,7 @@ class LiveAnswer(Message, frozen=True):
 
 
 class Comparison(Message, frozen=True):
-    """How a shadow's answer compares with the live one.
+    """The comparison of a shadow's answer with the live one.
 
     `same_chars` and `same_tokens` are the part before the first difference, as a share of the longer answer: 1 where
     they are equal. `score` is the share of tokens that both have in one order: half precision and the order of a batch

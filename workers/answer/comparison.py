@@ -12,7 +12,7 @@ from shared.wire.shadow import Comparison, LiveAnswer
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What answers to one question are compared by: the shadow's tokens, and the texts that bear facts out."""
+    """Compares answers to one question, by the shadow's tokens and by the texts that bear facts out."""
 
     encode: Callable[[str], Sequence[int]]
     known: Known

@@ -40,7 +40,7 @@ class MessageBuilder:
         return self.build
 
     def forget(self, session: SessionKey) -> None:
-        """Nothing is remembered."""
+        """Forget nothing: no prompt is remembered."""
 
     def build(
         self,

@@ -12,7 +12,7 @@ from workers.request.job import Job
 
 
 class Replies(Protocol):
-    """What publishes replies; a shadow's publishes none."""
+    """Publishes replies; a shadow's publishes none."""
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         """Publish text."""

@@ -9,8 +9,8 @@ from workers.serving.served import Served
 
 
 class LoadedVersions:
-    """By revision; the event loop's own. One of them serves, from the first `serve` on. `epoch` is that of the
-    registry's state by which it does."""
+    """The loaded versions by revision; owned by the event loop. One of them serves, from the first `serve` on. `epoch`
+    is that of the registry's state by which it does."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Served] = {}

@@ -129,7 +129,7 @@ class UpstreamLoop:
         self.streams.forget(session)
 
     def stuck(self) -> str | None:
-        """Nothing here hangs: what an upstream does ends one request, or waits for its probe."""
+        """Return None: what an upstream does ends one request, or waits for its probe; nothing hangs."""
         return None
 
     def missing(self) -> str | None:

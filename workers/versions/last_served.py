@@ -1,4 +1,4 @@
-"""Which version of the registry this machine's workers of a lane served last: for a start without Kafka."""
+"""Keep the version that this machine's workers of a lane served last, for a start without Kafka."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a rollout does next, by its plan, the evidence and the registry. Pure."""
+"""Decide what a rollout does next, by its plan, the evidence and the registry. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _CONTROL_BAD: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a class stands: its step, since which epoch and when."""
+    """The step of a class, and since which epoch and moment it is on it."""
 
     step: int
     since_epoch: int
@@ -30,7 +30,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What is known of the system beside the evidence. `degraded` are reasons why no judgement is fair now.
+    """The state of the system beside the evidence. `degraded` are reasons why no judgement is fair now.
     `champions_loaded`: each live worker of the champion's lane has the canary's version loaded."""
 
     degraded: Sequence[str] = ()

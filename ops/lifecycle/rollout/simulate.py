@@ -82,7 +82,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a rollout ended, and after how many answers of the canary."""
+    """The end of a simulated rollout, and the number of canary answers until then."""
 
     ended: Kind
     canary_answers: int

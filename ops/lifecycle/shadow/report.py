@@ -1,4 +1,4 @@
-"""How a version's shadow answers compare with the live ones, as a table and a page. Pure."""
+"""Compare a version's shadow answers with the live ones, in a table and on a page. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
