@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gateway.abandoned import AbandonedLanes
 from gateway.access.charges import Tariff
 from gateway.access.jwks import Jwks
 from gateway.access.quotas import Quotas
 from gateway.admission.control import AdmissionLimits
+from gateway.forwarding.abandoned import AbandonedLanes
+from gateway.forwarding.forwarding import ForwardingWing
+from gateway.forwarding.router import Router
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
 from gateway.kafka.request_publisher import RequestPublisher
@@ -24,14 +26,12 @@ from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.request.due_times import DueTimes
 from gateway.request.inflight import InflightTable
-from gateway.router import Router
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.descending import Descending
 from gateway.serving.erasing import Erasing
-from gateway.serving.forwarding import ForwardingWing
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
 from gateway.serving.resuming import Resuming

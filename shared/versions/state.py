@@ -22,7 +22,8 @@ _POINTS: Final = 2**64
 
 class Rule(Struct, frozen=True, kw_only=True):
     """A rule for who goes to the canary. Each conversation has a point in [0, 1), by the `salt`; those below the share
-    go. With `control` as many from the other end go to the control lane: the champion's version, on workers started alike.
+    go. With `control` as many from the other end go to the control lane: to the champion's version, on workers started
+    alike.
 
     `shares` are those of classes, in place of `share`: a bucket, `lang:zh`, `tenant:acme`. Of a request's classes the
     one with the least share counts. A growing share moves nobody back."""

@@ -63,7 +63,7 @@ SEAMS: Final = {
         *(f"gateway.session.{each}" for each in ("connections:Connections", "recall:Recall")),
         *("gateway.session.protocol:Session", "gateway.request.outbox:Outbox", "gateway.telemetry.tracer:Tracer"),
         *("gateway.admission.control:Admission", "gateway.frontends.websocket:WebSocketConnection"),
-        *("gateway.router:settle", *_BOTH),
+        *("gateway.forwarding.router:settle", *_BOTH),
     ),
     "worker": (
         *(f"workers.answer.{each}" for each in ("stream:Answer", "detokenizer:Detokenizer")),

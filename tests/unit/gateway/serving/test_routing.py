@@ -14,7 +14,7 @@ from shared.versions.version import Version
 from shared.wire.messages import ResponseCreate, Resume, SessionStart
 from tests.support.builders.gateway import report
 from tests.support.fakes.gateways import TOPICS, Edge, quiet
-from tests.unit.gateway.test_router import Bench, record
+from tests.unit.gateway.forwarding.test_router import Bench, record
 
 START = SessionStart(session_id="s")
 TO_CANARY = State(epoch=1, aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway.forwarding.forwarding import Copy
 from gateway.request.route import Route
-from gateway.serving.forwarding import Copy
 from gateway.serving.routing import Routing
 from shared.errors import ProtocolError
 from shared.kafka import Outgoing, Record

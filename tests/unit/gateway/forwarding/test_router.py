@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
-from gateway.router import Router
-from gateway.serving.forwarding import Forwarding
+from gateway.forwarding.forwarding import Forwarding
+from gateway.forwarding.router import Router
 from gateway.serving.routing import Routing
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admission.lanes import LaneAdmissions
-from gateway.serving.forwarding import Copy, ForwardingWing
+from gateway.forwarding.forwarding import Copy, ForwardingWing
 from shared.errors import BrokerUnavailable
 from shared.kafka import Producer, Record, describe_topics, group_lag
 from shared.process.clock import monotonic_s
@@ -30,7 +30,7 @@ _AWAY: Final = (BrokerUnavailable, TimeoutError, OSError)
 
 @dataclass(slots=True, kw_only=True)
 class AbandonedLanes:
-    """Pass on what waits in lanes without workers. Kafka is asked nothing while each lane that was ever used has one."""
+    """Passes on what waits in lanes without workers. While each lane that was ever used has one, Kafka is not asked."""
 
     settings: Settings
     producer: Producer
