@@ -281,7 +281,7 @@ class GatewayProcess:
         self._tasks.start(read_erasures(kafka.erasures, self._serving.erasing.apply), "erasures")
         await kafka.producer.start()
         await await_layout(kafka.producer, self._settings.kafka.topics)
-        self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
+        self._tasks.start(kafka.versions.watch(), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.handoff_producer.start()
         await kafka.side_producer.start()
@@ -289,11 +289,6 @@ class GatewayProcess:
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)
         await self._passing.start(self._tasks)
-
-    def _versions_changed(self) -> None:
-        state = self._kafka.versions.registry.state
-        holds_from = state.effective_unix_ms or None
-        get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases, holds_from=holds_from)
 
     async def _drain(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""

@@ -251,7 +251,6 @@ class WorkerProcess:
     def _versions_changed(self) -> None:
         registry, lane = self._kafka.versions.registry, self._settings.worker.lane
         state = registry.state
-        get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases)
         self._intake.close_lane(closed=registry.closed(lane, wire_unix_ms()))
         if (wait_ms := state.effective_unix_ms - wire_unix_ms()) > 0:
             asyncio.get_running_loop().call_later(wait_ms / 1_000, self._versions_changed)

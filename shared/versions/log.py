@@ -14,6 +14,7 @@ from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
+from shared.telemetry.logs import get_logger
 from shared.versions.registry import Entry, Registry, decode_entry, encode_entry, key_of
 from shared.versions.state import Move
 from shared.wire.topics import BROADCAST_PARTITION
@@ -31,6 +32,7 @@ class VersionsLog:
     reader: LogReader
     registry: Registry = field(default_factory=Registry)
     known: asyncio.Event = field(default_factory=asyncio.Event)
+    _told_epoch: int = 0
 
     @classmethod
     def of(cls, settings: KafkaSettings, *, client_id: str) -> "VersionsLog":
@@ -49,9 +51,9 @@ class VersionsLog:
         while await self.reader.next_offset() < end:
             self._apply(await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
 
-    async def watch(self, changed: Callable[[], None]) -> None:
-        """Read all, then read on until cancelled; `changed` is called after each batch. The broker and the topic may
-        come later: until then nothing is known, and `known` is not set."""
+    async def watch(self, changed: Callable[[], None] = lambda: None) -> None:
+        """Read all, then read on until cancelled; `changed` is called after each batch, and each move is logged. The
+        broker and the topic may come later: until then nothing is known, and `known` is not set."""
         outage = Availability("kafka versions")
         while not self.known.is_set():
             try:
@@ -62,6 +64,7 @@ class VersionsLog:
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.known.set()
+        self._tell()
         changed()
 
         async def read() -> list[Record]:
@@ -70,6 +73,7 @@ class VersionsLog:
         def handle(records: list[Record]) -> None:
             if records:
                 self._apply(records)
+                self._tell()
                 changed()
 
         await read_on("kafka versions", read, handle)
@@ -83,6 +87,14 @@ class VersionsLog:
 
     async def stop(self) -> None:
         await self.reader.stop()
+
+    def _tell(self) -> None:
+        """Log the newest move once; `holds_from` is the moment that it waits for."""
+        state = self.registry.state
+        if state.epoch != self._told_epoch:
+            self._told_epoch = state.epoch
+            holds_from = state.effective_unix_ms or None
+            get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases, holds_from=holds_from)
 
     def _apply(self, records: list[Record]) -> None:
         for record in records:

@@ -65,7 +65,7 @@ async def worker(kafka: KafkaSettings, name: str, *, loads: bool = True) -> Asyn
             await producer.publish(record(kafka.topics.workers, msgpack_encode(told)))
             await asyncio.sleep(0.3)
 
-    tasks = [asyncio.create_task(log.watch(lambda: None)), asyncio.create_task(report())]
+    tasks = [asyncio.create_task(log.watch()), asyncio.create_task(report())]
     try:
         yield
     finally:
