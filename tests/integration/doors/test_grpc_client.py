@@ -71,9 +71,15 @@ async def test_one_questions_text_is_that_of_the_websocket(doors: list[Door]) ->
 
 
 async def test_a_calls_deadline_is_kept_with_what_there_is(doors: list[Door]) -> None:
-    """The client gets what the model has by then, not its own DEADLINE_EXCEEDED."""
-    async with doors[0].client() as client:
+    """The client gets what the model has by then, not its own DEADLINE_EXCEEDED. While answers that nobody waits for
+    any more are in the way the FAQ answers at once: that is asked again."""
+
+    async def ask() -> list[v1.ServerMessage] | None:
         messages = await all_of(client.respond("Tell me all", max_output_tokens=500, seed=7, timeout=1.5))
+        return messages if messages[-1].response_done.response.source == v1.SOURCE_MODEL else None
+
+    async with doors[0].client() as client:
+        messages = await eventually(ask)
     response = messages[-1].response_done.response
     assert (response.status, response.reason) == (v1.STATUS_INCOMPLETE, v1.REASON_DEADLINE)
     assert text_of(messages) == response.output_text
