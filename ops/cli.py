@@ -22,8 +22,8 @@ from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.handoffs import handoffs_app
 from ops.optimize.commands import optimize_app
-from ops.plan.commands import plan
 from ops.recording.commands import record, replay
+from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision

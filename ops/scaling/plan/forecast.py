@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
-from ops.plan.commands import PlanOptions
-from ops.plan.queueing import asked_per_s, fewest_servers, in_system
-from ops.plan.report import Formulas, Result, WhatIf
-from ops.plan.sizes import Demand, Plan, Prices, size
-from ops.plan.worker_rate import Mix, largest_rate, mix_of, point_at
+from ops.scaling.plan.commands import PlanOptions
+from ops.scaling.plan.queueing import asked_per_s, fewest_servers, in_system
+from ops.scaling.plan.report import Formulas, Result, WhatIf
+from ops.scaling.plan.sizes import Demand, Plan, Prices, size
+from ops.scaling.plan.worker_rate import Mix, largest_rate, mix_of, point_at
 from ops.simulate.experiment import Experiment
 from ops.traces.mixes import PROFILES
 from shared.settings import Settings

@@ -58,8 +58,8 @@ def plan(options: PlanOptions) -> None:
     What a worker carries is simulated with the scheduler and the admission that serve; formulas stand beside it.
     """
     from ops.measure.runner import progress_bar, write_json
-    from ops.plan.forecast import TIMES, make_plan
-    from ops.plan.report import tables
+    from ops.scaling.plan.forecast import TIMES, make_plan
+    from ops.scaling.plan.report import tables
     from ops.simulate.experiment import Experiment
     from ops.traces.costs import read_costs
 

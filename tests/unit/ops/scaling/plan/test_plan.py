@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ops.cli import app
-from ops.plan.commands import PlanOptions
-from ops.plan.forecast import make_plan
-from ops.plan.queueing import erlang_c, fewest_servers, wait_s
-from ops.plan.report import Result
-from ops.plan.sizes import Demand, Plan, Prices, size
-from ops.plan.worker_rate import Mix
+from ops.scaling.plan.commands import PlanOptions
+from ops.scaling.plan.forecast import make_plan
+from ops.scaling.plan.queueing import erlang_c, fewest_servers, wait_s
+from ops.scaling.plan.report import Result
+from ops.scaling.plan.sizes import Demand, Plan, Prices, size
+from ops.scaling.plan.worker_rate import Mix
 from ops.simulate.experiment import Experiment
 from ops.traces.costs import read_costs
 from shared.errors import SettingsError

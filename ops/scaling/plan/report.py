@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from ops.measure.runner import Cell, markdown
-from ops.plan.sizes import Demand, Plan
-from ops.plan.worker_rate import Mix, Point
+from ops.scaling.plan.sizes import Demand, Plan
+from ops.scaling.plan.worker_rate import Mix, Point
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops.plan.worker_rate import Mix
+from ops.scaling.plan.worker_rate import Mix
 
 # docs/measured.md, docs/reliability.md: one gateway on a core of a 2 vCPU Xeon, JSON, through real Kafka.
 _CPU_S_PER_DELTA: Final = 3.8e-5
