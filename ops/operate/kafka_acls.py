@@ -55,6 +55,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.observations, "how a rollout's answers ended")
+    yield Right("gateway", "Write", "topic", topics.demand, "what customers ask, before admission")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
     for right in _to_reply_topics(settings, "gateway", "that it cannot route what was asked"):
         if right.name != topics.replies:
@@ -127,12 +128,15 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
     for operation in ("Read", "Write"):
         yield Right("operator", operation, "topic", topics.versions, "`versions`, `rollout`")
+        yield Right("operator", operation, "topic", topics.scaling, "`autoscale`: how many workers were wanted")
     yield Right("operator", "Read", "topic", topics.workers, "`versions use`: who has loaded what")
     yield Right(
         "operator", "Read", "topic", topics.observations, "`rollout`, `shadow report`: what speaks for a version"
     )
     prefix = settings.kafka.topic_prefix
     yield Right("operator", "Read", "group", f"{prefix}replyline-rollout", "`rollout`: which controller leads")
+    yield Right("operator", "Read", "topic", topics.demand, "`autoscale`: what is asked")
+    yield Right("operator", "Read", "group", f"{prefix}replyline-autoscale", "`autoscale`: which one leads")
     yield Right("operator", "Write", "topic", topics.inbox, "`dlq replay`")
     yield Right("operator", "Write", "topic", f"{topics.inbox}.", "`dlq replay`", prefixed=True)
 

@@ -21,6 +21,7 @@ from shared.wire.messages import (
     WorkerReport,
 )
 from shared.wire.outcome import Message
+from shared.wire.scaling import DemandReport, ScalingRecord
 
 T = TypeVar("T")
 
@@ -167,3 +168,5 @@ decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
 decode_erase = record_decoder(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
 decode_observation = record_decoder(msgspec.msgpack.Decoder(Observation).decode, "not a chat.observation")
 decode_report = record_decoder(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")
+decode_demand = record_decoder(msgspec.msgpack.Decoder(DemandReport).decode, "not a chat.demand")
+decode_scaling = record_decoder(msgspec.msgpack.Decoder(ScalingRecord).decode, "not a chat.scaling")

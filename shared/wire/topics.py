@@ -31,13 +31,14 @@ DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
 """The one partition that is written to and read from, of `chat.erasures`, `chat.workers` and `chat.versions`, which
-every process reads, and of `chat.observations`, however many the topic has. A reader has the partitions of its
-start."""
+every process reads, and of `chat.observations`, `chat.demand` and `chat.scaling`, however many the topic has. A reader
+has the partitions of its start."""
 
 KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""
 _KEPT_AFTER_MS: Final = 120_000
 _ROLLOUT_MS: Final = 14 * 86_400_000
+_SCALING_MS: Final = 28 * 86_400_000
 
 Headers = Mapping[str, bytes]
 
@@ -94,6 +95,16 @@ class TopicNames:
         return f"{self.prefix}chat.observations"
 
     @property
+    def demand(self) -> str:
+        """Return the topic of what each gateway's customers ask, before admission; the key is the gateway's id."""
+        return f"{self.prefix}chat.demand"
+
+    @property
+    def scaling(self) -> str:
+        """Return the topic of how many workers were wanted and found, and why; the key is the pool's name."""
+        return f"{self.prefix}chat.scaling"
+
+    @property
     def handoffs(self) -> str:
         """Customers who wait for a person; people read it."""
         return f"{self.prefix}chat.handoffs"
@@ -119,6 +130,8 @@ class TopicNames:
             self.workers: 1,
             self.versions: 1,
             self.observations: 1,
+            self.demand: 1,
+            self.scaling: 1,
             self.handoffs: 1,
             self.posts: request_partitions,
             self.dead_letters: 1,
@@ -134,10 +147,10 @@ class TopicNames:
         """Return the settings that a topic is created with beside the broker's defaults. Questions and answers are kept
         for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
         codec, and what unpacks to more than a record may have is refused to its producer. `compressed`: it keeps as it
-        came what only gateways and workers write and read. Of a worker only the newest report is kept, and that of one
-        that died without a word for an hour; an open segment is not compacted, so each is short. The registry is
-        kept for ever: each of its records has a key of its own. Observations are kept as long as a rollout may
-        take."""
+        came what only gateways and workers write and read. Of a worker's report and a
+        gateway's demand only the newest is kept, and that of one that died without a word for an hour; an open segment
+        is not compacted, so each is short. The registry is kept for ever: each of its records has a key of its own.
+        Observations are kept as long as a rollout may take, sizes of the fleet as long as forecasts look back."""
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
@@ -146,12 +159,14 @@ class TopicNames:
         if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
             # By it a moment ago is found, whatever a producer's clock says.
             config["message.timestamp.type"] = "LogAppendTime"
-        if topic == self.workers:
+        if topic in {self.workers, self.demand}:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
         if topic == self.versions:
             config["cleanup.policy"] = "compact"
         if topic == self.observations:
             config["retention.ms"] = str(_ROLLOUT_MS)
+        if topic == self.scaling:
+            config["retention.ms"] = str(_SCALING_MS)
         return config
 
     def bucket_of(self, topic: str) -> Bucket | None:

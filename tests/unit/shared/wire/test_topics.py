@@ -86,6 +86,8 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.workers": 1,
         "chat.versions": 1,
         "chat.observations": 1,
+        "chat.demand": 1,
+        "chat.scaling": 1,
         "chat.handoffs": 1,
         "chat.posts": 12,
         "chat.dead-letters": 1,
@@ -121,7 +123,8 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_can
     every = topics.all(request_partitions=1, reply_partitions=1)
     timed = {topics.inbox, topics.cancels, *(topics.requests(bucket) for bucket in BUCKETS)}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
-    assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers, topics.versions}
+    compacted = {name for name in every if "cleanup.policy" in topics.config(name)}
+    assert compacted == {topics.workers, topics.demand, topics.versions}
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     packed = {name for name in every if topics.config(name, compressed=True)["compression.type"] == "producer"}
     assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}

@@ -1,0 +1,43 @@
+"""What every way to size a pool sees and says, ours and the others' in the simulator alike. Pure."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of a pool at a moment. Times in ms; work in machine seconds a second.
+
+    `asked`: the work that was asked lately, before admission; None where no gateway has said, which is not zero.
+    `expected`: the work that the forecast's upper quantile expects when a worker that starts now serves; None without
+    one. `found`: workers that report; None where nobody can say. `loading`: of those that were started, how many do
+    not serve yet. `busy`: the share of the found workers' time that was spent computing. `lag`: records that no worker
+    has committed. `waiting`: requests that wait at the workers."""
+
+    now_unix_ms: float
+    asked: float | None
+    expected: float | None = None
+    found: int | None
+    loading: int = 0
+    busy: float = 0.0
+    lag: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How many workers there should be, and why: one sentence with its numbers."""
+
+    workers: int
+    reason: str
+
+
+class Scaler(Protocol):
+    """Decides the size of one pool. It keeps what it remembers of earlier moments itself."""
+
+    name: str
+    every_ms: float
+    """How often it looks."""
+
+    def decide(self, seen: Seen) -> Wanted:
+        """Return the wanted size; the one before where nothing can be said."""

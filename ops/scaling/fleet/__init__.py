@@ -1,0 +1,1 @@
+"""A fleet of workers in virtual time, with cold starts and whoever decides how many there are."""

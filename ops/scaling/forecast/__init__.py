@@ -1,0 +1,1 @@
+"""What will be asked some minutes from now, and how sure that is."""

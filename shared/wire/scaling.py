@@ -1,0 +1,52 @@
+"""What the size of a fleet is decided by, and what was decided: gateways and `replyline autoscale` write it."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from shared.wire.fields import Count, Identifier, PredictedMs
+from shared.wire.lanes import Lane
+from shared.wire.messages import Bucket
+from shared.wire.outcome import Message
+
+Amount = Annotated[float, Meta(ge=0.0)]
+
+
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """What was asked of one bucket since the gateway started. `work_ms` is its predicted machine time, `turned_away`
+    counts those of the `requests` that admission kept from the workers."""
+
+    requests: Count = 0
+    work_ms: Amount = 0.0
+    turned_away: Count = 0
+
+
+class DemandReport(Message, frozen=True, tag="chat.demand"):
+    """What a gateway's customers have asked since it started, before admission. The counts only grow, so a report that
+    is lost changes nothing; `since_unix_ms` is when they began. A record without a value says that the gateway
+    ends."""
+
+    gateway_id: Identifier
+    unix_ms: Count
+    since_unix_ms: Count
+    asked: dict[Lane, dict[Bucket, Asked]] = field(default_factory=dict)
+
+
+class ScalingRecord(Message, frozen=True, tag="chat.scaling"):
+    """The size of a pool of workers: `wanted` by the autoscaler, `found` by the workers' reports, and why. One a
+    minute, which is also the history that forecasts are made of, and one at each change of `wanted`.
+
+    `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
+    `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker
+    takes. `service_ms` is the machine time of one request, by bucket."""
+
+    pool: Identifier
+    unix_ms: Count
+    kind: Literal["minute", "change"]
+    wanted: Count
+    found: Count
+    reason: str
+    asked: Amount | None = None
+    expected: Amount | None = None
+    carries: Amount = 0.0
+    service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
