@@ -9,6 +9,7 @@ CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 DOORS_ARGS ?=
 LIFECYCLE_ARGS ?=
+ELASTIC_ARGS ?=
 MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
@@ -23,7 +24,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check chaos reliability doors lifecycle up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check chaos reliability doors lifecycle elastic up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -129,6 +130,12 @@ lifecycle: ## switch, roll out, roll back and spoil real models under load (15 m
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest tests/lifecycle --lifecycle lifecycle.json $(LIFECYCLE_ARGS)
 
+elastic: ## grow and shrink a fleet under load (20 minutes; ELASTIC_ARGS=--whole: all of it); writes elastic.json
+	@ops/setup/venv test
+	@ops/setup/test-services
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/pytest tests/elastic --elastic elastic.json $(ELASTIC_ARGS)
+
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test
 	@ops/setup/test-services
@@ -146,5 +153,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json lifecycle.json engines.json world.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json doors.json lifecycle.json elastic.json engines.json world.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,6 +22,10 @@ from tests.support.system import MakeSystem, Service, System, made
 pytest_plugins: Final = ("tests.support.reliability",)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run all trials of a table, not the short form's")
+
+
 def pytest_configure() -> None:
     # Whoever runs the tests in the background has SIGINT ignored, and so would the programs that they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,6 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in named(terminalreporter.config):
         terminalreporter.write_line(f"NOT RUN on this machine: {line}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def whole(pytestconfig: pytest.Config) -> bool:
+    """Whether all trials are asked for."""
+    return bool(pytestconfig.getoption("--whole"))
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lifecycle", metavar="FILE", type=Path, help="write the table of the lifecycle to FILE")
-    parser.addoption("--whole", action="store_true", help="run all trials, not the short form's")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,12 +76,6 @@ def rows(_table: Rows, request: pytest.FixtureRequest) -> Iterator[Rows]:
             _table.not_run(name, request.node.stash.get(_FAILURE, "its test found nothing"))
     if _table.missed:
         pytest.fail("\n".join(_table.missed), pytrace=False)
-
-
-@pytest.fixture(scope="session")
-def whole(pytestconfig: pytest.Config) -> bool:
-    """Whether all trials are asked for."""
-    return bool(pytestconfig.getoption("--whole", default=False))
 
 
 MakeSetting = Callable[..., Awaitable[Setting]]

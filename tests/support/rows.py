@@ -1,4 +1,4 @@
-"""A table of figures against their targets, as `make doors` and `make lifecycle` write it."""
+"""A table of figures against their targets, as `make doors`, `make lifecycle` and `make elastic` write it."""
 
 from collections.abc import Mapping
 from pathlib import Path
