@@ -9,6 +9,7 @@ from typing import Final
 from shared.process.clock import correction_ms, monotonic_s, observe_wall_clock
 from shared.process.gpu import Gpu, Gpus
 from shared.process.hardware import Machine, read_machine
+from shared.process.network import Network, read_network
 from shared.process.process_clock import NEAR_MS
 from shared.process.threads import make_thread
 from shared.telemetry import metrics
@@ -27,6 +28,7 @@ class Vitals:
 
     gpus: Gpus | None = None
     _counted_cpu_s: dict[str, float] = field(default_factory=dict)
+    _counted: Network | None = None
 
     def missing(self) -> str | None:
         """Return what `/ready` says of the hardware."""
@@ -58,6 +60,9 @@ class Vitals:
         machine = read_machine()
         if machine is not None:
             self._count(machine)
+        network = read_network()
+        if network is not None:
+            self._count_network(network)
 
     async def _watch_gpus(self) -> None:
         """Watch the GPUs. A call that hangs is waited for; no other is made meanwhile."""
@@ -77,6 +82,13 @@ class Vitals:
         self._counted_cpu_s = machine.cpu_s
         metrics.machine_memory.labels("total").set(machine.memory_total_bytes)
         metrics.machine_memory.labels("available").set(machine.memory_available_bytes)
+
+    def _count_network(self, network: Network) -> None:
+        before = self._counted or network  # the first reading is what the machine did before
+        metrics.machine_network.labels("received").inc(max(0, network.received_bytes - before.received_bytes))
+        metrics.machine_network.labels("sent").inc(max(0, network.sent_bytes - before.sent_bytes))
+        metrics.machine_network_speed.set(network.speed_bytes)
+        self._counted = network
 
 
 def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":

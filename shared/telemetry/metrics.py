@@ -101,6 +101,14 @@ step_time = Histogram(
     ["kind"],
     buckets=_STEP_S,
 )
+batch_rows = Histogram(
+    "replyline_worker_batch_rows", "Sequences decoded by one step", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+)
+prompt_tokens = Histogram(
+    "replyline_worker_prompt_tokens",
+    "Length of whole prompts, in tokens",
+    buckets=(32, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 4_096, 8_192, 32_768),
+)
 load = Gauge(
     "replyline_worker_load", "Slots that the engine has; those used; requests read and waiting for one", ["what"]
 )
@@ -196,6 +204,9 @@ kv_time = Histogram(
     buckets=_LATENCY_S,
 )
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
+kv_bytes = Counter("replyline_kv_bytes_total", "Blocks read from Redis (load) and written to it (save)", ["what"])
+for _what in ("load", "save"):
+    kv_bytes.labels(_what)
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
 
 # --- the controller of rollouts
@@ -267,6 +278,10 @@ traces_dropped = Counter("replyline_traces_dropped_total", "Kept traces that are
 # --- the machine, as the process sees it
 machine_cpu = Counter("replyline_machine_cpu_seconds_total", "Of all cores, by what they did", ["mode"])
 machine_memory = Gauge("replyline_machine_memory_bytes", "Of the machine, not of a container", ["state"])
+machine_network = Counter("replyline_machine_network_bytes_total", "Over all network devices but loopback", ["kind"])
+machine_network_speed = Gauge(
+    "replyline_machine_network_speed_bytes", "What the network devices carry a second, each way; 0: they do not say"
+)
 gpu_utilization = Gauge("replyline_gpu_utilization_ratio", "Share of time with a kernel running", ["gpu"])
 gpu_memory = Gauge("replyline_gpu_memory_bytes", "Of the device, whoever uses it", ["gpu", "state"])
 gpu_temperature = Gauge("replyline_gpu_temperature_celsius", "Of the device", ["gpu"])

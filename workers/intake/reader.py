@@ -223,6 +223,7 @@ class Intake:
             metrics.odd_requests.labels("bucket").inc()
         job.origins.append(record.origin)
         if not job.decided:
+            metrics.prompt_tokens.observe(len(job.sequence.prompt_ids))
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.pop(job.order.request, now_unix_ms()))
 

@@ -113,6 +113,7 @@ class KvLoader:
             num_bytes = sum(map(len, loaded.values()))
             self.gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
             metrics.kv_time.labels("load").observe(seconds)
+            metrics.kv_bytes.labels("load").inc(num_bytes)
         values |= loaded
         return unbroken(block for block in found if block.name in values), frozenset(loaded)
 

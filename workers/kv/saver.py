@@ -43,12 +43,11 @@ class KvSaver:
         held = self.store.ask(session, [block.name for block in chain.blocks if block.shared])
         missing = chain.missing(held.session_names | held.shared_names)
         kept = self.memory.values(block for block in missing if block.name not in encoded) | encoded
+        own = {block.name: kept[block.name] for block in missing if block.name in kept and not block.shared}
+        shared = {block.name: kept[block.name] for block in missing if block.name in kept and block.shared}
         saved = self.store.save(
-            session,
-            {block.name: kept[block.name] for block in missing if block.name in kept and not block.shared},
-            drop=chain.stale(held.session_names),
-            shared={block.name: kept[block.name] for block in missing if block.name in kept and block.shared},
-            generation=tokens.generation,
+            session, own, drop=chain.stale(held.session_names), shared=shared, generation=tokens.generation
         )
+        metrics.kv_bytes.labels("save").inc(sum(map(len, own.values())) + sum(map(len, shared.values())))
         if saved is None:  # erased before this process could hear of it
             self.memory.drop(session)

@@ -123,6 +123,7 @@ def count_step(step: Step, result: StepResult) -> None:
         _padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
     if step.decode:
         _decode_time.observe(result.decode_s)
+        metrics.batch_rows.observe(len(step.decode))
     if step.transfers:
         _transfer_time.observe(result.transfer_s)
     _output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal
 
+from ops.operate.diagnose.distributions import Distribution, middle_is_empty, stability_index
 from ops.operate.diagnose.pages import Window
 from ops.operate.diagnose.system import Answered, Probe, Role, System
 
@@ -32,6 +33,10 @@ _FEW: Final = 3
 _WORSE: Final = 0.05
 _ERRORS: Final = 4.0
 _FEWEST_ANSWERS: Final = 10  # ten seconds have fewer than the alert's five minutes
+_NETWORK_FULL: Final = 0.7
+_FEWEST_PROMPTS: Final = 50
+_MOST_SHIFTED: Final = 0.25  # the index's usual word for another population than before
+_FEWEST_STEPS: Final = 100
 _STEP: Final = "replyline_worker_step_seconds"
 _KAFKA: Final = "replyline_kafka_seconds"
 
@@ -70,6 +75,23 @@ def process(system: System) -> Iterator[str]:
             yield f"{url} hears of no worker"
     yield from _not_ready(system, "engine")
     yield from _not_ready(system, "hardware")
+
+
+def bandwidth(system: System) -> Iterator[str]:
+    """Find a network that is full: whatever goes over it is late."""
+    for url, window in system.all_windows:
+        speed = window.now("replyline_machine_network_speed_bytes")
+        for kind, kv_kind in (("received", "load"), ("sent", "save")):
+            rate = window.rate("replyline_machine_network_bytes_total", kind=kind)
+            if speed and rate / speed > _NETWORK_FULL:
+                kv = window.rate("replyline_kv_bytes_total", what=kv_kind)
+                yield (
+                    f"the machine of {url} has {kind} {rate / 1e6:,.0f} MB/s, {rate / speed:.0%} of what its network "
+                    f"carries; {kv / rate:.0%} of it is this worker's KV"
+                    if kv
+                    else f"the machine of {url} has {kind} {rate / 1e6:,.0f} MB/s, {rate / speed:.0%} of what its "
+                    "network carries"
+                )
 
 
 def broker(system: System) -> Iterator[str]:
@@ -186,12 +208,63 @@ def worse(bad: float, answers: float, other_bad: float, other_answers: float) ->
     return bad / answers - other_bad / other_answers > max(_WORSE, _ERRORS * error)
 
 
+def skew(system: System) -> Iterator[str]:
+    """Find a worker whose requests wait while another of the same buckets has slots to spare."""
+    hot: list[tuple[float, str]] = []
+    cold: list[tuple[float, str]] = []
+    for url, window in system.workers:
+        slots, used, waiting = (window.now("replyline_worker_load", what=what) for what in ("slots", "used", "waiting"))
+        told = f"{url} has {used:.0f} of {slots:.0f} slots taken, and {waiting:.0f} wait"
+        if slots and waiting > max(_FEW, slots * _MOST):
+            hot.append((waiting, told))
+        elif slots and not waiting and used <= slots * _MOST:
+            cold.append((used / slots, told))
+    if hot and cold:
+        yield max(hot)[1]
+        yield min(cold)[1]
+
+
+def lengths(system: System) -> Iterator[str]:
+    """Find an engine that is full because prompts are longer than before: by the population stability index."""
+    for url, window in system.workers:
+        then = Distribution.before(window, "replyline_worker_prompt_tokens")
+        now = Distribution.meanwhile(window, "replyline_worker_prompt_tokens")
+        if min(then.count, now.count) < _FEWEST_PROMPTS or _busy(window) < _BUSY:
+            continue
+        index = stability_index(then, now)
+        if index > _MOST_SHIFTED and now.mean > then.mean:
+            yield (
+                f"{url}: prompts have {now.mean:,.0f} tokens, before {then.mean:,.0f} (stability index {index:.2f}, "
+                f"alike below {_MOST_SHIFTED})"
+            )
+
+
+def batches(system: System) -> Iterator[str]:
+    """Find batches of two kinds, nearly empty ones and full ones, while requests wait."""
+    for url, window in system.workers:
+        slots = window.now("replyline_worker_load", what="slots")
+        rows = Distribution.meanwhile(window, "replyline_worker_batch_rows")
+        if rows.count < _FEWEST_STEPS or not window.now("replyline_worker_load", what="waiting"):
+            continue
+        few, many = rows.share_up_to(slots / 4), 1 - rows.share_up_to(slots * 3 / 4)
+        if middle_is_empty(few, many):
+            yield (
+                f"{url}: {few:.0%} of its steps decode a quarter of {slots:.0f} slots or fewer, {many:.0%} three "
+                f"quarters or more; {rows.mean:.1f} on average, with a deviation of {rows.deviation:.1f}"
+            )
+
+
 def prefill(system: System) -> Iterator[str]:
     yield from _saturated(system, "prefill", "prompts")
 
 
 def decode(system: System) -> Iterator[str]:
     yield from _saturated(system, "decode", "answers")
+
+
+def _busy(window: Window) -> float:
+    """Return the share of the time in which a worker's engine computes."""
+    return sum(window.gain(f"{_STEP}_sum", kind=kind) for kind in ("prefill", "decode", "transfer")) / window.seconds
 
 
 def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str) -> Iterator[str]:
@@ -234,6 +307,7 @@ def queue(system: System) -> Iterator[str]:
 
 
 RULES: Final[Mapping[str, Rule]] = {
+    "bandwidth": bandwidth,
     "broker": broker,
     "process": process,
     "redis": redis,
@@ -243,6 +317,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "clients": clients,
     "kv": kv,
     "model": model,
+    "skew": skew,
+    "lengths": lengths,
+    "batches": batches,
     "prefill": prefill,
     "decode": decode,
     "queue": queue,

@@ -63,7 +63,7 @@ def test_a_metric_has_labels_of_the_list_a_unit_and_a_meaning(name: str) -> None
     described = DECLARED[name].describe()[0]
     assert set(DECLARED[name]._labelnames) <= LABELS | OF_THE_PROCESS.get(DECLARED[name]._name, set())
     assert described.documentation
-    assert described.type != "histogram" or described.name.endswith(("_seconds", "_rows", "_ratio"))
+    assert described.type != "histogram" or described.name.endswith(("_seconds", "_rows", "_tokens", "_ratio"))
 
 
 def test_every_metric_has_a_reader() -> None:

@@ -91,8 +91,63 @@ def answers(revision: str, *, kept: float, missed: float = 0.0, failed: float = 
     )
 
 
+def counted(name: str, *, then: Given, now: Given) -> tuple[Given, Given]:
+    """A histogram at both moments: observations by bound, each of that value."""
+
+    def reading(found: Given) -> Given:
+        bounds = sorted({*then, *now}, key=float)
+        upto = {
+            bound: sum(found.get(other, 0.0) for other in bounds if float(other) <= float(bound)) for bound in bounds
+        }
+        buckets = {f'{name}_bucket{{le="{bound}"}}': count for bound, count in upto.items()}
+        total = sum(float(bound) * count for bound, count in found.items())
+        return buckets | {f'{name}_bucket{{le="+Inf"}}': sum(found.values()), f"{name}_sum": total}
+
+    both = {bound: then.get(bound, 0.0) + now.get(bound, 0.0) for bound in {*then, *now}}
+    return reading(then), reading(both)
+
+
+def a_worker(before: Given, after: Given) -> System:
+    processes = [
+        Process(Role.GATEWAY, "http://g", window(quiet_gateway())),
+        Process(Role.WORKER, "http://w", window(quiet_worker(after), quiet_worker(before))),
+    ]
+    return System(processes=processes, **FAST)
+
+
+def loads(*workers: tuple[float, float]) -> System:
+    """Workers of 8 slots, of which so many are used and so many requests wait."""
+    pages = [
+        quiet_worker({'replyline_worker_load{what="used"}': used, 'replyline_worker_load{what="waiting"}': waiting})
+        for used, waiting in workers
+    ]
+    processes = [Process(Role.WORKER, f"http://w{number}", window(page)) for number, page in enumerate(pages)]
+    return System(processes=[Process(Role.GATEWAY, "http://g", window(quiet_gateway())), *processes], **FAST)
+
+
+def network(sent: float, speed: float, kv: float = 0.0) -> System:
+    return a_system(
+        worker=quiet_worker(
+            {
+                'replyline_machine_network_bytes_total{kind="sent"}': sent * SECONDS,
+                "replyline_machine_network_speed_bytes": speed,
+                'replyline_kv_bytes_total{what="save"}': kv * SECONDS,
+            }
+        )
+    )
+
+
+LONGER = counted("replyline_worker_prompt_tokens", then={"64": 900, "128": 100}, now={"128": 20, "512": 80})
+AS_LONG = counted("replyline_worker_prompt_tokens", then={"64": 900, "128": 100}, now={"64": 90, "128": 10})
+LUMPS = counted("replyline_worker_batch_rows", then={}, now={"1": 60, "2": 30, "4": 10, "8": 100})
+STEADY = counted("replyline_worker_batch_rows", then={}, now={"1": 10, "2": 30, "4": 110, "8": 50})
+ONE_WAITS = {'replyline_worker_load{what="waiting"}': 1.0}
 FULL = {'replyline_worker_load{what="used"}': 8.0}
 FAULTS = {
+    "bandwidth": network(100e6, 125e6, kv=60e6),
+    "skew": loads((8, 6), (1, 0)),
+    "lengths": a_worker(LONGER[0], LONGER[1] | busy(0.45, 0.45)),
+    "batches": a_worker(LUMPS[0], LUMPS[1] | ONE_WAITS),
     "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
     "broker": a_system(quiet_gateway() | histogram("replyline_kafka_seconds", 0.8, 20, 'what="request"')),
     "redis": a_system(quiet_gateway() | {'replyline_history_unavailable_total{what="read"}': 3.0}),
@@ -134,6 +189,23 @@ def test_a_part_at_fault_is_named_and_no_other(name: str) -> None:
 def test_nothing_is_at_fault_where_nothing_is_at_its_limit() -> None:
     assert found_in(a_system(lag={"long": 2})) == {}
     assert found_in(a_system(worker=quiet_worker(busy(0.0, 1.0)))) == {}, "one long answer keeps an engine busy"
+
+
+def test_a_load_that_is_even_steady_or_as_long_as_before_is_no_fault() -> None:
+    assert found_in(network(60e6, 125e6)) == {}
+    assert found_in(network(100e6, 0.0)) == {}, "a device that does not say what it carries is not judged"
+    assert found_in(loads((8, 2), (1, 0))) == {}, "what waits for a moment is no skew"
+    assert found_in(a_worker(AS_LONG[0], AS_LONG[1] | busy(0.45, 0.45))) == {}
+    assert found_in(a_worker(LONGER[0], LONGER[1] | busy(0.1, 0.1))) == {}, "longer, and no matter"
+    assert found_in(a_worker(STEADY[0], STEADY[1] | ONE_WAITS)) == {}
+    assert found_in(a_worker(*LUMPS)) == {}, "nobody waits"
+
+
+def test_kvs_part_of_a_full_network_is_told() -> None:
+    (line,) = found_in(FAULTS["bandwidth"])["bandwidth"]
+    assert line == (
+        "the machine of http://w has sent 100 MB/s, 80% of what its network carries; 60% of it is this worker's KV"
+    )
 
 
 def test_a_model_is_compared_with_those_beside_it_alone_and_by_enough_answers() -> None:

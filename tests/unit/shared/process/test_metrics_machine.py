@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from shared.process import vitals
 from shared.process.gpu import Gpus, find_gpus
 from shared.process.hardware import Machine, parse_machine
+from shared.process.network import Network, network_of, parse_devices
 from shared.process.vitals import Vitals
 from shared.telemetry.status import Readiness, status_page
 from workers.building import open_gpus
@@ -227,3 +228,21 @@ def test_each_scrape_tells_which_check_fails_now() -> None:
     assert b'replyline_ready{check="kafka"} 1.0' in page.body
     assert b'replyline_ready{check="redis"} 0.0' in page.body
     assert b'check="engine"' not in page.body
+
+
+DEVICES = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls
+    lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0
+  eth0: 100 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0
+  veth: 30 1 0 0 0 0 0 0 4 1 0 0 0 0 0 0
+"""
+
+
+def test_of_network_devices_the_hardware_counts_else_all_but_loopback() -> None:
+    devices = parse_devices(DEVICES)
+    assert devices == {"lo": (900, 900), "eth0": (100, 20), "veth": (30, 4)}
+    assert network_of(devices, {"eth0": 1_000}) == Network(100, 20, 125_000_000)
+    assert network_of(devices, {"eth0": -1}) == Network(100, 20, 0), "it is down, or does not say"
+    assert network_of(devices, {}) == Network(130, 24, 0)
+    with pytest.raises(ValueError, match="eth0"):
+        parse_devices("a\nb\n  eth0: 1 2 3\n")
