@@ -21,6 +21,7 @@ from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.handoffs import handoffs_app
+from ops.operate.incidents.commands import incidents_app
 from ops.optimize.commands import optimize_app
 from ops.recording.commands import record, replay
 from ops.scaling.plan.commands import plan
@@ -52,6 +53,7 @@ bench_app.command()(by_options(ladder))
 app.add_typer(bench_app, name="bench")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(handoffs_app, name="handoffs")
+app.add_typer(incidents_app, name="incidents")
 app.add_typer(optimize_app, name="optimize")
 app.add_typer(shadow_app, name="shadow")
 app.add_typer(versions_app, name="versions")

@@ -16,6 +16,10 @@ from ops.operate.diagnose.knowledge import Cause, causes
 from ops.operate.diagnose.look import look, targets_of
 from ops.operate.diagnose.rules import found_in
 from ops.operate.diagnose.system import Role, System
+from ops.operate.incidents.commands import DEFAULT_FOLDER, Folder, seen_before
+from ops.operate.incidents.incident import new_incident
+from ops.operate.incidents.shelf import Shelf
+from shared.process.clock import now_unix_ms
 from shared.process.host_port import host_port
 from shared.settings import Settings
 
@@ -44,6 +48,8 @@ def diagnose(
     url: Annotated[str | None, typer.Option(help="the customers' way in (default: of the settings' gateway)")] = None,
     seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="keep what is found as an incident")] = False,
+    folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Name what slows a running system down: from every process's numbers, and what Kafka, Redis and a socket take.
 
@@ -52,10 +58,16 @@ def diagnose(
     system, way_in = asyncio.run(_look(settings_of("diagnose"), gateway, worker, prometheus, url, seconds))
     found = found_in(system)
     verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
+    shelf = Shelf(folder)
     if as_json:
         typer.echo(msgspec.json.encode(verdict).decode())
     else:
         _print(Console(highlight=False, soft_wrap=True), verdict, causes(), looked_at(system, way_in))
+        for line in seen_before(found, shelf.all()):
+            typer.echo(line)
+    if keep and found:
+        path = shelf.keep(new_incident(found, now_unix_ms()))
+        typer.echo(f"kept: {path}; what helped: replyline incidents note {path.stem} TEXT", err=as_json)
     raise typer.Exit(0 if verdict.bottleneck is None else 1)
 
 

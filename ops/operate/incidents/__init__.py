@@ -1,0 +1,1 @@
+"""What went wrong before, kept by its symptoms, with what helped."""

@@ -1,0 +1,83 @@
+"""An incident: what a diagnosis found, when, and what people wrote beside it; and how alike two of them are. Pure."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import Struct
+
+_ADDRESS: Final = re.compile(r"\b[a-z]+://\S+?(?=[\s,:;]*(?:\s|$))|\b[\w.-]+:\d+\b")
+_NUMBER: Final = re.compile(r"\d[\d,.]*%?")
+# The cause says more than one line of its evidence, and the first cause explains the others.
+_BOTTLENECK: Final = 3.0
+_CAUSE: Final = 2.0
+_LINE: Final = 1.0
+_ID_DIGITS: Final = 4
+
+
+class Note(Struct, frozen=True):
+    """What a person wrote beside an incident: what it was, what helped."""
+
+    unix_ms: int
+    author: str
+    text: str
+
+
+class Incident(Struct, frozen=True):
+    """`found` is the diagnosis: what speaks against each cause, the first of which explains the others."""
+
+    id: str
+    unix_ms: int
+    found: dict[str, list[str]]
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def bottleneck(self) -> str:
+        """Return the cause that explains the others."""
+        return next(iter(self.found))
+
+
+def new_incident(found: Mapping[str, Sequence[str]], now_unix_ms: float) -> Incident:
+    """Return an incident with an id that sorts by time. Raises `ValueError` where nothing was found."""
+    if not found:
+        raise ValueError("nothing is at its limit, so there is no incident to keep")
+    when = datetime.fromtimestamp(now_unix_ms / 1_000, UTC).strftime("%Y%m%d-%H%M%S")
+    lines = {cause: list(evidence) for cause, evidence in found.items()}
+    digest = hashlib.sha256(f"{now_unix_ms}{lines}".encode()).hexdigest()[:_ID_DIGITS]
+    return Incident(id=f"{when}-{digest}", unix_ms=round(now_unix_ms), found=lines)
+
+
+def symptoms(found: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return what an incident is known by, with its weight: its causes, and its evidence without numbers and
+    addresses."""
+    weights: dict[str, float] = {}
+    for place, (cause, evidence) in enumerate(found.items()):
+        weights[cause] = _CAUSE if place else _BOTTLENECK
+        for line in evidence:
+            weights[f"{cause}: {_masked(line)}"] = _LINE
+    return weights
+
+
+def likeness(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]) -> float:
+    """Return how alike two diagnoses are, 0 to 1: the weighted Jaccard index of their symptoms (Ioffe, "Improved
+    Consistent Sampling, Weighted Minhash and L1 Sketching", ICDM 2010)."""
+    first, second = symptoms(one), symptoms(other)
+    names = first.keys() | second.keys()
+    pairs = [(first.get(name, 0.0), second.get(name, 0.0)) for name in names]
+    most = sum(max(pair) for pair in pairs)
+    return sum(min(pair) for pair in pairs) / most if most else 0.0
+
+
+def nearest(
+    found: Mapping[str, Sequence[str]], kept: Iterable[Incident], *, at_least: float, limit: int
+) -> list[tuple[float, Incident]]:
+    """Return the most alike incidents, the most alike and of those the newest first."""
+    alike = [(likeness(found, each.found), each) for each in kept]
+    near = [pair for pair in alike if pair[0] >= at_least]
+    return sorted(near, key=lambda pair: (pair[0], pair[1].unix_ms), reverse=True)[:limit]
+
+
+def _masked(line: str) -> str:
+    return _NUMBER.sub("#", _ADDRESS.sub("@", line))
