@@ -5,7 +5,7 @@ from typing import Protocol
 
 class Forecaster(Protocol):
     """Forecasts one series of equally long bins. It is told each bin as it ends, in order, and learns online: `upper`
-    is calibrated by how far the forecasts before were off."""
+    is calibrated by how far the forecasts before were off. All are NaN until a value was observed."""
 
     name: str
 
