@@ -12,7 +12,8 @@ class Seen:
     `expected`: the work that the forecast's upper quantile expects when a worker that starts now serves; None without
     one. `found`: workers that report; None where nobody can say. `loading`: of those that were started, how many do
     not serve yet. `busy`: the share of the found workers' time that was spent computing. `lag`: records that no worker
-    has committed. `waiting`: requests that wait at the workers."""
+    has committed. `waiting`: requests that wait at the workers. `whole`: False where a gateway or a worker that was
+    heard is silent, so that `asked` is the least that it can be."""
 
     now_unix_ms: float
     asked: float | None
@@ -22,6 +23,7 @@ class Seen:
     busy: float = 0.0
     lag: int = 0
     waiting: int = 0
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,216 @@
+"""Decide the size of a pool by what is asked of it: growth at once, a shrink when it is sure. Pure."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Struct
+
+from ops.scaling.autoscale.scaler import Seen, Wanted
+from shared.wire.scaling import ScalingRecord
+
+Curve = Callable[[float], float]
+"""Return the share that a worker answers in time, by the work that it is asked (machine seconds a second)."""
+
+_TINY: Final = 1e-9
+
+
+class Sizing(Struct, frozen=True, kw_only=True):
+    """What a pool's size is decided by. `carries`: the work that one worker may be asked (machine seconds a second) so
+    that `attainment` of it is answered in time. `least` and `most`: the bounds of the size.
+
+    A shrink needs `stabilisation_ms` in which fewer would always have done. A growth is taken back (a shrink after a
+    growth) no earlier than `hold_ms` after the last one that was: with an hour there is one such reversal an hour at
+    most. `backlog`: records that a worker may have uncommitted before more workers are wanted for them; 0: no guard."""
+
+    carries: float
+    attainment: float = 0.96
+    least: int = 1
+    most: int
+    stabilisation_ms: float = 300_000.0
+    hold_ms: float = 3_600_000.0
+    backlog: int = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class Past:
+    """What of earlier decisions binds the next: the last size, whether the last change was a growth, and when one was
+    last taken back."""
+
+    wanted: int | None = None
+    grew: bool = False
+    taken_back_unix_ms: float = -math.inf
+
+    @classmethod
+    def of(cls, records: Iterable[ScalingRecord]) -> "Past":
+        """Return what a pool's records say, oldest first."""
+        past = cls()
+        for record in records:
+            past.change(record.wanted, record.unix_ms)
+        return past
+
+    def change(self, wanted: int, now_unix_ms: float) -> None:
+        if self.wanted is not None and wanted < self.wanted:
+            if self.grew:
+                self.taken_back_unix_ms = now_unix_ms
+            self.grew = False
+        elif self.wanted is not None and wanted > self.wanted:
+            self.grew = True
+        self.wanted = wanted
+
+
+@dataclass(slots=True, frozen=True)
+class _Need:
+    """The workers that a moment needs. `load` is its work, None where nobody says; `carriers` carry it, and fewer than
+    `survivors` would miss the goal with it; `waiting` are wanted for the backlog."""
+
+    known_ms: float
+    load: float | None
+    carriers: int
+    survivors: int
+    waiting: int
+
+    @property
+    def to_grow(self) -> int:
+        return max(self.carriers, self.waiting)
+
+    @property
+    def to_keep(self) -> int:
+        return max(self.carriers, self.survivors, self.waiting)
+
+
+@dataclass(slots=True)
+class DemandScaler:
+    """Replyline's own scaler. `in_time` is the simulated curve by which the survivors of a shrink are judged.
+
+    Growth needs only what is known, so it goes on while something is silent. A shrink needs all of it, for a whole
+    window; silent moments count as no part of the window, and what was wanted stands."""
+
+    sizing: Sizing
+    in_time: Curve
+    past: Past = field(default_factory=Past)
+    name: str = "replyline"
+    every_ms: float = 1_000.0
+    _window: deque[_Need] = field(default_factory=deque)  # descending in to_keep: the first is the window's largest
+    _known_ms: float = 0.0
+    _last_known_unix_ms: float | None = None
+
+    def decide(self, seen: Seen) -> Wanted:
+        """Return the wanted size and why."""
+        now = seen.now_unix_ms
+        if self.past.wanted is None:
+            self.past.wanted = self._bounded(seen.found if seen.found is not None else self.sizing.least)
+        before = self.past.wanted
+        need = self._need(seen)
+        self._remember(need, seen)
+        size, why = self._size(need, seen)
+        size = self._bounded(size)
+        if size != before:
+            self.past.change(size, now)
+        return Wanted(workers=size, reason=f"{size} wanted: {why}{_absent(size, seen)}")
+
+    def _size(self, need: _Need, seen: Seen) -> tuple[int, str]:
+        before = self.past.wanted or 0
+        if need.to_grow > before:
+            why = self._say_backlog(seen) if need.waiting > need.carriers else self._say_load(seen)
+            return need.to_grow, why + self._say_bound(need.to_grow)
+        if (silence := _silence(seen)) is not None:
+            return before, f"{silence}, so that the last decision stands"
+        largest = self._window[0]
+        if self._bounded(largest.to_keep) >= before:
+            return before, self._say_kept(largest, before)
+        would_do = f"{self._bounded(largest.to_keep)} would do"
+        if self._known_ms < self.sizing.stabilisation_ms:
+            window_s = self.sizing.stabilisation_ms / 1_000
+            return before, f"{would_do} for {self._known_ms / 1_000:.0f} s, a shrink waits for {window_s:.0f} s"
+        since_ms = seen.now_unix_ms - self.past.taken_back_unix_ms
+        if self.past.grew and since_ms < self.sizing.hold_ms:
+            ago = f"{since_ms / 1_000:.0f} s ago, less than {self.sizing.hold_ms / 1_000:.0f} s"
+            return before, f"{would_do}, but a growth was taken back {ago}"
+        share = self.in_time((largest.load or 0.0) / max(1, largest.to_keep))
+        return largest.to_keep, f"{self._say_window(largest)}, and {share:.3f} of it stay in time"
+
+    def _need(self, seen: Seen) -> _Need:
+        load = _load(seen)
+        waiting = self._waiting(seen)
+        if load is None:
+            return _Need(self._known_ms, None, 0, 0, waiting)
+        carriers = math.ceil(load / self.sizing.carries - _TINY)
+        survivors = carriers
+        while 0 < survivors < self.sizing.most and self.in_time(load / survivors) < self.sizing.attainment:
+            survivors += 1
+        return _Need(self._known_ms, load, carriers, survivors, waiting)
+
+    def _waiting(self, seen: Seen) -> int:
+        """Return the workers that the backlog wants, at most twice those that are there: they are found meanwhile."""
+        records = max(seen.lag, seen.waiting)
+        if not self.sizing.backlog or not records:
+            return 0
+        return min(math.ceil(records / self.sizing.backlog), 2 * max(seen.found or 0, 1))
+
+    def _remember(self, need: _Need, seen: Seen) -> None:
+        """Add a moment in which everything is known to the window. Its clock stands while something is silent."""
+        if _silence(seen) is not None:
+            self._last_known_unix_ms = None
+            return
+        if self._last_known_unix_ms is not None:
+            self._known_ms += max(0.0, seen.now_unix_ms - self._last_known_unix_ms)
+        self._last_known_unix_ms = seen.now_unix_ms
+        while self._window and self._window[-1].to_keep <= need.to_keep:
+            self._window.pop()
+        self._window.append(_Need(self._known_ms, need.load, need.carriers, need.survivors, need.waiting))
+        while self._window[0].known_ms < self._known_ms - self.sizing.stabilisation_ms:
+            self._window.popleft()
+
+    def _bounded(self, size: int) -> int:
+        return min(max(size, self.sizing.least), self.sizing.most)
+
+    def _say_load(self, seen: Seen) -> str:
+        asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
+        expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
+        return f"{asked} s of work a second asked{expected}, {self.sizing.carries:.2f} carried by each"
+
+    def _say_backlog(self, seen: Seen) -> str:
+        records = max(seen.lag, seen.waiting)
+        return f"{records} requests are behind, {self.sizing.backlog} by each of {seen.found or 0} workers are usual"
+
+    def _say_bound(self, size: int) -> str:
+        return f", but {self.sizing.most} is the most" if size > self.sizing.most else ""
+
+    def _say_window(self, largest: _Need) -> str:
+        window_s = self.sizing.stabilisation_ms / 1_000
+        return f"at most {largest.load or 0.0:.2f} s of work a second asked or expected in {window_s:.0f} s"
+
+    def _say_kept(self, largest: _Need, size: int) -> str:
+        if largest.to_keep < size:
+            return f"{self._say_window(largest)}, and {self.sizing.least} is the least"
+        if largest.waiting >= max(largest.carriers, largest.survivors):
+            return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
+        if largest.carriers < size <= largest.survivors:
+            each = (largest.load or 0.0) / (size - 1)
+            share = f"{self.in_time(each):.3f} in time at {each:.2f} each, {self.sizing.attainment:g} is the goal"
+            return f"{self._say_window(largest)}, and {size - 1} would answer {share}"
+        return f"{self._say_window(largest)}, {self.sizing.carries:.2f} carried by each"
+
+
+def _absent(size: int, seen: Seen) -> str:
+    if seen.found is None or seen.found >= size:
+        return ""
+    return f"; {seen.found} of {size} found, {seen.loading} loading"
+
+
+def _load(seen: Seen) -> float | None:
+    if seen.asked is None:
+        return None
+    return max(seen.asked, seen.expected or 0.0)
+
+
+def _silence(seen: Seen) -> str | None:
+    """Return what keeps a shrink from being sure; None where everything is known."""
+    if seen.asked is None:
+        return "no gateway says what is asked"
+    if seen.found is None:
+        return "nobody says which workers there are"
+    return None if seen.whole else "a gateway or worker is silent"
