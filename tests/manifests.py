@@ -1,7 +1,8 @@
-"""Check rendered manifests: `python -m tests.manifests FILE --core FILE`, for `make k8s-check`.
+"""Check rendered manifests: `python -m tests.manifests FILE --core FILE --custom FILE`, for `make k8s-check`.
 
-Each container's variables are settings that load, every ConfigMap and port that is named is there, and each selector
-finds its pods. What is no kind of Kubernetes itself is left out of the file `--core`.
+Each container's variables are settings that load, every ConfigMap, port and file of a secret that is named is there,
+each selector finds its pods, and a pool has one who sizes it. What is no kind of Kubernetes itself goes into the file
+`--custom`, the rest into `--core`.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 from unittest import mock
 
@@ -19,6 +21,9 @@ from shared.settings import load_settings
 
 _NOT_CORE: Final = ("monitoring.coreos.com/", "keda.sh/")
 _PODS: Final = ("Deployment", "StatefulSet", "Job")
+_SCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
+_SECRETS: Final = "/secrets/"
+_TO_END_S: Final = 5  # Kafka's clients close
 Object = dict[str, Any]
 
 
@@ -32,8 +37,26 @@ def faults(objects: list[Object]) -> Iterator[str]:
             if not any(selector.items() <= found.items() for found in labels):
                 yield f"{name}: no pod has {selector}"
         if each["kind"] in _PODS:
-            for container in each["spec"]["template"]["spec"]["containers"]:
-                yield from (f"{name}: {fault}" for fault in _of_container(container, maps))
+            pod = each["spec"]["template"]["spec"]
+            grace_s = pod.get("terminationGracePeriodSeconds", 30)
+            for container in pod["containers"]:
+                yield from (f"{name}: {fault}" for fault in _of_container(container, maps, grace_s))
+    yield from _of_sizes(objects)
+
+
+def _of_sizes(objects: list[Object]) -> Iterator[str]:
+    """Yield a line for each workload that nobody or two size, and for each scaler whose workload is not there."""
+    targets = [each["spec"]["scaleTargetRef"] for each in objects if each["kind"] in _SCALERS]
+    asked = [(target["kind"], target["name"]) for target in targets]
+    sized = {
+        (each["kind"], each["metadata"]["name"]): "replicas" in each["spec"]
+        for each in objects
+        if each["kind"] in {"Deployment", "StatefulSet"}
+    }
+    for workload in {*sized, *asked}:
+        count = asked.count(workload) + sized.get(workload, 2)
+        if count != 1:
+            yield f"{' '.join(workload)}: {count} size it"
 
 
 def _selectors(each: Object) -> Iterator[dict[str, str]]:
@@ -47,7 +70,7 @@ def _selectors(each: Object) -> Iterator[dict[str, str]]:
             yield spec["podSelector"]["matchLabels"]
 
 
-def _of_container(container: Object, maps: dict[str, dict[str, str]]) -> Iterator[str]:
+def _of_container(container: Object, maps: dict[str, dict[str, str]], grace_s: int) -> Iterator[str]:
     variables: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         named = source["configMapRef"]["name"]
@@ -55,12 +78,25 @@ def _of_container(container: Object, maps: dict[str, dict[str, str]]) -> Iterato
             yield f"no ConfigMap {named}"
         variables |= maps.get(named, {})
     variables |= {each["name"]: str(each.get("value", "0")) for each in container.get("env", ())}
-    ours = {name: value for name, value in variables.items() if not name.endswith("_FILE")}
-    with mock.patch.dict(os.environ, ours, clear=True):
+    files = {name: value for name, value in variables.items() if value.startswith(_SECRETS)}
+    folders = tuple(f"{mount['mountPath']}/" for mount in container.get("volumeMounts", ()))
+    yield from (
+        f"{name}={file}: no volume is mounted there" for name, file in files.items() if not file.startswith(folders)
+    )
+    ours = {name: value for name, value in variables.items() if name not in files}
+    with NamedTemporaryFile("w") as secret, mock.patch.dict(os.environ, ours, clear=True):
+        secret.write("s" * 64)
+        secret.flush()
+        os.environ |= {name: secret.name for name in files if name.endswith("_FILE")}
         try:
-            load_settings()
+            settings = load_settings()
         except SettingsError as error:
             yield str(error)
+            return
+    if container["args"] == ["worker"]:
+        needed = settings.worker.drain_s + settings.promise.max_deadline_ms / 1_000 + _TO_END_S
+        if grace_s < needed:
+            yield f"terminationGracePeriodSeconds {grace_s} is below {needed:g}: drain limit and longest deadline"
     ports = {port["name"] for port in container.get("ports", ())}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container.get(probe, {}).get("httpGet", {}).get("port")
@@ -72,10 +108,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--core", type=Path, required=True)
+    parser.add_argument("--custom", type=Path, required=True)
     asked = parser.parse_args()
     objects = [each for each in yaml.safe_load_all(asked.file.read_text()) if each]
-    core = [each for each in objects if not each["apiVersion"].startswith(_NOT_CORE)]
-    asked.core.write_text(yaml.safe_dump_all(core))
+    for file, custom in ((asked.core, False), (asked.custom, True)):
+        chosen = [each for each in objects if each["apiVersion"].startswith(_NOT_CORE) == custom]
+        file.write_text(yaml.safe_dump_all(chosen))
     found = list(faults(objects))
     for fault in found:
         sys.stderr.write(f"{asked.file.stem}: {fault}\n")

@@ -45,15 +45,60 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- /* `revision`: the label by which a rolling update's new pods are told from the old ones, and spread by themselves. */}}
 {{- define "replyline.spread" -}}
 {{- $selector := dict "root" .root "component" .component -}}
+{{- $revision := .revision -}}
 {{- range .root.Values.topologyKeys }}
 - maxSkew: 1
   topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
+  matchLabelKeys: [{{ $revision }}]
   labelSelector:
     matchLabels: {{- include "replyline.selector" $selector | nindent 6 }}
 {{- end }}
+{{- end }}
+
+{{- /* Each secret that is named is a folder /secrets/NAME in every process. */}}
+{{- define "replyline.secretMounts" -}}
+{{- range $name, $_ := .Values.secrets }}
+- {name: secret-{{ $name }}, mountPath: /secrets/{{ $name }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "replyline.secretVolumes" -}}
+{{- range $name, $secret := .Values.secrets }}
+- name: secret-{{ $name }}
+  secret: {secretName: {{ $secret }}}
+{{- end }}
+{{- end }}
+
+{{- /* The longest deadline that a client may ask for, in whole seconds. */}}
+{{- define "replyline.longestDeadline" -}}
+{{- $given := mergeOverwrite (dict) .root.Values.settings (.settings | default dict) -}}
+{{- div (add (int64 (get $given "REPLYLINE_PROMISE__MAX_DEADLINE_MS" | default 120000)) 999) 1000 -}}
+{{- end }}
+
+{{- /* The kind of a pool's workload. */}}
+{{- define "replyline.kindOfPool" -}}
+{{- if .static }}StatefulSet{{ else }}Deployment{{ end -}}
+{{- end }}
+
+{{- /* A pool with the defaults of what it does not say; it fails with one line where its values contradict each other. */}}
+{{- define "replyline.pool" -}}
+{{- $default := dict "lane" "champion" "engine" "onnx" "drainSeconds" 20 "maxUnavailable" "33%" "maxSurge" 1 "static" false -}}
+{{- $worker := mergeOverwrite $default .given -}}
+{{- $scaling := $worker.autoscaling -}}
+{{- if $scaling -}}
+{{- if hasKey $worker "replicas" }}{{ fail (printf "workers.%s: replicas and autoscaling exclude each other; take one of them out" .pool) }}{{ end -}}
+{{- if $worker.static }}{{ fail (printf "workers.%s: static ids are for fixed pools; take static or autoscaling out" .pool) }}{{ end -}}
+{{- if eq (hasKey $scaling "keda") (hasKey $scaling "hpa") }}{{ fail (printf "workers.%s.autoscaling: name one of keda and hpa" .pool) }}{{ end -}}
+{{- if gt (int $scaling.min) (int $scaling.max) }}{{ fail (printf "workers.%s.autoscaling: min %d is above max %d" .pool (int $scaling.min) (int $scaling.max)) }}{{ end -}}
+{{- if and (hasKey $scaling "hpa") (lt (int $scaling.min) 1) }}{{ fail (printf "workers.%s.autoscaling: an HPA keeps one worker at least; set min to 1, or take keda" .pool) }}{{ end -}}
+{{- end -}}
+{{- $most := ternary ($scaling | default dict).max ($worker.replicas | default 3) (not (empty $scaling)) | int -}}
+{{- if gt $most (int .root.Values.topics.partitions) }}{{ fail (printf "workers.%s: %d workers share %d partitions; set topics.partitions to as many at least" .pool $most (int .root.Values.topics.partitions)) }}{{ end -}}
+{{- toYaml $worker -}}
 {{- end }}
 
 {{- define "replyline.probes" -}}
@@ -98,4 +143,31 @@ initContainers:
       - {name: models, mountPath: /models}
       - {name: tmp, mountPath: /tmp}
 {{- end }}
+{{- end }}
+
+{{- define "replyline.topicPrefix" -}}
+{{ get .Values.settings "REPLYLINE_KAFKA__TOPIC_PREFIX" | default "" }}
+{{- end }}
+
+{{- define "replyline.inLane" -}}
+{{ .name }}{{ if ne .lane "champion" }}.{{ .lane }}{{ end }}
+{{- end }}
+
+{{- /* Up at once. Down only what has been too many for `downSeconds`, a worker a minute. Of more than ten workers the
+HPA's own tolerance of 10 % would hide one that is wanted; a cluster before 1.35 has no other. */}}
+{{- define "replyline.behavior" -}}
+{{- $exact := semverCompare ">=1.35.0-0" .root.Capabilities.KubeVersion.Version -}}
+scaleUp:
+  stabilizationWindowSeconds: 0
+  selectPolicy: Max
+  policies: [{type: Pods, value: {{ .scaling.max }}, periodSeconds: 15}]
+  {{- if $exact }}
+  tolerance: "0"
+  {{- end }}
+scaleDown:
+  stabilizationWindowSeconds: {{ .scaling.downSeconds | default 300 }}
+  policies: [{type: Pods, value: 1, periodSeconds: 60}]
+  {{- if $exact }}
+  tolerance: "0"
+  {{- end }}
 {{- end }}
