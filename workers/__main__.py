@@ -171,7 +171,7 @@ class WorkerProcess:
             "engine": self._versions.missing,
             "copies": lambda: self._kafka.copies.weak,
             "version": lambda: None if self._switcher is None else self._switcher.missing(),
-            "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
+            "draining": lambda: "it takes nothing new" if self._leaving and not self._draining.done else None,
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -298,8 +298,7 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
     """Serve until `stop`. `hangup` is set at a SIGHUP."""
     hangup = hangup or asyncio.Event()
     draining = Drain()
-    checks = {"engine": lambda: "the model is loading"}
-    readiness = Readiness(checks, optional=frozenset({"version"}), drain=draining)
+    readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}), drain=draining)
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
         if worker.engine == "upstream":
