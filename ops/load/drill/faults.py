@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.client import HTTPException
@@ -64,9 +63,8 @@ def _signal(fault: Pause | Kill, number: int) -> None:
 
 
 def _drain(fault: Drain) -> None:
-    request = urllib.request.Request(f"http://{fault.worker}/drain", method="POST")
     try:
-        with open_page(request, timeout_s=_PATIENCE_S) as page:
+        with open_page(f"http://{fault.worker}/drain", timeout_s=_PATIENCE_S) as page:
             page.read()
     except (OSError, HTTPException, ValueError) as error:
         raise SettingsError(f"{said(fault)}: {fault.worker} did not drain: {error}") from None

@@ -18,8 +18,11 @@ from ops.client.outcome import Outcome
 from ops.load.drill.faults import check, made
 from ops.load.drill.figures import fault_row, is_in_time, is_well, recovered_s, too_bad
 from ops.load.drill.page import page, table
-from ops.load.drill.schedule import Command, Fault, Kill, Pause, Schedule, read_schedule, refusal, wait_s
+from ops.load.drill.schedule import Command, Drain, Fault, Kill, Pause, Schedule, read_schedule, refusal, wait_s
+from ops.stack.processes import free_port
 from shared.errors import SettingsError
+from shared.telemetry.status import Drain as Drained
+from shared.telemetry.status import Readiness, serve_status
 
 PROMISE_MS = 3_000.0
 HEAD = 'fleet = "staging"\nurl = "ws://g/ws"\n'
@@ -157,14 +160,29 @@ def test_faults_are_taken_back_whatever_happens(tmp_path: Path) -> None:
         check(paused)
 
 
-def test_a_command_that_fails_is_named_and_the_next_is_not_run() -> None:
-    async def make(fault: Fault) -> None:
-        async with made(fault):
-            pytest.fail("the fault was not made")
+def test_a_worker_is_asked_to_drain_at_its_port_for_operators() -> None:
+    async def drained() -> tuple[bool, int]:
+        asked, port = Drained(), free_port()
+        worker = Drain(worker=f"127.0.0.1:{port}", seconds=1)
+        async with await serve_status("127.0.0.1", port, Readiness(drain=asked)), made(worker):
+            pass
+        return asked.asked.is_set(), port
 
+    asked, port = asyncio.run(drained())
+    assert asked
+    with pytest.raises(SettingsError, match=f"127.0.0.1:{port} did not drain"):
+        asyncio.run(_make(Drain(worker=f"127.0.0.1:{port}", seconds=1)))
+
+
+async def _make(fault: Fault) -> None:
+    async with made(fault):
+        pytest.fail("the fault was not made")
+
+
+def test_a_command_that_fails_is_named_and_the_next_is_not_run() -> None:
     for start, told in ((("false",), "it said nothing"), (("no-such-command",), "No such file")):
         with pytest.raises(SettingsError, match=told):
-            asyncio.run(make(Command(start=start, seconds=1)))
+            asyncio.run(_make(Command(start=start, seconds=1)))
 
 
 def test_rows_have_stable_keys() -> None:
