@@ -11,9 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
-from gateway.access.identity import TokenGate
-from gateway.access.jwks import make_gate, make_jwks
+from gateway.access.identity import TokenGate, TokenRules
+from gateway.access.jwks import Jwks
 from gateway.access.open_sockets import OpenSockets
+from gateway.access.token_keys import KeySet, secret_key
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.ai_sdk.chats import Chats
@@ -28,7 +29,6 @@ from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
 from gateway.http.server import HttpServer, listen
-from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.openai.door import OpenAiDoor
@@ -51,11 +51,13 @@ from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer, open_tokenizer
+from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.report_reader import read_reports
 from shared.settings import PREFIX, Settings, load_settings
+from shared.settings.auth import AuthSettings
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
@@ -86,14 +88,8 @@ class GatewayProcess:
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
         self._passing = PassingWing(settings, tokenizer, self._kafka.producer, source, self._routing)
-        self._demand = DemandPublisher(
-            producer=self._kafka.side_producer,
-            topic=settings.kafka.topics.demand,
-            gateway_id=source,
-            demand=admissions.demand,
-        )
-        gate = make_gate(settings.auth)
-        self._jwks = make_jwks(settings.auth, gate)
+        gate = _token_gate(settings.auth)
+        self._jwks = _jwks(settings.auth, gate)
         self._sockets = OpenSockets(
             most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
         )
@@ -237,7 +233,6 @@ class GatewayProcess:
                 closing.push_async_callback(self._redis.close)
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
-                closing.push_async_callback(self._demand.leave)
                 closing.push_async_callback(self._serving.shadowing.sending.cancel)
                 closing.push_async_callback(self._serving.observing.sending.cancel)
                 closing.push_async_callback(self._tasks.cancel)
@@ -290,7 +285,6 @@ class GatewayProcess:
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.handoff_producer.start()
         await kafka.side_producer.start()
-        self._tasks.start(self._demand.run(), "demand")
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)
@@ -318,6 +312,23 @@ def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readi
     from gateway.grpc.door import GrpcDoor
 
     return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)
+
+
+def _token_gate(auth: AuthSettings) -> TokenGate | None:
+    """Return the gate that checks tokens; None where anyone may ask."""
+    if auth.decided_mode != "token":
+        return None
+    rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
+    secret = auth.secret_bytes()
+    # Until a JWKS has been read, a key that is not known may be in it.
+    keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)
+    return TokenGate(rules, keys, correction_ms)
+
+
+def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
+    if gate is None or auth.jwks is None:
+        return None
+    return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
 
 
 def _cursor_secret(gateway: GatewaySettings) -> bytes:

@@ -119,7 +119,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         workers = []
         for lane, costs in costs_of.items():
             model = CostModel.from_state(costs.table)
-            scheduler = scheduler_of(OURS, limits=self._limits, costs=model, lengths=self._history(trace.name))
+            scheduler = scheduler_of(OURS, limits=self.limits, costs=model, lengths=self.history(trace.name))
             engine = VirtualEngine(costs, self.noise, Random(f"engine/{lane}/{self.seed}"))  # noqa: S311 - a load
             own = Gate(admission=admissions.of(lane), limits=gate.limits)
             workers.append(SimulatedWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
@@ -129,7 +129,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     def simulator(self, trace: Trace, policy: str) -> Simulator:
         """Return the simulator of one trace under one policy; ours has a window where the settings say so."""
         model = CostModel.from_state(self.costs.table)
-        limits = self._limits
+        limits = self.limits
         random = Random(f"engine/{self.seed}")  # noqa: S311 - a load, not a secret
         return Simulator(
             trace=trace,
@@ -137,7 +137,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 policy,
                 limits=limits,
                 costs=model,
-                lengths=self._history(trace.name),
+                lengths=self.history(trace.name),
                 window=make_window(self.settings.worker.window, limits),
             ),
             engine=VirtualEngine(self.costs, self.noise, random, whole_batches=policy in WHOLE_BATCHES),
@@ -147,7 +147,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
             deadlines=policy not in IGNORES_DEADLINES,
         )
 
-    def _history(self, name: str) -> OutputLengths:
+    def history(self, name: str) -> OutputLengths:
         """Return what a worker that has run for a while knows of lengths: those of another, earlier trace of the
         kind."""
         lengths = OutputLengths()
@@ -162,7 +162,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return lengths
 
     @property
-    def _limits(self) -> SchedulerLimits:
+    def limits(self) -> SchedulerLimits:
         return SchedulerLimits(
             num_slots=self.slots,
             prefill_chunk_tokens=self.settings.worker.prefill_chunk_tokens,

@@ -1,5 +1,6 @@
-"""The gateway before the simulated worker: its own admission code, fed as the processes feed it. Pure."""
+"""The gateway before a simulated worker: its own admission code, fed as the processes feed it. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,17 +16,20 @@ from workers.serving.capacity import REPORT_INTERVAL_S
 
 Verdict = Literal["accept", "fallback", "refuse"]
 
-_WORKER: Final = "simulated"
-_PARTITION: Final = 0  # there is one worker
+_ONLY: Final = 0  # the partition of a worker that is alone
 _POLL_MS: Final = 50.0  # as `workers/serving/capacity.py` looks for changes
 
 
 @dataclass(slots=True)
 class Gate:
-    """`decide` for each request; for one that is accepted, `heard` with the worker's first word and `ended` at last."""
+    """`decide` for each request; for one that is accepted, `heard` with the worker's first word and `ended` at last.
+
+    `worker_id` reads `partitions` of each request topic. The workers of a fleet have a gate each and one admission."""
 
     admission: Admission
     limits: AdmissionLimits
+    worker_id: str = "simulated"
+    partitions: Sequence[int] = (_ONLY,)
     report_interval_ms: float = REPORT_INTERVAL_S * 1_000
     _told: Outlook | None = None
     _told_ms: float = float("-inf")
@@ -38,7 +42,7 @@ class Gate:
             limits=AdmissionLimits.of(settings),
         )
 
-    def decide(self, request_id: str, request: Request, deadline: Deadline) -> Verdict:
+    def decide(self, request_id: str, request: Request, deadline: Deadline, *, partition: int = _ONLY) -> Verdict:
         """At the request's arrival, whatever the engine is at."""
         inflight, now_ms = self.admission.inflight, request.arrival_ms
         try:
@@ -50,7 +54,7 @@ class Gate:
             request.tenant,
             request.bucket,
             deadline,
-            partition=_PARTITION,
+            partition=partition,
             received_unix_ms=now_ms,
             now_unix_ms=now_ms,
         )
@@ -74,4 +78,14 @@ class Gate:
         due = now_ms - self._told_ms >= self.report_interval_ms
         if due or self._told is None or outlook.differs_much(self._told):
             self._told, self._told_ms = outlook, now_ms
-            self.admission.fleet.observe(outlook.report(_WORKER, dict.fromkeys(BUCKETS, (_PARTITION,)), now_ms), now_ms)
+            self._tell(outlook, now_ms)
+
+    def reads(self, partitions: Sequence[int], now_ms: float) -> None:
+        """Take the worker's report of the partitions that it reads from now on."""
+        self.partitions = partitions
+        if self._told is not None:
+            self._tell(self._told, now_ms)
+
+    def _tell(self, outlook: Outlook, now_ms: float) -> None:
+        report = outlook.report(self.worker_id, dict.fromkeys(BUCKETS, self.partitions), now_ms)
+        self.admission.fleet.observe(report, now_ms)

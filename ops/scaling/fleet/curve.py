@@ -1,0 +1,100 @@
+"""What a worker answers in time by how much it is asked: measured by the exact simulator, once for a machine's costs.
+
+The fleet that is measured has four workers that share conversations by their partitions, as any does.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from ops.scaling.fleet.load import Floats, Load
+from ops.scaling.fleet.pool import Pool
+from ops.scaling.fleet.rivals import Static
+from ops.scaling.fleet.simulator import FleetSimulator
+from ops.scaling.fleet.watch import Watch
+from ops.simulate.experiment import Experiment
+from ops.traces.drawn import capacity_per_s
+from ops.traces.mixes import PROFILES, shop
+from shared.errors import SettingsError
+
+LOADS: Final = (0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
+_WORKERS: Final = 4
+_SPAN_S: Final = 240.0
+_TICK_S: Final = 5.0
+_REVISION: Final = 1  # of how it is measured
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    """By load, in machine seconds that a worker is asked a second: the share that the model answers in time, the share
+    of its time that it computes, and how many requests run and wait at it. `per_s` requests a second are a load of
+    1."""
+
+    per_s: float
+    loads: tuple[float, ...]
+    in_time: tuple[float, ...]
+    busy: tuple[float, ...]
+    running: tuple[float, ...]
+    waiting: tuple[float, ...]
+
+    def at(self, load: float) -> float:
+        """Return the share in time; beyond what was measured, a worker answers no more than at the last load."""
+        if load > self.loads[-1]:
+            return self.in_time[-1] * self.loads[-1] / load
+        return float(np.interp(load, (0.0, *self.loads), (1.0, *self.in_time)))
+
+    def many(self, load: Floats, values: tuple[float, ...], *, idle: float = 0.0) -> Floats:
+        """Return one of the measured values at many loads."""
+        found: Floats = np.interp(load, (0.0, *self.loads), (idle, *values))
+        return found
+
+    def carries(self, goal: float) -> float:
+        """Return the most load at which `goal` is kept. Raises `SettingsError` where none is."""
+        if self.in_time[0] < goal:
+            raise SettingsError(
+                f"--goal {goal:g}: even a worker with little to do answers {self.in_time[0]:.3f} in time"
+            )
+        last = next((at for at, share in enumerate(self.in_time) if share < goal), len(self.loads)) - 1
+        if last == len(self.loads) - 1:
+            return self.loads[-1]
+        above, below = self.in_time[last], self.in_time[last + 1]
+        return self.loads[last] + (self.loads[last + 1] - self.loads[last]) * (above - goal) / (above - below)
+
+
+def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) -> Curve:
+    """Return the curve: as it was kept in `folder`, or measured now. `tell` hears how many loads are done."""
+    of = (_REVISION, LOADS, experiment.costs, experiment.slots, experiment.seed, experiment.settings.worker)
+    path = folder / f"load-{sha256(repr(of).encode()).hexdigest()[:16]}.json"
+    if path.is_file():
+        tell(len(LOADS))
+        return msgspec.json.decode(path.read_bytes(), type=Curve)
+    curve = _measure(experiment, tell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(curve))
+    return curve
+
+
+def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
+    per_s = capacity_per_s(shop(PROFILES[experiment.costs.profile]), experiment.least)
+    rows: list[tuple[float, float, float, float]] = []
+    for load in LOADS:
+        ticks = np.full(round(_SPAN_S / _TICK_S), load * per_s * _WORKERS)
+        simulator = FleetSimulator(
+            load=Load(name=f"steady {load}", tick_ms=_TICK_S * 1_000, per_s=ticks),
+            scaler=Static(workers=_WORKERS),
+            pool=Pool.warm(_WORKERS, 0.0),
+            watch=Watch(work_s=1 / per_s),
+            experiment=experiment,
+        )
+        played = simulator.run()
+        busy_ms, running, waiting = (sum(column) / _WORKERS for column in zip(*simulator.seen, strict=True))
+        looks = len(simulator.seen)
+        rows.append((played.attainment, min(1.0, busy_ms / (_SPAN_S * 1_000)), running / looks, waiting / looks))
+        tell(len(rows))
+    in_time, busy, running_, waiting_ = zip(*rows, strict=True)
+    falling = tuple(np.minimum.accumulate(in_time).tolist())  # what rises with the load is the draw's
+    return Curve(per_s=per_s, loads=LOADS, in_time=falling, busy=busy, running=running_, waiting=waiting_)

@@ -1,0 +1,82 @@
+"""A fleet in virtual time without its requests: each tick is answered as the measured curve says. Pure.
+
+It is right where a worker's load lasts longer than its answers' deadlines; `replyline autoscale simulate` plays an hour
+both ways and says how far they are apart.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ops.scaling.autoscale.scaler import Scaler
+from ops.scaling.fleet.curve import Curve
+from ops.scaling.fleet.load import Floats, Ints, Load, shares
+from ops.scaling.fleet.pool import Pool
+from ops.scaling.fleet.simulator import PARTITIONS, Played
+from ops.scaling.fleet.watch import Watch, Workers
+
+_DRAIN_MS = 3_000.0
+
+
+@dataclass(slots=True, kw_only=True)
+class FastSimulator:
+    """`run` plays the load once."""
+
+    load: Load
+    scaler: Scaler
+    pool: Pool
+    watch: Watch
+    curve: Curve
+    seed: int
+
+    def run(self) -> Played:
+        tick_ms, per_s = self.load.tick_ms, self.load.per_s
+        asked = np.random.default_rng(self.seed).poisson(per_s * tick_ms / 1_000).astype(np.float64)
+        kept, serving = np.zeros(per_s.size, dtype=np.int64), np.zeros(per_s.size, dtype=np.int64)
+        decides_ms = 0.0
+        for tick, came in enumerate(asked.tolist()):
+            now_ms = (tick + 1) * tick_ms
+            serving[tick] = ready = self.pool.serving(now_ms - tick_ms)
+            seen = self.watch.see(now_ms, came, self._state(float(per_s[tick]), ready, len(self.pool.kept)))
+            if now_ms >= decides_ms:
+                decides_ms = now_ms + self.scaler.every_ms
+                for machine in self.pool.resize(self.scaler.decide(seen).workers, now_ms)[1]:
+                    if machine.ended_ms is None:
+                        self.pool.end(machine, now_ms + _DRAIN_MS)
+            kept[tick] = len(self.pool.kept)
+        in_time = asked * in_time_of(self.curve, per_s, serving)
+        return Played(
+            pool=self.pool,
+            span_ms=self.load.span_ms,
+            asked=asked.tolist(),
+            in_time=in_time.tolist(),
+            kept=kept.tolist(),
+        )
+
+    def _state(self, per_s: float, ready: int, kept: int) -> Workers:
+        curve = self.curve
+        load = per_s / curve.per_s / ready if ready else 0.0
+        running, waiting, busy = (
+            float(np.interp(load, (0.0, *curve.loads), (0.0, *values)))
+            for values in (curve.running, curve.waiting, curve.busy)
+        )
+        return Workers(
+            serving=ready,
+            loading=kept - ready,
+            running=running * ready,
+            waiting=waiting * ready,
+            busy_ms=busy * ready * self.load.tick_ms,
+        )
+
+
+def in_time_of(curve: Curve, per_s: Floats, workers: Ints) -> Floats:
+    """Return the share in time at each tick: of all workers, each with the load of its partitions."""
+    found = np.zeros_like(per_s)
+    for size in np.unique(workers[workers > 0]).tolist():
+        of = workers == size
+        for share in shares(PARTITIONS, size):
+            load = per_s[of] * share / curve.per_s
+            most = curve.loads[-1]
+            each = curve.many(load, curve.in_time, idle=1.0) * np.minimum(1.0, most / np.maximum(load, most))
+            found[of] += share * each
+    return found

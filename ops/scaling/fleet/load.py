@@ -1,0 +1,91 @@
+"""A recorded series as the load of a fleet: how many requests a second there are at each tick. Pure, by a seed.
+
+Scaled so that its busiest minute asks what a given fleet carries: customers are left out or multiplied, their hours are
+not. Between the middles of long bins the rate changes evenly; a bin that was not recorded
+is filled likewise. Within a bin the rate varies from tick to tick as much as the recorded burstiness leaves when only a
+share of the customers is kept; what comes at a rate is a Poisson process.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from ops.traces.conversations import MEAN_QUESTIONS
+from ops.traces.costs import Profile
+from ops.traces.mixes import PROFILES, held, shop
+from ops.traces.trace import Request
+
+_MINUTE_S: Final = 60.0
+_THINK_S: Final = 20.0
+_LONG_BIN_S: Final = 300.0
+# The variance of a count by its mean: ServeGen has each client's rate r and variation c in each bin, of all clients it
+# is Σ r·c² / Σ r; the median over the bins. Azure's ten seconds hold their bursts themselves.
+DISPERSION: Final = {"m-small": 11.2, "m-mid": 63.3, "m-large": 8.2}
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests a second, one value a tick."""
+
+    name: str
+    tick_ms: float
+    per_s: Floats
+
+    @property
+    def span_ms(self) -> float:
+        return self.tick_ms * len(self.per_s)
+
+    def part(self, start_ms: float, span_ms: float) -> "Load":
+        """Return a stretch of it."""
+        start, end = round(start_ms / self.tick_ms), round((start_ms + span_ms) / self.tick_ms)
+        return Load(name=self.name, tick_ms=self.tick_ms, per_s=self.per_s[start:end])
+
+    def requests(self, seed: int, profile: Profile) -> Iterator[tuple[Request, int]]:
+        """Yield each request with a number that stands for its conversation. Of the questions one in so many as a
+        conversation has begins one; the others go on with one of those that asked a think time ago or since."""
+        random = Random(f"fleet/{self.name}/{seed}")  # noqa: S311 - a load, not a secret
+        draw, recent, number = shop(PROFILES[profile]), list[int](), 0
+        for tick, per_s in enumerate(self.per_s.tolist()):
+            at, end = tick * self.tick_ms, (tick + 1) * self.tick_ms
+            recent = recent[-max(1, round(per_s * _THINK_S)) :]
+            while per_s > 0 and (at := at + random.expovariate(per_s / 1_000)) < end:
+                number += 1
+                begins = not recent or random.random() * MEAN_QUESTIONS < 1
+                recent.append(number if begins else random.choice(recent))
+                (request,) = held((draw(random, at),), random)
+                yield structs.replace(request, session=str(recent[-1])), recent[-1]
+
+
+def scaled(
+    name: str, values: Sequence[float | None], bin_s: float, *, peak_per_s: float, tick_s: float, seed: int
+) -> Load:
+    """Return a series as a load whose busiest minute asks `peak_per_s`."""
+    bins = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    places, known = np.arange(bins.size) + 0.5, ~np.isnan(bins)
+    ends = (np.arange(round(bins.size * bin_s / tick_s)) + 0.5) * tick_s / bin_s
+    if bin_s >= _LONG_BIN_S:
+        ticks = np.interp(ends, places[known], bins[known])
+    else:
+        ticks = bins[np.floor(ends).astype(np.int64)]
+    width = max(1, round(_MINUTE_S / tick_s))
+    factor = peak_per_s / float(np.convolve(ticks, np.ones(width) / width, "valid").max())
+    per_s = ticks * factor
+    spare = min(factor, 1.0) * (DISPERSION.get(name, 1.0) - 1.0)
+    if spare > 0:  # a gamma rate of this variance, beside the Poisson process's own
+        shape = np.maximum(per_s * tick_s / spare, 1e-9)
+        per_s = np.random.default_rng(seed).gamma(shape) * spare / tick_s
+    return Load(name=name, tick_ms=tick_s * 1_000, per_s=per_s)
+
+
+def shares(num_partitions: int, workers: int) -> tuple[float, ...]:
+    """Return the share of all conversations that each worker has: partitions are whole."""
+    each, more = divmod(num_partitions, workers)
+    return tuple((each + (number < more)) / num_partitions for number in range(workers))

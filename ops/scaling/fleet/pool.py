@@ -1,0 +1,84 @@
+"""Start and end the machines of a pool as its scaler wants it, and count what they cost. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+
+@dataclass(slots=True, kw_only=True)
+class Machine:
+    """A worker from its start, which is when it begins to cost; it serves from `serves_ms`. One that leaves takes
+    nothing more, and costs until `ended_ms`, when its last answer has ended."""
+
+    name: str
+    started_ms: float
+    serves_ms: float
+    leaves_ms: float | None = None
+    ended_ms: float | None = None
+
+    def costs_ms(self, now_ms: float) -> float:
+        return min(now_ms, self.ended_ms if self.ended_ms is not None else now_ms) - self.started_ms
+
+
+@dataclass(slots=True, kw_only=True)
+class Pool:
+    """The machines of one pool, in the order of their start. `changes` are the times and sizes that were wanted."""
+
+    cold_start_ms: float
+    machines: list[Machine] = field(default_factory=list)
+    gone_ms: float = 0.0
+    changes: list[tuple[float, int]] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    @classmethod
+    def warm(cls, size: int, cold_start_ms: float) -> "Pool":
+        """Return a pool of machines that serve already."""
+        pool = cls(cold_start_ms=cold_start_ms, changes=[(0.0, size)])
+        pool.machines = [pool._new(0.0, 0.0) for _ in range(size)]
+        return pool
+
+    @property
+    def kept(self) -> list[Machine]:
+        return [each for each in self.machines if each.leaves_ms is None]
+
+    def serving(self, now_ms: float) -> int:
+        return sum(each.serves_ms <= now_ms for each in self.kept)
+
+    def resize(self, size: int, now_ms: float) -> tuple[list[Machine], list[Machine]]:
+        """Start or end machines until `size` are kept; return those that start and those that leave. As Kubernetes
+        does: those that do not serve yet leave first, then the youngest."""
+        kept = self.kept
+        if size != len(kept):
+            self.changes.append((now_ms, size))
+        started = [self._new(now_ms, now_ms + self.cold_start_ms) for _ in range(size - len(kept))]
+        self.machines += started
+        order = sorted(kept, key=lambda each: (each.serves_ms <= now_ms, -each.started_ms))
+        leaving = order[: max(0, len(kept) - size)]
+        for each in leaving:
+            each.leaves_ms = now_ms
+            if each.serves_ms > now_ms:
+                self.end(each, now_ms)
+        return started, leaving
+
+    def end(self, machine: Machine, now_ms: float) -> None:
+        """End a machine that has nothing left to do."""
+        machine.ended_ms = now_ms
+        self.gone_ms += machine.costs_ms(now_ms)
+        self.machines.remove(machine)
+
+    def cost_ms(self, now_ms: float) -> float:
+        """Return what all machines have cost until now, in machine time."""
+        return self.gone_ms + sum(each.costs_ms(now_ms) for each in self.machines)
+
+    def _new(self, now_ms: float, serves_ms: float) -> Machine:
+        return Machine(name=f"worker-{next(self._numbers)}", started_ms=now_ms, serves_ms=serves_ms)
+
+
+def taken_back(changes: list[tuple[float, int]]) -> list[float]:
+    """Return when a growth was taken back: the shrinks that follow one."""
+    times, grew = [], False
+    for (_, before), (at, size) in pairwise(changes):
+        if size < before and grew:
+            times.append(at)
+        grew = size > before
+    return times

@@ -1,0 +1,125 @@
+"""The scalers that ours is compared with, each with its own documented defaults. Pure.
+
+They see what they would see of the product: KEDA the records that no worker has committed, a HorizontalPodAutoscaler
+how busy the workers are, Dynamo's planner what runs and waits at them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ops.scaling.autoscale.scaler import Seen, Wanted
+from ops.scaling.fleet.hpa import SYNC_MS, Behaviour, of_average, of_utilisation
+
+_SENSITIVITY: Final = 0.8
+
+
+@dataclass(slots=True, kw_only=True)
+class Static:
+    """As many workers all the time."""
+
+    workers: int
+    name: str = "static"
+    every_ms: float = 60_000.0
+
+    def decide(self, seen: Seen) -> Wanted:  # noqa: ARG002 - it looks at nothing
+        return Wanted(workers=self.workers, reason="fixed")
+
+
+@dataclass(slots=True, kw_only=True)
+class KedaOnLag:
+    """KEDA's Kafka scaler: the lag of all partitions, `lagThreshold` of it a worker, asked for by an autoscaler."""
+
+    behaviour: Behaviour
+    lag_threshold: float = 10.0
+    name: str = "keda"
+    every_ms: float = SYNC_MS
+    _size: int = 0
+
+    def decide(self, seen: Seen) -> Wanted:
+        self._size = self._size or (seen.found or 0) + seen.loading
+        desired = of_average(seen.lag, self.lag_threshold, replicas=self._size)
+        self._size = self.behaviour.follow(desired, self._size, seen.now_unix_ms)
+        return Wanted(workers=self._size, reason=f"lag {seen.lag}, {self.lag_threshold:g} a worker: {desired}")
+
+
+@dataclass(slots=True, kw_only=True)
+class HpaOnBusy:
+    """A HorizontalPodAutoscaler on utilisation; 0.8 is its default where none is given."""
+
+    behaviour: Behaviour
+    target: float = 0.8
+    name: str = "hpa"
+    every_ms: float = SYNC_MS
+
+    def decide(self, seen: Seen) -> Wanted:
+        ready = seen.found or 0
+        desired = of_utilisation(seen.busy, self.target, ready=ready, loading=seen.loading)
+        size = self.behaviour.follow(desired, ready + seen.loading, seen.now_unix_ms)
+        return Wanted(workers=size, reason=f"{seen.busy:.0%} busy, {self.target:.0%} asked for: {desired}")
+
+
+class Latencies(Protocol):
+    """How long a worker takes by the state that it is in: Dynamo's planner fits both by regression, here they are the
+    laws of the simulated engine, which is more than it would know."""
+
+    def first_token_ms(self, running: float, waiting: float) -> float:
+        """Return the time to the first token of a request that comes now."""
+
+    def token_ms(self, running: float) -> float:
+        """Return the time between two tokens of an answer."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DynamoReactive:
+    """Dynamo's load-based planner (`load_scaling.py`, aggregated workers): every 5 s one worker more where either
+    latency is above its target, one fewer where both would be kept, by a share of `_SENSITIVITY`, with N/(N-1) of the
+    load. While a worker loads it only looks. All workers are taken to be alike."""
+
+    latencies: Latencies
+    first_token_ms: float
+    token_ms: float
+    least: int
+    most: int
+    name: str = "reactive"
+    every_ms: float = 5_000.0
+
+    def decide(self, seen: Seen) -> Wanted:
+        found = seen.found or 0
+        if seen.loading or not found:
+            return Wanted(workers=found + seen.loading, reason="a worker loads")
+        running, waiting = (seen.lag - seen.waiting) / found, seen.waiting / found
+        first_ms = self.latencies.first_token_ms(running, waiting)
+        token_ms = self.latencies.token_ms(running)
+        size = found
+        if first_ms > self.first_token_ms or token_ms > self.token_ms:
+            size = found + 1
+        elif found > 1 and self._would_keep(running * found / (found - 1), waiting * found / (found - 1)):
+            size = found - 1
+        size = min(max(size, self.least), self.most)
+        return Wanted(workers=size, reason=f"first token in {first_ms:.0f} ms, one each {token_ms:.0f} ms")
+
+    def _would_keep(self, running: float, waiting: float) -> bool:
+        own_ms = self.latencies.first_token_ms(running, 0.0)
+        queued_ms = self.latencies.first_token_ms(running, waiting) - own_ms
+        budget_ms = (self.first_token_ms - own_ms) * _SENSITIVITY
+        token_ms = self.latencies.token_ms(running + waiting)
+        return queued_ms < budget_ms and token_ms < self.token_ms * _SENSITIVITY
+
+
+@dataclass(slots=True, kw_only=True)
+class Clairvoyant:
+    """The cheapest fleet by one who knows the load: `needed(t)` workers keep the goal at `t`. One that is needed again
+    before another could be started stays."""
+
+    needed: Callable[[float], int]
+    cold_start_ms: float
+    every_ms: float
+    name: str = "clairvoyant"
+    _coming: list[int] = field(default_factory=list)
+
+    def decide(self, seen: Seen) -> Wanted:
+        steps = math.ceil(self.cold_start_ms / self.every_ms)
+        times = (seen.now_unix_ms + step * self.every_ms for step in range(steps + 1))
+        return Wanted(workers=max(self.needed(time) for time in times), reason="what is needed until one could serve")

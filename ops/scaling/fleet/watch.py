@@ -1,0 +1,71 @@
+"""See of a fleet what its scaler sees: sums over the last minute, a forecast of each minute. Pure."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from ops.scaling.autoscale.scaler import Seen
+from ops.scaling.forecast.forecaster import Forecaster
+
+MINUTE_MS: Final = 60_000.0
+_BUSY_MS: Final = 15_000.0  # as often as a metrics server asks
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers at a moment: how many serve and how many load; of all that serve together how many requests run and
+    wait, and how long they have computed since the last moment."""
+
+    serving: int
+    loading: int
+    running: float
+    waiting: float
+    busy_ms: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """`work_s` is the machine time of a request. `forecaster` is told each minute's mean and asked for the bound that
+    it keeps with `quantile` probability, `steps` minutes ahead."""
+
+    work_s: float
+    forecaster: Forecaster | None = None
+    steps: int = 1
+    quantile: float = 0.9
+    expected: float | None = None
+    _asked: deque[tuple[float, float]] = field(default_factory=deque)
+    _sum: float = 0.0
+    _busy: deque[tuple[float, float, float]] = field(default_factory=deque)
+    _minute: int = 0
+
+    def see(self, now_ms: float, requests: float, workers: Workers) -> Seen:
+        """Take what came, and what the workers did, since the last moment; return what is seen now."""
+        elapsed_ms = now_ms - (self._asked[-1][0] if self._asked else 0.0)
+        self._asked.append((now_ms, requests))
+        self._sum += requests
+        while self._asked[0][0] <= now_ms - MINUTE_MS:
+            self._sum -= self._asked.popleft()[1]
+        self._busy.append((now_ms, workers.busy_ms, workers.serving * elapsed_ms))
+        while self._busy[0][0] <= now_ms - _BUSY_MS and len(self._busy) > 1:
+            self._busy.popleft()
+        asked = self._sum * self.work_s * 1_000 / min(MINUTE_MS, max(now_ms, 1.0))
+        self._forecast(now_ms, asked)
+        time_ms = sum(ms for _, _, ms in self._busy)
+        return Seen(
+            now_unix_ms=now_ms,
+            asked=asked,
+            expected=self.expected,
+            found=workers.serving,
+            loading=workers.loading,
+            busy=sum(ms for _, ms, _ in self._busy) / time_ms if time_ms else 0.0,
+            lag=round(workers.running + workers.waiting),
+            waiting=round(workers.waiting),
+        )
+
+    def _forecast(self, now_ms: float, asked: float) -> None:
+        minute = int(now_ms // MINUTE_MS)
+        if self.forecaster is None or minute == self._minute:
+            return
+        self._minute = minute
+        self.forecaster.observe(asked)
+        self.expected = self.forecaster.upper(self.steps, self.quantile)
