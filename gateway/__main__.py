@@ -11,10 +11,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
-from gateway.access.identity import TokenGate, TokenRules
-from gateway.access.jwks import Jwks
+from gateway.access.identity import TokenGate
+from gateway.access.jwks import open_jwks, token_gate
 from gateway.access.open_sockets import OpenSockets
-from gateway.access.token_keys import KeySet, secret_key
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.ai_sdk.chats import Chats
@@ -51,13 +50,11 @@ from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer, open_tokenizer
-from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.report_reader import read_reports
 from shared.settings import PREFIX, Settings, load_settings
-from shared.settings.auth import AuthSettings
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
@@ -88,8 +85,8 @@ class GatewayProcess:
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
         self._passing = PassingWing(settings, tokenizer, self._kafka.producer, source, self._routing)
-        gate = _token_gate(settings.auth)
-        self._jwks = _jwks(settings.auth, gate)
+        gate = token_gate(settings.auth)
+        self._jwks = open_jwks(settings.auth, gate)
         self._sockets = OpenSockets(
             most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
         )
@@ -312,23 +309,6 @@ def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readi
     from gateway.grpc.door import GrpcDoor
 
     return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)
-
-
-def _token_gate(auth: AuthSettings) -> TokenGate | None:
-    """Return the gate that checks tokens; None where anyone may ask."""
-    if auth.decided_mode != "token":
-        return None
-    rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
-    secret = auth.secret_bytes()
-    # Until a JWKS has been read, a key that is not known may be in it.
-    keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)
-    return TokenGate(rules, keys, correction_ms)
-
-
-def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
-    if gate is None or auth.jwks is None:
-        return None
-    return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
 
 
 def _cursor_secret(gateway: GatewaySettings) -> bytes:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from gateway.access.identity import TokenGate, lacks_key
-from gateway.access.token_keys import KeySet, TokenKey, parse_jwks
+from gateway.access.identity import TokenGate, TokenRules, lacks_key
+from gateway.access.token_keys import KeySet, TokenKey, parse_jwks, secret_key
 from shared.errors import SettingsError
-from shared.process.clock import monotonic_s, now_unix_ms
+from shared.process.clock import correction_ms, monotonic_s, now_unix_ms
 from shared.settings import PREFIX
+from shared.settings.auth import AuthSettings
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 
@@ -169,3 +170,21 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _is_url(source: str) -> bool:
     return "://" in source
+
+
+def token_gate(auth: AuthSettings) -> TokenGate | None:
+    """Return the gate that checks tokens; None where anyone may ask."""
+    if auth.decided_mode != "token":
+        return None
+    rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
+    secret = auth.secret_bytes()
+    # Until a JWKS has been read, a key that is not known may be in it.
+    keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)
+    return TokenGate(rules, keys, correction_ms)
+
+
+def open_jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
+    """Return the reader of public keys; None where none are read."""
+    if gate is None or auth.jwks is None:
+        return None
+    return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
