@@ -23,6 +23,7 @@ from gateway.chatwoot.api import ChatwootApi
 from gateway.chatwoot.door import PREFIX as CHATWOOT
 from gateway.chatwoot.door import ChatwootDoor
 from gateway.chatwoot.poster import ChatwootPoster
+from gateway.edge.door import EDGE, EdgeDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
@@ -62,6 +63,7 @@ from shared.telemetry.status import Readiness, serve_status
 from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
 from shared.wire.messages import Limits
+from shared.wire.topics import BROADCAST_PARTITION
 
 if TYPE_CHECKING:
     from gateway.grpc.door import GrpcDoor
@@ -103,7 +105,8 @@ class GatewayProcess:
         openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
         self._chats = Chats(exchanges=self._exchanges, cursors=self._redis.running)
         ai_sdk = AiSdkDoor(http=http, chats=self._chats)
-        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount("/", openai.app())]
+        edge = self._make_edge(http, gate)
+        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
         self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
         self._ready = self._readiness()
         self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
@@ -128,6 +131,16 @@ class GatewayProcess:
             key=chatwoot.key(),
         )
         return [Mount(CHATWOOT, door.app())]
+
+    def _make_edge(self, http: HttpRequests, gate: TokenGate | None) -> EdgeDoor:
+        return EdgeDoor(
+            http=http,
+            gate=gate,
+            signed=self._settings.edge.signed_faq,
+            faq=self._faq,
+            history=self._redis.history,
+            erasing=self._serving.erasing,
+        )
 
     def _make_serving(self) -> ServingWing:
         settings, kafka, redis = self._settings, self._kafka, self._redis
@@ -275,6 +288,7 @@ class GatewayProcess:
         self._tasks.start(consume_replies(kafka.replies, self._serving.answering.receive_replies), "replies")
         self._tasks.start(read_reports(kafka.reports, self._admission_gate.update_worker), "reports")
         await kafka.erasures.start()
+        self._serving.erasing.log.begin_at(kafka.erasures.next_offset(BROADCAST_PARTITION) or 0)
         self._tasks.start(read_erasures(kafka.erasures, self._serving.erasing.apply), "erasures")
         await kafka.producer.start()
         await await_layout(kafka.producer, self._settings.kafka.topics)

@@ -206,7 +206,7 @@ class RedisWing:
     """Redis' clients."""
 
     def __init__(self, settings: Settings) -> None:
-        self.history = History(settings.redis, kv=settings.redis_of_kv)
+        self.history = History(settings.redis, kv=settings.redis_of_kv, journal_of=settings.journal_of)
         self.quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self.handoffs = HandoffStore(settings.redis)
         self.running = SessionValue(settings.redis, "running")

@@ -20,6 +20,7 @@ from ops.lifecycle.versions.commands import versions_app
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
+from ops.operate.faq import faq_app
 from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
 from ops.optimize.commands import optimize_app
@@ -52,6 +53,7 @@ app.add_typer(engine_app, name="engine")
 bench_app.command()(by_options(ladder))
 app.add_typer(bench_app, name="bench")
 app.add_typer(dlq_app, name="dlq")
+app.add_typer(faq_app, name="faq")
 app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(incidents_app, name="incidents")
 app.add_typer(optimize_app, name="optimize")
@@ -167,6 +169,9 @@ def token(
     ttl_s: Annotated[int, typer.Option("--ttl-s", min=1, max=31_536_000, help="seconds until it expires")] = 3_600,
     private_key: Annotated[Path | None, typer.Option(help="PEM file to sign with, in place of the secret")] = None,
     kid: Annotated[str | None, typer.Option(help="the key's id in the gateway's JWKS")] = None,
+    edge: Annotated[
+        bool, typer.Option("--edge", help="of an edge: it speaks for every customer of the tenant")
+    ] = False,
 ) -> None:
     """Print a token for trying out. In production the shop's server or an identity provider makes them."""
     from ops.operate.token import mint_token
@@ -179,6 +184,7 @@ def token(
         now_unix_ms=now_unix_ms(),
         private_key=private_key,
         kid=kid,
+        edge=edge,
     )
     sys.stdout.write(f"{made}\n")
 

@@ -69,7 +69,7 @@ class WorkerProcess:
         self._worker_id = worker_name(settings.worker.instance_id)
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
-        self._history = History(settings.redis)
+        self._history = History(settings.redis, journal_of=settings.journal_of)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
         self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None
@@ -217,7 +217,7 @@ class WorkerProcess:
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.cancels.start()
-        self._tasks.start(read_erasures(kafka.erasures, self._worker.erase), "erasures")
+        self._tasks.start(read_erasures(kafka.erasures, lambda erase, _: self._worker.erase(erase)), "erasures")
         cancels = read_cancels(
             kafka.cancels,
             partitions=lambda: kafka.requests.partitions,

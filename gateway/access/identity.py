@@ -40,12 +40,14 @@ Subject = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`expires_unix_ms` is when a session with it ends. `instructs`: it may give the model instructions of its own."""
+    """`expires_unix_ms` is when a session with it ends. `instructs`: it may give the model instructions of its own.
+    `edge`: it is an edge's, which speaks for every conversation of its tenant (docs/security.md)."""
 
     tenant: str
     subject: str
     expires_unix_ms: float
     instructs: bool = False
+    edge: bool = False
 
     def same_person(self, other: "Identity") -> bool:
         return (self.tenant, self.subject) == (other.tenant, other.subject)
@@ -89,6 +91,7 @@ class _Claims(msgspec.Struct):
     nbf: int | float | None = None
     iat: int | float | None = None
     instructions: bool = False
+    edge: bool = False
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
@@ -186,7 +189,7 @@ def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identit
         expires_unix_ms += rules.leeway_ms
     if now_unix_ms >= expires_unix_ms:
         raise _refusal("the token has expired; ask for a new one", code="token_expired")
-    return Identity(claims.tenant, claims.sub, expires_unix_ms, instructs=claims.instructions)
+    return Identity(claims.tenant, claims.sub, expires_unix_ms, instructs=claims.instructions, edge=claims.edge)
 
 
 def _refusal(

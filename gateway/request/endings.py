@@ -26,7 +26,9 @@ def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item
     answer.advance(State.STREAMING)
     answer.stood_in = fallback.source in STANDS_IN
     shown = entry.show(fallback.text, now_unix_ms)
-    outcome = Outcome.uncounted("completed", "stop", fallback.source, grounding=fallback.grounding)
+    outcome = Outcome.uncounted(
+        "completed", "stop", fallback.source, grounding=fallback.grounding, faq_version=fallback.faq_version
+    )
     return [*items, *shown, *end(entry, outcome, now_unix_ms)]
 
 

@@ -25,7 +25,7 @@ from shared.conversation.history import History
 from shared.faq import FaqHit
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
-from shared.process.clock import now_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contain_each, contained
@@ -136,7 +136,7 @@ class Answering:
         hits: Sequence[FaqHit] = ()
         with contained("answer", request_id=entry.response_id):  # without a search the answer is "busy"
             hits = self.faq.index.search(entry.input)
-        self.answer_with(entry, choose_fallback(entry.input, hits))
+        self.answer_with(entry, self.faq.freshness.told(choose_fallback(entry.input, hits), wire_unix_ms()))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
         """End an answer with a fallback; the history keeps it unless it is "busy"."""

@@ -13,6 +13,7 @@ from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Session
+from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
@@ -33,6 +34,7 @@ class Erasing:
     answering: Answering
     people: People
     beside: Tasks
+    log: ErasureLog = field(default_factory=ErasureLog)
     _known: Erasures = field(default_factory=Erasures)
 
     async def generation_of(self, session: Session) -> tuple[int, bool]:
@@ -42,8 +44,9 @@ class Erasing:
         self._end_before(session.key, stored or 0)
         return self._known.generation(session.key, now_unix_ms()), stored is not None
 
-    def apply(self, erase: Erase) -> None:
-        """Apply an erasure that a gateway, perhaps this one, has published."""
+    def apply(self, erase: Erase, offset: int) -> None:
+        """Apply an erasure that a gateway, perhaps this one, has published at that offset."""
+        self.log.add(erase, offset)
         self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation)
 
     async def erase(self, connection: Connection) -> None:
@@ -58,6 +61,14 @@ class Erasing:
         else:
             self._end_before(key, generation)
             self.beside.start(self._publish(connection, generation))
+
+    async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
+        """Erase a conversation as its edge did; once, however often it says so. Raises `StoreUnavailable`,
+        `BrokerUnavailable`."""
+        if (await self.history.generation(key) or 0) < generation:
+            generation = await self.history.delete(key, generation=generation)
+        self._end_before(key, generation)
+        await self.publisher.erase(key, generation)
 
     async def _publish(self, connection: Connection, generation: int) -> None:
         """Publish an erasure to workers and gateways, then confirm it to the client."""

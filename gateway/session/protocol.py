@@ -266,7 +266,10 @@ class Session:
 
     @property
     def caller(self) -> Caller:
-        """Return the payer of what is done in the session."""
+        """Return the payer of what is done in the session: of an edge's the conversation, as its subject stands for
+        many customers at one address."""
+        if self.identity is not None and self.identity.edge:
+            return Caller(self.key, self.conversation_id)
         subject = "" if self.identity is None else self.identity.subject
         return Caller(self.key, subject, self._address)
 
@@ -284,8 +287,8 @@ class Session:
         )
 
     def _name_session(self, asked: str | None) -> None:
-        """Name the session. It belongs to its subject: another's of the same name is another. Raises
-        `ProtocolError`."""
+        """Name the session. It belongs to its subject: another's of the same name is another. An edge names it as it is
+        called behind its own gateway. Raises `ProtocolError`."""
         if self.identity is None:
             if asked is not None and asked.startswith(OWNED_PREFIX):
                 raise ProtocolError(
@@ -295,7 +298,8 @@ class Session:
             return
         self.session_id = asked or self.session_id
         self.tenant = self.identity.tenant
-        self.conversation_id = owned_session_id(self.identity.subject, self.session_id)
+        own = self.session_id if self.identity.edge else owned_session_id(self.identity.subject, self.session_id)
+        self.conversation_id = own
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
         """Accept a newer token of the same subject: it extends the session, and never shortens it. Raises

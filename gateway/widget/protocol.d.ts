@@ -86,6 +86,7 @@ export type Response = {
   error?: ErrorDetail;
   grounding?: Array<Grounding>;
   replaced?: Array<Replaced>;
+  faq_version?: number;
 };
 export type ResponseCancel = {
   type: "response.cancel";

@@ -30,6 +30,7 @@ def mint_token(
     now_unix_ms: float,
     private_key: Path | None = None,
     kid: str | None = None,
+    edge: bool = False,
 ) -> str:
     """Return a token that a gateway with these settings takes: signed with the secret, or with a private key in PEM
     whose public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the
@@ -43,6 +44,7 @@ def mint_token(
         "tenant": tenant,
         "iat": now_unix_s,
         "exp": now_unix_s + ttl_s,
+        **({"edge": True} if edge else {}),
     }
     token = jwt.encode(claims, key, algorithm=public.algorithm, headers={"kid": kid} if kid is not None else None)
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)

@@ -13,14 +13,14 @@ from shared.wire.codec import decode_erase
 from shared.wire.messages import Erase
 
 
-async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]) -> None:
-    """Read until cancelled. What is no erasure is counted and skipped."""
+async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], None]) -> None:
+    """Read until cancelled; `erased` gets each with its offset. What is no erasure is counted and skipped."""
 
     def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
                 try:
-                    erased(decode_erase(record.value))
+                    erased(decode_erase(record.value), record.offset)
                 except ProtocolError:
                     metrics.records_ignored.labels("erasure").inc()
 

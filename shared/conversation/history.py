@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.journal import JOURNAL, erased_entry, turn_entry
 from shared.conversation.memory_shares import MemoryShares
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
@@ -39,6 +40,7 @@ if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
 redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], ARGV[3], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
+if ARGV[5] then redis.call('RPUSH', KEYS[3], ARGV[5]) end
 return 1
 """
 # An erasure's generation is later than every one before, whatever its clock says. A full Redis refuses a script's first
@@ -46,8 +48,10 @@ return 1
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local generation = math.max(before + 1, tonumber(ARGV[1]))
-redis.call('DEL', unpack(KEYS, 2))
-redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
+redis.call('DEL', unpack(KEYS, 2, 5))
+local begun = string.format('%.0f', generation)
+redis.call('SET', KEYS[1], begun, 'EX', ARGV[2])
+if ARGV[3] then redis.call('RPUSH', KEYS[6], ARGV[3] .. begun .. ARGV[4]) end
 return generation
 """
 
@@ -59,9 +63,13 @@ class History:
     """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
     and `ping`, whose callers must know."""
 
-    def __init__(self, settings: RedisSettings, *, kv: RedisAddress | None = None) -> None:
-        """`kv`: where conversations' KV is kept, for who erases."""
+    def __init__(
+        self, settings: RedisSettings, *, kv: RedisAddress | None = None, journal_of: str | None = None
+    ) -> None:
+        """`kv`: where conversations' KV is kept, for who erases. `journal_of`: the tenant whose turns and erasures go
+        into an edge's journal; None where there is no centre to tell."""
         self._settings = settings
+        self._journal_of = journal_of
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
         self._num_waiting = 0
@@ -116,23 +124,24 @@ class History:
         too_many = others[: max(0, len(others) - limit)]
         return [turn for turn in turns.values() if turn not in too_many]
 
-    def remember(self, session: SessionKey, turn: Turn) -> None:
-        """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
-        come to one worker while the group is stable, so its next question finds it."""
+    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
+        """Append without waiting; into an edge's journal too, unless the centre has it. Whoever asks this process
+        meanwhile gets the turn already: a conversation's requests come to one worker while the group is stable, so its
+        next question finds it."""
         key = session.of("turns")
         before = list(self._writing.get(key, ()))
-        task = asyncio.create_task(self._write(session, turn, before), name=f"remember {turn.request_id}")
+        task = asyncio.create_task(self._write(session, turn, before, journal), name=f"remember {turn.request_id}")
         self._writing.setdefault(key, {})[task] = turn
         task.add_done_callback(partial(self._written, key))
 
-    async def _write(self, session: SessionKey, turn: Turn, before: "list[asyncio.Task[None]]") -> None:
+    async def _write(self, session: SessionKey, turn: Turn, before: "list[asyncio.Task[None]]", journal: bool) -> None:
         """In the conversation's order."""
         with contained("history", request_id=turn.request_id):
             if before:
                 await asyncio.wait(before)
             if not self._shares.allows(session.tenant, len(_encode(turn)), monotonic_s()):
                 metrics.history_unavailable.labels("share").inc()
-            elif not await self._append_at_last(session, turn):
+            elif not await self._append_at_last(session, turn, journal):
                 metrics.history_unavailable.labels("lost").inc()
             await self._look()
 
@@ -144,10 +153,10 @@ class History:
             with suppress(StoreUnavailable):
                 self._shares.used = await self._calls.bounded(self._redis.memory_used())
 
-    async def _append_at_last(self, session: SessionKey, turn: Turn) -> bool:
+    async def _append_at_last(self, session: SessionKey, turn: Turn, journal: bool) -> bool:
         """Append a turn; return whether Redis has decided about it in time. Those that it did not take are tried again
         one by one: all at once would be too many for it."""
-        if await self.append(session, turn) is not None:
+        if await self.append(session, turn, journal=journal) is not None:
             return True
         if self._num_waiting >= _MOST_WAITING:
             return False
@@ -155,7 +164,7 @@ class History:
         until_s = monotonic_s() + _TRIED_FOR_S
         try:
             async with self._trying_again:
-                while await self.append(session, turn) is None:
+                while await self.append(session, turn, journal=journal) is None:
                     if self._closing.is_set() or monotonic_s() >= until_s:
                         return False
                     with suppress(TimeoutError):
@@ -179,17 +188,20 @@ class History:
             task.cancel()
             del turns[task]
 
-    async def append(self, session: SessionKey, turn: Turn) -> bool | None:
+    async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
         """Remember a turn; False where its generation was erased, None where Redis is away."""
-        keys = (session.of("turns"), session.of("erased"))
-        values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
+        keys = [session.of("turns"), session.of("erased")]
+        values = [_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
+        if journal and session.tenant == self._journal_of:
+            keys.append(JOURNAL)
+            values.append(turn_entry(session, turn))
         try:
             kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
             return None
         return bool(kept)
 
-    async def delete(self, session: SessionKey, *, generation: int) -> int:
+    async def delete(self, session: SessionKey, *, generation: int, journal: bool = True) -> int:
         """Forget a conversation, what the model has computed of it, what was being answered or rated in it, and that
         its customer waits for a person or an answer. The generation that begins: this one, or the one that follows
         Redis' own. Raises `StoreUnavailable`."""
@@ -197,7 +209,11 @@ class History:
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest
-        begun = int(await self._calls.bounded(self._erase(keys, (generation, ERASED_FOR_S))))
+        values: list[Any] = [generation, ERASED_FOR_S]
+        if journal and session.tenant == self._journal_of:
+            keys.append(JOURNAL)
+            values += erased_entry(session)
+        begun = int(await self._calls.bounded(self._erase(keys, values)))
         self.forget(session, begun)
         if self._kv is not None:
             kv = session.of("kv")

@@ -69,10 +69,7 @@ def read_entries(path: Path) -> list[FaqEntry]:
     (a byte order mark is let pass), holds an id or a question twice, a text that is not fit to be shown, or more than
     `MAX_ENTRIES`.
     """
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
-        raise SettingsError(f"FAQ folder {path}: holds no .json file")
-    entries = [entry for file in files for entry in _read_file(file)]
+    entries = [entry for file in _files(path) for entry in _read_file(file)]
     if not entries:
         raise SettingsError(f"FAQ {path}: holds no entry")
     if len(entries) > MAX_ENTRIES:
@@ -81,14 +78,35 @@ def read_entries(path: Path) -> list[FaqEntry]:
     return entries
 
 
-def _read_file(path: Path) -> list[FaqEntry]:
+def read_files(path: Path) -> list[bytes]:
+    """Return the contents of an FAQ file, or of all of a folder by name. Raises `SettingsError`."""
+    return [_content(file) for file in _files(path)]
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise SettingsError(f"FAQ folder {path}: holds no .json file")
+    return files
+
+
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise SettingsError(f"FAQ file {path}: is UTF-16, by its first bytes; save it as UTF-8")
-        records = msgspec.json.decode(content, type=list[_Record])
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise SettingsError(f"FAQ file {path}: {error.strerror or error}") from error
+
+
+def _read_file(path: Path) -> list[FaqEntry]:
+    return entries_of(_content(path), path)
+
+
+def entries_of(content: bytes, path: Path | str) -> list[FaqEntry]:
+    """Return the entries of an FAQ file's content; `path` is its name in what is raised, `SettingsError`."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SettingsError(f"FAQ file {path}: is UTF-16, by its first bytes; save it as UTF-8")
+    try:
+        records = msgspec.json.decode(content, type=list[_Record])
     except UnicodeDecodeError as error:
         raise SettingsError(f"FAQ file {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except (msgspec.DecodeError, RecursionError) as error:
@@ -96,7 +114,7 @@ def _read_file(path: Path) -> list[FaqEntry]:
     return [entry for record in records for entry in _in_each_language(record, path)]
 
 
-def _in_each_language(record: _Record, path: Path) -> list[FaqEntry]:
+def _in_each_language(record: _Record, path: Path | str) -> list[FaqEntry]:
     wordings: tuple[tuple[Language, _Wording | None], ...] = (("en", record.en), ("zh", record.zh))
     entries = [
         FaqEntry(

@@ -21,12 +21,14 @@ _BUSY: Final[dict[Language, str]] = {
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that no model wrote. `grounding` are the FAQ entries that it quotes; empty when it quotes none."""
+    """An answer that no model wrote. `grounding` are the FAQ entries that it quotes; empty when it quotes none. At an
+    edge they are of `faq_version`."""
 
     source: Literal["faq", "courtesy", "unsure", "busy", "handoff"]
     text: str
     language: Language
     grounding: tuple[Grounding, ...] = ()
+    faq_version: int | None = None
 
 
 def choose_fallback(question: str, hits: Sequence[FaqHit], *, min_score: float = DEFAULT_MIN_SCORE) -> Fallback:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH
+from shared.faq.in_step import Freshness, InStep, digest_of
 from shared.faq.index import FaqIndex
 from shared.faq.terms import detect_language
 from shared.faq.vectors import Embed
@@ -36,7 +37,9 @@ class LiveFaq:
         self._embed = embed
         # Taken before the file is read: what changes meanwhile is read again.
         self._read = self._seen = fingerprint(self._path)
+        self.freshness = Freshness(settings.stale_s)
         self.index = self._load()
+        self.freshness.note(InStep.read(self._path))
 
     async def watch(self) -> None:
         """Look at the file for ever."""
@@ -45,7 +48,10 @@ class LiveFaq:
             await self.look()
 
     async def look(self) -> None:
-        """Read the file if it has changed since it was read, and not since the last look."""
+        """Read the file if it has changed since it was read, and not since the last look; and see whether an edge's is
+        in step."""
+        if self.freshness.stale_s:
+            self.freshness.note(InStep.read(self._path))
         now = fingerprint(self._path)
         settled, self._seen = now == self._seen, now
         if now == self._read or not settled:
@@ -69,7 +75,10 @@ class LiveFaq:
         return None if vectors is None else vectors[0]
 
     def _load(self) -> FaqIndex:
-        return FaqIndex.load(self._path, embed=self._embed)
+        digest = digest_of(self._path) if self.freshness.stale_s else ""  # what is written meanwhile is read again
+        index = FaqIndex.load(self._path, embed=self._embed)
+        self.freshness.sha256 = digest
+        return index
 
 
 def fingerprint(path: Path) -> Fingerprint:

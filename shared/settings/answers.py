@@ -56,3 +56,8 @@ class FaqSettings(Group):
         description="where embeddings_dir is not there: refuse (do not start) or terms (search by terms only, "
         "and log it)",
     )
+    stale_s: float = Field(
+        0,
+        ge=0,
+        description="seconds for which an edge answers from an FAQ that the centre has not confirmed (0: no edge's)",
+    )

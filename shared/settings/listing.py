@@ -98,6 +98,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "handoff.webhook_give_up_s",
     ),
     "Which other servers compute?": ("upstream",),
+    "What do an edge and its centre need?": ("edge", "faq.stale_s"),
     "What else has an engine?": ("worker", "model"),
 }
 

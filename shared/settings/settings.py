@@ -15,6 +15,7 @@ from pydantic_settings import (
 from shared.settings.answers import AnswerSettings, FaqSettings
 from shared.settings.auth import AuthSettings
 from shared.settings.chatwoot import ChatwootSettings
+from shared.settings.edge import EdgeSettings
 from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.promise import LimitSettings, PromiseSettings
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     upstream: UpstreamSettings = UpstreamSettings()
     faq: FaqSettings = FaqSettings()
     answers: AnswerSettings = AnswerSettings()
+    edge: EdgeSettings = EdgeSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
 
@@ -61,6 +63,11 @@ class Settings(BaseSettings):
     def redis_of_kv(self) -> RedisAddress:
         """Return where conversations' KV is kept."""
         return self.kv_redis if self.kv_redis.url else self.redis
+
+    @property
+    def journal_of(self) -> str | None:
+        """Return the tenant whose turns an edge tells its centre; None where this is no edge."""
+        return self.tenant if self.edge.centre else None
 
     @property
     def step_limit_s(self) -> float:

@@ -86,7 +86,7 @@ class ErrorDetail(Message, frozen=True):
 class Outcome(Message, frozen=True, kw_only=True):
     """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas. `model` and
     `revision` name the version that wrote it, where a model did; `lane` is that of its worker, where it is not the
-    champion's."""
+    champion's. `faq_version` is that of an edge's FAQ, where its entries are the grounding."""
 
     status: Status
     reason: Reason
@@ -100,6 +100,7 @@ class Outcome(Message, frozen=True, kw_only=True):
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+    faq_version: Count | None = None
 
     @classmethod
     def uncounted(
@@ -111,6 +112,7 @@ class Outcome(Message, frozen=True, kw_only=True):
         output_text: str = "",
         error: ErrorDetail | None = None,
         grounding: tuple[Grounding, ...] = (),
+        faq_version: int | None = None,
     ) -> "Outcome":
         """Return the outcome of an answer of which nobody counted tokens or times."""
         return Outcome(
@@ -122,6 +124,7 @@ class Outcome(Message, frozen=True, kw_only=True):
             timings=Timings(),
             error=error,
             grounding=grounding,
+            faq_version=faq_version,
         )
 
     def within(self, message: type[OutcomeT], **fields: Any) -> OutcomeT:

@@ -353,7 +353,7 @@ class Edge:
         self.serving.answering.receive_replies(replies)
 
     def erased(self, erase: Erase) -> None:
-        self.serving.erasing.apply(erase)
+        self.serving.erasing.apply(erase, self.serving.erasing.log.next)
 
     def move(self, state: State) -> None:
         """Have this state be the registry's next; it may name an epoch."""

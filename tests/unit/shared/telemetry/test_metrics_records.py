@@ -78,7 +78,7 @@ async def test_what_nobody_can_read_and_nobody_keeps_is_no_dead_letter(what: str
             cancelled=RecentCancels(),
             adopt=lambda _: None,
         ),
-        "erasure": lambda: read_erasures(reader, lambda _: None),
+        "erasure": lambda: read_erasures(reader, lambda *_: None),
     }
     with pytest.raises(asyncio.CancelledError):
         await reading[what]()

@@ -1,0 +1,137 @@
+"""The door of edges over HTTP (docs/edge.md). Each call bears the edge's token, and reaches its tenant alone."""
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+
+from gateway.access.identity import TokenGate
+from gateway.http.handlers import Answer, app_of
+from gateway.http.headers import bearer
+from gateway.http.requests import HttpRequests
+from gateway.http.statuses import retry_headers, status_of
+from gateway.serving.erasing import Erasing
+from shared.conversation.history import History
+from shared.conversation.journal import Journalled
+from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
+from shared.faq.live import Fingerprint, LiveFaq, fingerprint
+from shared.process.clock import now_unix_ms
+from shared.versions.faq_bundle import Bundle
+from shared.wire.outcome import ErrorDetail
+from shared.wire.session_key import SessionKey
+
+EDGE: Final = "/edge"
+_encode: Final = msgspec.json.Encoder().encode
+_entries: Final = msgspec.json.Decoder(list[Journalled])
+
+
+@dataclass(slots=True, kw_only=True)
+class EdgeDoor:
+    """`signed` is the file of the signed FAQ; None where edges get none."""
+
+    http: HttpRequests
+    gate: TokenGate | None
+    signed: Path | None
+    faq: LiveFaq
+    history: History
+    erasing: Erasing
+    _seen: Fingerprint = ()
+    _bundle: Bundle | None = field(default=None, init=False)
+
+    def app(self) -> Starlette:
+        paths = (("GET", "/faq", self._faq), ("GET", "/erasures", self._erasures), ("POST", "/history", self._add))
+        return app_of(paths, "edge", _refusal)
+
+    def _tenant(self, request: Request) -> str:
+        """Return the tenant of an edge's token. Raises `ProtocolError`."""
+        token = bearer(request.headers)
+        if self.gate is None or token is None:
+            raise _unauthorized("an edge asks with a token, of a gateway that checks tokens: Authorization: Bearer …")
+        identity = self.gate.identify(token, now_unix_ms())
+        if not identity.edge:
+            raise _unauthorized("this token is not an edge's; make one with: replyline token --edge")
+        return identity.tenant
+
+    async def _faq(self, request: Request) -> Answer:
+        self._tenant(request)
+        bundle = self._current()
+        headers = {
+            "etag": f'"{bundle.version}"',
+            "replyline-signature": b64encode(bundle.signature).decode(),
+            "replyline-erasures": str(self.erasing.log.next),
+        }
+        if request.headers.get("if-none-match") == headers["etag"]:
+            return HttpResponse(status_code=304, headers=headers)
+        return HttpResponse(bundle.document, headers=headers, media_type="application/json")
+
+    def _current(self) -> Bundle:
+        """Return the signed FAQ, which is the one in service. Raises `ProtocolError` where there is no such."""
+        if self.signed is None:
+            raise _unsigned("no signed FAQ is set: replyline faq sign, and REPLYLINE_EDGE__SIGNED_FAQ")
+        seen = fingerprint(self.signed)
+        if seen != self._seen or self._bundle is None:
+            try:
+                self._bundle = Bundle.open(self.signed)
+            except SettingsError as error:
+                raise _unsigned(str(error)) from None
+            self._seen = seen
+        if self._bundle.entries != self.faq.index.entries:
+            raise _unsigned("the FAQ has changed since it was signed; run: replyline faq sign")
+        return self._bundle
+
+    async def _erasures(self, request: Request) -> Answer:
+        tenant = self._tenant(request)
+        after = request.query_params.get("after")
+        if after is not None and not (after.isascii() and after.isdigit()):
+            raise ProtocolError(
+                "invalid_field", "after is the number that an earlier answer gave as next", param="after"
+            )
+        missed = self.erasing.log.since(None if after is None else int(after), tenant)
+        return HttpResponse(_encode(missed), media_type="application/json")
+
+    async def _add(self, request: Request) -> Answer:
+        """Take what an edge's journal has, in its order; what was taken before changes nothing."""
+        tenant = self._tenant(request)
+        body = await self.http.body(request)
+        try:
+            entries = _entries.decode(body)
+        except msgspec.DecodeError as error:
+            raise ProtocolError("invalid_field", f"this is no journal of an edge: {error}") from None
+        try:
+            for entry in entries:
+                await self._take(SessionKey(tenant, entry.session_id), entry)
+        except (StoreUnavailable, BrokerUnavailable):
+            raise ProtocolError(
+                "history_unavailable", "it cannot be kept now; try again", kind="server_error", retriable=True
+            ) from None
+        return HttpResponse(_encode({"taken": len(entries)}), media_type="application/json")
+
+    async def _take(self, session: SessionKey, entry: Journalled) -> None:
+        """Keep a turn, or erase a conversation. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+        if entry.erased is not None:
+            await self.erasing.erase_for_edge(session, entry.erased)
+        elif entry.turn is None or await self._knows(session, entry.turn.request_id):
+            return
+        elif await self.history.append(session, entry.turn) is None:
+            raise StoreUnavailable("a turn was not taken")
+
+    async def _knows(self, session: SessionKey, request_id: str) -> bool:
+        turns = await self.history.turns(session, limit=0, before_unix_ms=0, request_id=request_id)
+        return any(turn.request_id == request_id for turn in turns)
+
+
+def _unauthorized(message: str) -> ProtocolError:
+    return ProtocolError("unauthorized", message, kind="authentication_error", param="token")
+
+
+def _unsigned(message: str) -> ProtocolError:
+    return ProtocolError("faq_not_signed", message, kind="server_error", retriable=True)
+
+
+def _refusal(error: ErrorDetail) -> HttpResponse:
+    return HttpResponse(_encode({"error": error}), status_of(error), retry_headers(error), "application/json")
