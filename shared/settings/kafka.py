@@ -41,6 +41,11 @@ class KafkaSettings(Group):
         None, description="PEM file of this process's certificate, where the brokers ask for one"
     )
     tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (empty: the key is in tls_cert)")
+    client_rack: str = Field(
+        "",
+        description="zone of this process, as its brokers name theirs (broker.rack): it reads from the replica there "
+        "(empty: from the leader)",
+    )
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic name")
     request_partitions: int = Field(
         4, ge=1, le=1000, description="partitions of each chat.requests topic: at most so many workers serve it"

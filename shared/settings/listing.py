@@ -89,7 +89,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "log",
         "tracing",
     ),
-    "How are fewer bytes sent and kept?": ("kafka.compression", "gateway.deflate", "kv.precision"),
+    "How are fewer bytes sent and kept?": ("kafka.compression", "kafka.client_rack", "gateway.deflate", "kv.precision"),
     "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
     "Which help desk is answered, and told of hand-offs?": (
         "chatwoot",

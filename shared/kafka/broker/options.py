@@ -53,4 +53,5 @@ def consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool
         "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
         "retry_backoff_ms": 50,
         "check_crcs": False,
+        "client_rack": settings.client_rack or None,
     }

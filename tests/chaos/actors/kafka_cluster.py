@@ -1,4 +1,4 @@
-"""Three Kafka nodes, each broker and controller: what one of them keeps survives it.
+"""Three Kafka nodes, each broker and controller, in three racks: what one of them keeps survives it.
 
     with KafkaCluster() as cluster:
         connect(cluster.bootstrap)
@@ -32,7 +32,12 @@ _SETTINGS: Final = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
     "replica.lag.time.max.ms": "5000",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
+
+
+def rack_of(node_id: int) -> str:
+    return f"zone-{node_id}"
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class KafkaCluster:
         voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(controllers, 1))
         self.nodes = tuple(
             KafkaBroker(
-                settings={**_SETTINGS, "controller.quorum.voters": voters},
+                settings={**_SETTINGS, "controller.quorum.voters": voters, "broker.rack": rack_of(node_id)},
                 heap_mb=self.heap_mb,
                 port=free_port(),
                 node_id=node_id,

@@ -122,6 +122,19 @@ def test_where_nothing_changes_nothing_moves(topics: dict[str, frozenset[str]], 
     assert all(topic in topics[name] for (topic, _), name in read.items())
 
 
+@settings(max_examples=examples(200))
+@given(st.integers(4, 60), st.permutations(["w00", "w01", "new-a", "new-b"]))
+def test_from_two_workers_to_four_and_back_all_stays_that_can(partitions: int, order: list[str]) -> None:
+    """Whoever leaves: a worker keeps as much of what it had as its new share has room for, and sessions with it."""
+    two = assign(num(partitions), fresh(2))
+    four = assign(num(partitions), {**going_on(two), "new-a": Member(TOPICS), "new-b": Member(TOPICS)})
+    staying = {name: member for name, member in going_on(four, since=2).items() if name in order[:2]}
+    for before, after in ((two, four), (four, assign(num(partitions), staying))):
+        was, is_ = readers(before), readers(after)
+        had, has = Counter(was.values()), Counter(is_.values())
+        assert sum(was[place] == is_[place] for place in was) == sum(min(had[name], has[name]) for name in has)
+
+
 class AnyGroup(RuleBasedStateMachine):
     """Members of one kind join, leave and go on; each sharing out is even and moves the least that evenness takes."""
 
