@@ -29,6 +29,7 @@ from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
 from gateway.http.server import HttpServer, listen
+from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.openai.door import OpenAiDoor
@@ -87,6 +88,12 @@ class GatewayProcess:
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
         self._passing = PassingWing(settings, tokenizer, self._kafka.producer, source, self._routing)
+        self._demand = DemandPublisher(
+            producer=self._kafka.side_producer,
+            topic=settings.kafka.topics.demand,
+            gateway_id=source,
+            demand=admissions.demand,
+        )
         gate = token_gate(settings.auth)
         self._jwks = open_jwks(settings.auth, gate)
         self._sockets = OpenSockets(
@@ -243,6 +250,7 @@ class GatewayProcess:
                 closing.push_async_callback(self._redis.close)
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
+                closing.push_async_callback(self._demand.leave)
                 closing.push_async_callback(self._serving.shadowing.sending.cancel)
                 closing.push_async_callback(self._serving.observing.sending.cancel)
                 closing.push_async_callback(self._tasks.cancel)
@@ -296,6 +304,7 @@ class GatewayProcess:
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.handoff_producer.start()
         await kafka.side_producer.start()
+        self._tasks.start(self._demand.run(), "demand")
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         self._outbound.start(self._tasks)

@@ -18,6 +18,7 @@ from ops.lifecycle.rollout.commands import rollout_app
 from ops.lifecycle.shadow.commands import shadow_app
 from ops.lifecycle.versions.commands import versions_app
 from ops.load.commands import bench_app
+from ops.load.drill.commands import drill
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.faq import faq_app
@@ -63,6 +64,7 @@ app.add_typer(rollout_app, name="rollout")
 app.add_typer(learn_app, name="learn")
 app.command()(by_options(simulate))
 app.command()(diagnose)
+app.command()(by_options(drill))
 app.command("eval")(by_options(evaluate))
 app.command()(by_options(plan))
 app.command()(by_options(record))

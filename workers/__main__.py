@@ -20,7 +20,7 @@ from shared.process.vitals import Vitals
 from shared.settings import Settings, WorkerSettings, load_settings
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import configure_logs, get_logger
-from shared.telemetry.status import Readiness, serve_status
+from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.wire.lanes import CHAMPION, SHADOW
 from shared.wire.topics import kept_ms
 from workers.building import open_embedder, open_gpus
@@ -63,9 +63,10 @@ class WorkerProcess:
         costs: CostModel,
         *,
         hangup: asyncio.Event,
+        draining: Drain,
     ) -> None:
         """`candidate` is what `model` was loaded from; None for an upstream's."""
-        self._settings = settings
+        self._settings, self._draining = settings, draining
         self._worker_id = worker_name(settings.worker.instance_id)
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
@@ -164,13 +165,13 @@ class WorkerProcess:
     def tell(self, readiness: Readiness) -> None:
         """Have `/ready` look at this process."""
         readiness.checks = {
-            "kafka": self._kafka.missing,
+            "kafka": lambda: None if self._leaving else self._kafka.missing(),
             "redis": self._history.missing,
             "hardware": self._vitals.missing,
             "engine": self._versions.missing,
             "copies": lambda: self._kafka.copies.weak,
             "version": lambda: None if self._switcher is None else self._switcher.missing(),
-            "draining": lambda: "it ends, and takes nothing new" if self._leaving else None,
+            "draining": lambda: "it takes nothing new" if self._leaving and not self._draining.done else None,
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -197,7 +198,10 @@ class WorkerProcess:
         self._tasks.start(watchdog.watch(), "watchdog")
         known = True
         try:
-            await self._tasks.run_until(stop)
+            await self._tasks.run_until(stop, self._draining.asked)
+            if not stop.is_set():
+                await self._leave()
+                await self._tasks.run_until(stop)
         except Exception as error:
             known = isinstance(error, ReplylineError)
             raise
@@ -257,13 +261,29 @@ class WorkerProcess:
         if self._switcher is not None:
             self._switcher.changed()
 
+    async def _leave(self) -> None:
+        """Take nothing new, and give the partitions to other workers at once. What has been begun goes on here."""
+        kafka, self._leaving = self._kafka, True
+        await self._tasks.cancel(*_TAKE_NEW)
+        await self._capacity.leave()
+        await kafka.commits.part()
+        await kafka.requests.leave()
+        kafka.offsets.lose(list(kafka.offsets.positions))
+        self._tasks.start(self._finish(), "finish")
+
+    async def _finish(self) -> None:
+        await self._intake.finish(None)
+        await self._worker.drain(None)
+        self._draining.done = True
+        get_logger().info("worker_drained")
+
     async def _drain(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
         broker its clients take long to end, and whoever asked this process to end may lose patience. `known`: it does
         not end by a fault of our own, which any record in flight may have brought about."""
         kafka, self._leaving = self._kafka, True
         hangs = self._versions.stuck() is not None
-        await self._tasks.cancel("startup", "versions switcher", "intake", "capacity", "lag")
+        await self._tasks.cancel(*_TAKE_NEW)
         await self._capacity.leave()
         await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
         self._unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
@@ -277,12 +297,13 @@ class WorkerProcess:
 async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:
     """Serve until `stop`. `hangup` is set at a SIGHUP."""
     hangup = hangup or asyncio.Event()
-    readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}))
+    draining = Drain()
+    readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}), drain=draining)
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
         if worker.engine == "upstream":
             costs = CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
-            process = WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup)
+            process = WorkerProcess(settings, None, upstream_model(settings), costs, hangup=hangup, draining=draining)
         else:
             revisions = await choices(settings, f"replyline-worker-{os.getpid()}")
             with limited(LOAD_S):
@@ -291,7 +312,7 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
             info = model.info
             get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
             costs = await _known_costs(worker, model)
-            process = WorkerProcess(settings, candidate, model, costs, hangup=hangup)
+            process = WorkerProcess(settings, candidate, model, costs, hangup=hangup, draining=draining)
         process.tell(readiness)
         await process.run(stop)
 
@@ -313,6 +334,7 @@ async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     return costs
 
 
+_TAKE_NEW = ("startup", "versions switcher", "intake", "capacity", "lag")
 # What has ended is acknowledged by then, or answered again.
 _HUNG_DRAIN_S = 1.0
 # The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after

@@ -161,6 +161,14 @@ class Fleet:
         """Return whether a worker that serves the bucket has reported a moment ago."""
         return any(bucket in known.report.buckets and self._fresh(known, now_unix_ms) for known in self._known.values())
 
+    def mean_service_ms(self) -> dict[Bucket, float]:
+        """Return the machine time of one request by bucket, the mean of the known workers."""
+        by_bucket: dict[Bucket, list[float]] = {}
+        for known in self._known.values():
+            for bucket, ms in known.report.service_ms.items():
+                by_bucket.setdefault(bucket, []).append(ms)
+        return {bucket: sum(each) / len(each) for bucket, each in by_bucket.items()}
+
     def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
         """Count a request that this gateway has published and this worker will get."""
         reader.sent(bucket, now_unix_ms)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from gateway.admission.breaker import Breaker
 from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.admission.demand import Demand
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket, WorkerReport
 
@@ -14,6 +15,7 @@ class LaneAdmissions:
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
+        self.demand = Demand()
         self._admissions: dict[Lane, Admission] = {CHAMPION: Admission(policy)}
         self._lanes: dict[str, Lane] = {}  # of each known worker
         self._used: set[Lane] = set()
@@ -42,7 +44,14 @@ class LaneAdmissions:
         self._lanes[report.worker_id] = report.lane
         self._used.add(report.lane)
         self.of(report.lane).fleet.observe(report, now_unix_ms)
+        if before != report.lane:
+            self.price()
         return before != report.lane
+
+    def price(self) -> None:
+        """Price what is asked of each lane by what its workers report now."""
+        for lane, admission in self._admissions.items():
+            self.demand.price(lane, admission.fleet.mean_service_ms())
 
     def forget(self, worker_id: str) -> bool:
         """Forget a worker that leaves; False where it was not known."""

@@ -41,6 +41,7 @@ class Router:
 
     def _count_routed(self, bucket: Bucket, taken: Route) -> None:
         metrics.accepted.labels(bucket).inc()
+        self.routing.count_asked(taken.lane, bucket)
         self.routing.count_request(taken)
 
     async def _count(self, text: str) -> int:

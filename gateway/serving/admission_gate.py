@@ -123,6 +123,7 @@ class AdmissionGate:
         while True:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())
+            self.admissions.price()
             self.log_worker_breakers()
             self.ladder.rest(now_unix_ms())
             self._log_rung()

@@ -135,8 +135,10 @@ class Asking:
         if stand_in is not None:
             self.answering.answer_with(entry, stand_in)
             return None
+        self.routing.count_asked(publication.route.lane, publication.bucket)
         partition_of = partial(self.publisher.partition_of, entry)
         lane, light = self.admission_gate.place(entry, partition_of, self.routing.state.rung, now_unix_ms())
+        self.routing.count_placed(publication, lane if light is None else None)
         if light is not None:
             self.answering.fall_back(entry, light)
             return None

@@ -33,6 +33,7 @@ class Descending:
         lane = self.admission_gate.place_below(entry, partition_of, now)
         if lane is None:
             return False
+        self.routing.count_asked(lane, publication.bucket)
         publication.route, publication.partition = self.routing.through(lane), partition_of(lane)
         self.routing.count_request(publication.route)
         return True

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.admission.lanes import LaneAdmissions
+from gateway.request.entry import Publication
 from gateway.request.route import Route, route, route_in
 from shared.faq import detect_language
 from shared.process.clock import now_unix_ms, wire_unix_ms
@@ -43,6 +44,21 @@ class Routing:
     def through(self, lane: Lane) -> Route:
         """Return the way through a lane, whatever the rule says."""
         return route_in(self.state, lane)
+
+    def count_asked(self, lane: Lane, bucket: Bucket) -> None:
+        """Count a request that is asked of a lane, whether its workers get it or not."""
+        work_ms = self.admissions.demand.ask(lane, bucket)
+        metrics.asked.labels(bucket).inc()
+        metrics.asked_work.labels(bucket).inc(work_ms / 1_000)
+
+    def count_placed(self, asked: Publication, lane: Lane | None) -> None:
+        """Count where admission has put a request: None, not with the workers. Another lane than its own is asked in
+        its stead."""
+        if lane == asked.route.lane:
+            return
+        self.admissions.demand.turn_away(asked.route.lane, asked.bucket)
+        if lane is not None:
+            self.count_asked(lane, asked.bucket)
 
     def count_request(self, taken: Route) -> None:
         """Count a request that goes to the workers."""

@@ -61,7 +61,7 @@ class ChatConnection:
     def _created(self, message: ResponseCreated, now: float) -> None:
         outcome = self._by_event.get(message.event_id)
         if outcome is not None:
-            outcome.created_s = now
+            outcome.created_s, outcome.eta_ms = now, message.eta_ms
             self._by_response[message.response_id] = (message.event_id, outcome)
 
     def _done(self, message: ResponseDone, now: float) -> None:

@@ -80,6 +80,11 @@ class Load:
         self._num_settled = 0
         self._last_settled_s = 0.0
 
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """Return what is known by now of each request, in the plan's order; none before the first is due."""
+        return self._outcomes
+
     async def look(self) -> Limits:
         """Return what the gateway announces. Raises `ConnectFailed`."""
         connection = ChatConnection(lambda _connection, _outcome: None)

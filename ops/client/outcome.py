@@ -11,12 +11,14 @@ UNANSWERED: Final = "unanswered"
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """`scheduled_s` is when it should have been sent: latencies run from there, not from when it was."""
+    """`scheduled_s` is when it should have been sent: latencies run from there, not from when it was. `eta_ms` is the
+    gateway's prediction; None where it sent the request to no worker, or knew none."""
 
     scheduled_s: float
     deadline_ms: int
     sent_s: float | None = None
     created_s: float | None = None
+    eta_ms: float | None = None
     first_s: float | None = None
     last_s: float | None = None
     done_s: float | None = None

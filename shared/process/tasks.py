@@ -42,9 +42,9 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`; raise the error of a task that fails meanwhile."""
-        ends = [asyncio.create_task(event.wait(), name="end") for event in (stop, self._failed)]
+    async def run_until(self, *stops: asyncio.Event) -> None:
+        """Wait for one of `stops`; raise the error of a task that fails meanwhile."""
+        ends = [asyncio.create_task(event.wait(), name="end") for event in (*stops, self._failed)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -72,7 +72,9 @@ class WorkerSettings(Group):
         "auto", description="where engine=torch computes (auto: on a GPU where there is one)"
     )
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
-    metrics_port: int = Field(8081, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
+    metrics_port: int = Field(
+        8081, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: a free one)"
+    )
     instance_id: str = Field(
         "",
         description="group.instance.id of a static member: restarted within the session timeout it keeps its "

@@ -23,6 +23,12 @@ inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal 
 accepted = Counter(
     "replyline_gateway_requests_total", "Requests accepted: clients', and those of chat.requests", ["bucket"]
 )
+asked = Counter("replyline_gateway_asked_total", "Requests asked of the workers' lanes, before admission", ["bucket"])
+asked_work = Counter(
+    "replyline_gateway_asked_work_seconds_total",
+    "Machine time that these would take, by the workers' reports",
+    ["bucket"],
+)
 lane_requests = Counter(
     "replyline_gateway_lane_requests_total", "Requests sent to workers, by the version named", ["lane", "revision"]
 )

@@ -1,9 +1,14 @@
-"""`/health`, `/ready`, `/ready/strict` and `/metrics`, the same for every process, on a port for operators.
+"""`/health`, `/ready`, `/ready/strict`, `/metrics` and `/drain`, on a port for operators.
 
 Healthy: the process runs. Ready: it takes traffic. Degraded: it takes traffic and lacks something that it can do
 without; `/ready` says so in its body, and to Envoy in a header. `/ready/strict` is ready only where nothing is missing.
+
+`/drain` has a gateway or a worker take nothing new, and finish what it has begun, without ending; `/ready` says
+`drained` when nothing is left. It changes something and is asked for by GET all the same: Kubernetes' `preStop.httpGet`
+knows no other method, nor does the server here. Asking again changes nothing, and only operators reach this port.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -21,12 +26,26 @@ _DEGRADED: Final = {"x-envoy-degraded": "true"}
 
 
 @dataclass(slots=True)
+class Drain:
+    """An operator's wish that a process takes nothing new. `asked` is set by `/drain`; the process sets `done` when
+    nothing is left."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    done: bool = False
+
+    @property
+    def status(self) -> str:
+        return "drained" if self.done else "draining"
+
+
+@dataclass(slots=True)
 class Readiness:
     """Named checks; each returns None when fine, else what is missing. Without one that is in `optional` a process
-    serves all the same."""
+    serves all the same. `drain`: None where the process cannot be drained."""
 
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
+    drain: Drain | None = None
 
     def missing(self) -> dict[str, str]:
         return {name: problem for name, check in self.checks.items() if (problem := check()) is not None}
@@ -37,6 +56,8 @@ class Readiness:
 
     def page(self, *, strict: bool) -> Response:
         missing = self.missing()
+        if self.drain is not None and self.drain.asked.is_set():
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": self.drain.status, "missing": missing})
         if missing.keys() - (frozenset() if strict else self.optional):
             return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "missing": missing})
         if missing:
@@ -51,7 +72,7 @@ def http_response(status: HTTPStatus, content_type: str, body: bytes, extra: dic
 
 
 def status_page(path: str, readiness: Readiness) -> Response | None:
-    """Return the answer to one of the four paths, None for any other."""
+    """Return the answer to one of the paths, None for any other."""
     match path:
         case "/health":
             return _json(HTTPStatus.OK, {"status": "ok"})
@@ -61,6 +82,9 @@ def status_page(path: str, readiness: Readiness) -> Response | None:
             return readiness.page(strict=True)
         case "/metrics":
             return _exposition(readiness)
+        case "/drain" if readiness.drain is not None:
+            readiness.drain.asked.set()
+            return _json(HTTPStatus.OK, {"status": readiness.drain.status})
     return None
 
 
@@ -78,7 +102,7 @@ async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
 
     def process_request(_: ServerConnection, request: Request) -> Response:
         page = status_page(request.path.partition("?")[0], readiness)
-        hint = b"try /health, /ready, /ready/strict or /metrics\n"
+        hint = b"try /health, /ready, /ready/strict, /metrics or /drain\n"
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", hint)
 
     async def never(_: ServerConnection) -> None:

@@ -38,7 +38,7 @@ READY_S = 60.0
 LIMIT_S = 30.0
 STOP_S = 20.0
 REPLY_PARTITIONS = 6  # the first gateways of a system have 0 and 1: the others are for those that a test adds
-OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics")
+OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics", "/drain")
 _POLL_S = 0.02
 
 

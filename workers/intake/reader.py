@@ -243,7 +243,7 @@ class Intake:
             await asyncio.sleep(_POLL_MS / 1_000)
         return self.answers.repeated(order, origin)
 
-    async def finish(self, limit_s: float) -> None:
-        """Wait for the requests that have been begun, within a limit: to set one aside takes for ever without a broker.
-        Records that are parked or cut off are not committed: another worker reads them."""
+    async def finish(self, limit_s: float | None) -> None:
+        """Wait for the requests that have been begun, within a limit where there is one: to set one aside takes for
+        ever without a broker. Records that are parked or cut off are not committed: another worker reads them."""
         await self._processor.tasks.drain(limit_s)

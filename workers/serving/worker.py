@@ -193,7 +193,7 @@ class Worker:
         jobs = [job for job in self._answers.jobs if job.revision in stuck and job.sequence.phase in running]
         return [origin for job in jobs for origin in job.origins]
 
-    async def drain(self, limit_s: float) -> int:
+    async def drain(self, limit_s: float | None) -> int:
         """Wait for what is in flight; returns how many answers were left unfinished."""
         try:
             async with asyncio.timeout(limit_s):

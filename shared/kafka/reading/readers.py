@@ -353,6 +353,15 @@ class GroupReader:
             raise BrokerUnavailable(f"cannot tell how far {', '.join(self.topics)} go: {error!r}") from error
         return lag
 
+    async def leave(self) -> None:
+        """Stop, and give up this member's place in the group for good: others get its partitions at once. `stop` keeps
+        a static member's place, so that it is back before anything moves."""
+        if self._consumer is not None:
+            # aiokafka tells the coordinator only of a member without an instance id that it leaves.
+            self._consumer._coordinator._group_instance_id = None  # noqa: SLF001
+        await self.stop()
+        self._losses.held = frozenset()
+
     async def stop(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:

@@ -166,6 +166,15 @@ async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
     assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
 
 
+async def test_what_comes_by_the_inbox_is_asked_too() -> None:
+    bench = Bench()
+    await bench.forward(record(0), record(1, b"poison"))
+    asked = bench.admissions.demand.asked()
+    assert {lane: {bucket: each.requests for bucket, each in of.items()} for lane, of in asked.items()} == {
+        "champion": {"short": 1}
+    }
+
+
 async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() -> None:
     """A long input is counted on a thread; a short one behind it is not counted at all."""
     bench, counter = Bench(), SlowTokenizer()

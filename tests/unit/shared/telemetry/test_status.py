@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shared.telemetry.status import Readiness, status_page
+from shared.telemetry.status import Drain, Readiness, status_page
 
 GONE = "no Kafka at k:9092"
 
@@ -37,6 +37,23 @@ def test_a_process_that_lacks_everything_runs_all_the_same() -> None:
     assert told("/health", "keys", "kafka") == (200, {"status": "ok"}, False)
 
 
-@pytest.mark.parametrize("path", ["/", "/ready/", "/ready/kafka", "/metrics/x"])
+@pytest.mark.parametrize("path", ["/", "/ready/", "/ready/kafka", "/metrics/x", "/drain"])
 def test_any_other_path_is_none_of_these(path: str) -> None:
     assert status_page(path, Readiness()) is None
+
+
+@pytest.mark.parametrize(("done", "status"), [(False, "draining"), (True, "drained")])
+def test_who_was_asked_to_drain_is_not_ready_and_says_when_nothing_is_left(*, done: bool, status: str) -> None:
+    drain = Drain()
+    readiness = Readiness(drain=drain)
+    assert status_page("/ready", readiness).status_code == 200  # type: ignore[union-attr]
+    for _ in range(2):
+        drain.done = done and drain.asked.is_set()
+        page = status_page("/drain", readiness)
+    assert drain.asked.is_set()
+    assert page is not None
+    assert (page.status_code, msgspec.json.decode(page.body)) == (200, {"status": status})
+    for path in ("/ready", "/ready/strict"):
+        page = status_page(path, readiness)
+        assert page is not None
+        assert (page.status_code, msgspec.json.decode(page.body)["status"]) == (503, status)

@@ -1,0 +1,57 @@
+"""Publish what this gateway's customers ask to `chat.demand`, once a second: what decides the size of the fleet."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.admission.demand import Demand
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import wire_unix_ms
+from shared.telemetry.availability import Availability
+from shared.wire.codec import msgpack_encode
+from shared.wire.scaling import DemandReport
+from shared.wire.topics import BROADCAST_PARTITION
+
+_INTERVAL_S: Final = 1.0
+_LEAVE_S: Final = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class DemandPublisher:
+    producer: Producer
+    topic: str
+    gateway_id: str
+    demand: Demand
+    since_unix_ms: int = field(default_factory=lambda: int(wire_unix_ms()))
+    _reports: Availability = field(default_factory=lambda: Availability("demand reports"))
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            report = DemandReport(
+                gateway_id=self.gateway_id,
+                unix_ms=int(wire_unix_ms()),
+                since_unix_ms=self.since_unix_ms,
+                asked=self.demand.asked(),
+            )
+            await self._publish(msgpack_encode(report))
+            await asyncio.sleep(_INTERVAL_S)
+
+    async def leave(self) -> None:
+        """Say that this gateway ends: a record without a value. Without Kafka its silence says so."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await self._publish(None)
+        except TimeoutError:
+            pass
+
+    async def _publish(self, value: bytes | None) -> None:
+        """Publish a report. One that is not taken is not sent again: the counts of the next one hold it."""
+        record = Outgoing(self.topic, value, key=self.gateway_id.encode(), partition=BROADCAST_PARTITION)
+        try:
+            await self.producer.publish(record)
+        except (BrokerUnavailable, ProtocolError) as error:
+            self._reports.down(str(error), action="the autoscaler keeps its last decision")
+        else:
+            self._reports.up()

@@ -1,0 +1,60 @@
+"""The report of a drill: a table for a terminal, a page for whoever was not there. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ops.load.drill.figures import FaultRow
+from ops.load.drill.schedule import Schedule
+from ops.measure.report import Part, report
+from ops.measure.runner import Cell, markdown
+
+_TITLES: Final = (
+    "fault", "phase", "asked", "the workers, in time", "the FAQ, in time", "late", "nothing", "TTFT p50 ms", "p99 ms"
+)  # fmt: skip
+_TERMS: Final = (
+    "The workers, in time: the whole answer by the deadline. The FAQ: in the workers' stead, by the deadline. Late and "
+    "nothing are broken promises. Recovered: from the fault's end until the workers answer well for five seconds."
+)
+
+
+def table(rows: Sequence[FaultRow]) -> str:
+    """Return the rows as a table, and a sentence a fault."""
+    return "\n".join([markdown(_TITLES, _cells(rows)), "", *map(verdict, rows)])
+
+
+def verdict(row: FaultRow) -> str:
+    """Return what came of a fault in a sentence."""
+    harmed = sum(phase.late + phase.nothing for phase in row.phases)
+    kept = "every question had an answer in time" if not harmed else f"{harmed} questions had none in time"
+    back = "it did not recover" if row.recovered_s is None else f"recovered after {row.recovered_s:.1f} s"
+    ended = "" if row.stopped is None else f"; stopped: {row.stopped}"
+    return f"{'holds' if row.holds else 'BROKEN'}: {row.fault}: {kept}, {back}{ended}"
+
+
+def page(schedule: Schedule, rows: Sequence[FaultRow], command: str, date: str) -> str:
+    """Return the whole file."""
+    made = {
+        "command": command,
+        "fleet": schedule.fleet,
+        "asked": f"{schedule.rate:g} questions a second of {schedule.url}",
+        "ends early": f"where fewer than {schedule.least:.0%} of the last 20 had an answer in time",
+        "date": date,
+    }
+    parts = (
+        Part(title="What came of it", rows=[[verdict(row)] for row in rows]),
+        Part(title="What customers had", text=_TERMS, titles=_TITLES, rows=_cells(rows)),
+        Part(title="How this was made", pairs=made),
+    )
+    kept = sum(row.holds for row in rows)
+    return report(f"Drill of {schedule.fleet}", f"{kept} of {len(rows)} faults left every promise kept.", parts)
+
+
+def _cells(rows: Sequence[FaultRow]) -> list[list[Cell]]:
+    return [
+        [
+            row.fault, phase.phase, phase.asked, phase.by_workers, phase.instead, phase.late, phase.nothing,
+            phase.ttft_p50_ms, phase.ttft_p99_ms,
+        ]
+        for row in rows
+        for phase in row.phases
+    ]  # fmt: skip

@@ -1,0 +1,86 @@
+"""What is drained takes nothing new, leaves it to the others at once, and finishes what it has begun."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import Answer, Client
+
+CONVERSATIONS = 12
+CHARS = 40
+
+
+@dataclass
+class Conversation:
+    """Asks one question after another until `stopping`."""
+
+    client: Client
+    stopping: asyncio.Event
+    answers: list[Answer] = field(default_factory=list)
+
+    async def run(self) -> None:
+        while not self.stopping.is_set():
+            self.answers.append(await self.client.ask(f"Question {len(self.answers)}", max_output_tokens=CHARS))
+
+
+async def drain_status(service: Service) -> tuple[str, str]:
+    """The status that /drain and /ready tell."""
+    drain, ready = await service.get("/drain"), await service.get("/ready")
+    assert drain is not None
+    assert ready is not None
+    assert (drain.status, ready.status) == (200, 503)
+    return json.loads(drain.body)["status"], json.loads(ready.body)["status"]
+
+
+async def is_drained(service: Service) -> bool:
+    return await drain_status(service) == ("drained", "drained")
+
+
+@pytest.mark.parametrize("instance_id", ["", "static-0"])
+async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
+    new_system: MakeSystem, instance_id: str
+) -> None:
+    """Its session would last for longer than the test: a static member too is out of the group by the drain alone."""
+    system = await new_system(
+        admission__enabled=False, worker__fake_decode_ms_per_step=10, worker__slots=4,
+        kafka__session_timeout_ms=120_000, promise__first_token_ms=60_000, promise__deadline_ms=60_000,
+    )  # fmt: skip
+    leaving, gateway = system.worker(worker__instance_id=instance_id), await system.gateway().ready()
+    staying, _ = await asyncio.gather(system.worker().ready(), leaving.ready())
+    stopping = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Client.connect(gateway.ws)) for _ in range(CONVERSATIONS)]
+        talks = [Conversation(client, stopping) for client in clients]
+        running = [asyncio.create_task(talk.run()) for talk in talks]
+        await eventually(lambda: has_answered(leaving, staying))
+        assert await drain_status(leaving) == ("draining", "draining")
+        await eventually(lambda: is_drained(leaving))
+        then = [len(talk.answers) for talk in talks]
+        computed = await leaving.metric("infer_total")
+        await eventually(lambda: all(len(talk.answers) > count + 2 for talk, count in zip(talks, then, strict=True)))
+        stopping.set()
+        await asyncio.gather(*running)
+        assert await leaving.metric("infer_total") == computed
+        await is_as_asked(system, talks)
+    assert await leaving.stop() == 0
+    assert leaving.logged("worker_stopped", unfinished=0)
+
+
+async def has_answered(*workers: Service) -> bool:
+    return all([await worker.metric("infer_total") > CONVERSATIONS for worker in workers])
+
+
+async def is_as_asked(system: System, talks: list[Conversation]) -> None:
+    for talk in talks:
+        for answer in talk.answers:
+            assert answer.outcome == ("incomplete", "max_output_tokens", "model")
+            assert len(answer.text) == CHARS
+        assert talk.client.count("error") == 0
+        assert talk.client.count("response.done") == len(talk.answers)
+        # A turn that two workers have answered is written twice, and the first counts.
+        kept = list(dict.fromkeys(turn.user for turn in await system.turns(talk.client.session_id)))
+        assert kept == [f"Question {number}" for number in range(len(talk.answers))][-len(kept) :]
