@@ -14,6 +14,7 @@ from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_lane, await_layout
 from shared.process.clock import wire_unix_ms
+from shared.process.gpu import short_device
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
@@ -67,7 +68,7 @@ class WorkerProcess:
     ) -> None:
         """`candidate` is what `model` was loaded from; None for an upstream's."""
         self._settings, self._draining = settings, draining
-        self._worker_id = worker_name(settings.worker.instance_id)
+        self._worker_id = worker_name(settings.worker.instance_id, short_device(os.environ))
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
         self._history = History(settings.redis, journal_of=settings.journal_of)

@@ -133,7 +133,7 @@ def _make_upstream_loop(
         client=UpstreamClient(
             key=None if key_file is None else read_password(key_file), silence_s=upstream.silence_ms / 1_000
         ),
-        choice=Choice(upstream.url, places=settings.worker.slots),
+        choice=Choice(upstream.url, places=settings.worker.slots_without_gpu),
         streams=streams,
         paces=Paces(costs),
         drafts=Drafts(roster=streams, publish=publish, interval_s=settings.worker.reply_interval_ms / 1_000),

@@ -99,7 +99,7 @@ def system_settings(settings: Settings) -> dict[str, str]:
     """Return those of a system of the bench's own that a result depends on."""
     worker = settings.worker
     return {
-        "worker": f"{worker.slots} slots of {worker.max_length} tokens, "
+        "worker": f"{worker.slots or 'as many as fit'} slots of {worker.max_length} tokens, "
         f"{worker.prefill_chunk_tokens} prompt tokens a step at most, {worker.threads or 'as many as cores'} threads",
     }
 

@@ -3,14 +3,14 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
-from shared.settings import Settings
+from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
 from workers.engine.tensorrt.load_tensorrt import ANY_SM, Planner
-from workers.engine.tensorrt.plans import PlanCache
-from workers.engine.tensorrt.probe import Unusable, probe
-from workers.engine.tensorrt.shapes import plan_shapes, unmet
+from workers.engine.tensorrt.plans import PlanCache, PlanShapes
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.shapes import fit_shapes, plan_shapes, unmet
 
 
 def build_engine(settings: Settings, console: Console) -> None:
@@ -21,8 +21,10 @@ def build_engine(settings: Settings, console: Console) -> None:
     """
     name = settings.worker.engine
     folder = ModelFolder.open(settings.model.dir, verify=True)
-    shapes = plan_shapes(settings.worker, folder)
-    sm = _sm(name)
+    plan_shapes(settings.worker, folder, max(1, settings.worker.slots))
+    gpu = _gpu(name)
+    shapes = _shapes(settings.worker, folder, gpu)
+    sm = ANY_SM if gpu is None else gpu.sm
     library = import_library(name)
     reason = unmet(
         folder.manifest, library.__version__, kv_in_place=keeps_kv_in_place(library), sm=None if sm == ANY_SM else sm
@@ -43,11 +45,19 @@ def build_engine(settings: Settings, console: Console) -> None:
     console.print(f"plan {how}: {planner.cache.path(planner.decoder_key)}", soft_wrap=True)
 
 
-def _sm(library: str) -> str:
-    """Return the kind of GPU that a plan is built for. TensorRT's libraries end the process where there is none."""
+def _shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts | None) -> PlanShapes:
+    if gpu is not None:
+        return fit_shapes(worker, folder, gpu)[0]
+    if not worker.slots:
+        raise SettingsError(f"{PREFIX}WORKER__SLOTS=0: {worker.engine} builds without a GPU; say how many slots")
+    return plan_shapes(worker, folder, worker.slots)
+
+
+def _gpu(library: str) -> DeviceFacts | None:
+    """Return the GPU that a plan is built for; None: any. TensorRT's libraries end the process where there is none."""
     if library == "tensorrt-rtx":
-        return ANY_SM
+        return None
     found = probe(library)
     if isinstance(found, Unusable):
         raise ModelError(f"{library} builds on the GPU that the plan is for: {found.reason}")
-    return found.sm
+    return found

@@ -84,7 +84,7 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
     longest, length = folder.manifest.architecture.max_positions, worker.max_length
     if length > longest:
         raise SettingsError(f"prompt and steps are {length} tokens, the model has {longest}; ask for fewer")
-    threads, rows, run_file = worker.threads or os.cpu_count() or 1, worker.slots, scratch / "run"
+    threads, rows, run_file = worker.threads or os.cpu_count() or 1, worker.slots_without_gpu, scratch / "run"
     engine = OnnxEngine(
         folder, num_slots=rows, max_length=length, threads=threads, max_prefill_rows=rows, profile=run_file
     )

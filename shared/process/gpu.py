@@ -5,18 +5,24 @@ NVML's calls: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.h
 """
 
 import importlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from shared.telemetry.logs import get_logger
+
+_CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
+_UUIDS: Final = ("GPU-", "MIG-")
+_SHORT: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device as of now. None: it does not tell (a GPU that is divided by MIG has no utilisation)."""
+    """One device as of now, a GPU or a MIG slice. `name` is its UUID. None: it does not tell (what is divided by MIG
+    has no utilisation)."""
 
-    index: int
+    name: str
     memory_total_bytes: int
     memory_used_bytes: int
     utilization: float | None
@@ -32,11 +38,12 @@ class Gpus:
     lost: str | None = None
 
     @classmethod
-    def open(cls, nvml: Any) -> "Gpus | str":
-        """Or why there are none: the library finds no driver or no device."""
+    def open(cls, nvml: Any, devices: tuple[str, ...] = ()) -> "Gpus | str":
+        """Open the named devices, all where none is named; or say why there are none: the library finds no driver or no
+        such device."""
         try:
             nvml.nvmlInit()
-            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            handles = [_handle(nvml, name) for name in devices or map(str, range(nvml.nvmlDeviceGetCount()))]
         except nvml.NVMLError as error:
             return f"NVML does not begin ({error})"
         return cls(nvml, handles) if handles else "NVML finds no GPU"
@@ -49,7 +56,7 @@ class Gpus:
             try:
                 found.append(self._read(index, handle))
             except self.nvml.NVMLError as error:
-                lost = lost or f"GPU {index} does not answer: {error}"
+                lost = lost or f"GPU {self._name(index, handle)} does not answer: {error}"
         self._lose(lost)
         return found
 
@@ -67,12 +74,18 @@ class Gpus:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         busy = self._asked(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         return Gpu(
-            index=index,
+            name=self._name(index, handle),
             memory_total_bytes=int(memory.total),
             memory_used_bytes=int(memory.used),
             utilization=None if busy is None else busy / 100,
             temperature_celsius=self._asked(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
         )
+
+    def _name(self, index: int, handle: Any) -> str:
+        try:
+            return str(self.nvml.nvmlDeviceGetUUID(handle))
+        except self.nvml.NVMLError:
+            return str(index)
 
     def _asked(self, ask: Callable[[], Any]) -> float | None:
         try:
@@ -81,10 +94,35 @@ class Gpus:
             return None
 
 
+def visible_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the devices that the environment leaves to this process, by UUID or index; none: whatever there is. An
+    index of NVIDIA_VISIBLE_DEVICES is the host's, and says nothing inside its container."""
+    named = _listed(environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return named or tuple(name for name in _listed(environ.get(_CONTAINER, "")) if name.startswith(_UUIDS))
+
+
+def short_device(environ: Mapping[str, str]) -> str:
+    """Return a few characters that tell this process's one device from the others of its host; empty where the
+    environment names none, or several."""
+    names = visible_devices(environ)
+    if len(names) != 1:
+        return ""
+    return names[0][:_SHORT] if names[0].startswith(_UUIDS) else f"GPU{names[0]}"
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    by_uuid = name.startswith(_UUIDS)
+    return nvml.nvmlDeviceGetHandleByUUID(name) if by_uuid else nvml.nvmlDeviceGetHandleByIndex(int(name))
+
+
 def find_gpus() -> Gpus | str:
     """Or why there are none to read."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
         return "nvidia-ml-py is not installed"
-    return Gpus.open(nvml)
+    return Gpus.open(nvml, visible_devices(os.environ))

@@ -118,11 +118,11 @@ def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":
 
 
 def _show(gpu: Gpu) -> None:
-    metrics.gpu_memory.labels(gpu.index, "total").set(gpu.memory_total_bytes)
-    metrics.gpu_memory.labels(gpu.index, "used").set(gpu.memory_used_bytes)
+    metrics.gpu_memory.labels(gpu.name, "total").set(gpu.memory_total_bytes)
+    metrics.gpu_memory.labels(gpu.name, "used").set(gpu.memory_used_bytes)
     for gauge, value in (
         (metrics.gpu_utilization, gpu.utilization),
         (metrics.gpu_temperature, gpu.temperature_celsius),
     ):
         if value is not None:
-            gauge.labels(gpu.index).set(value)
+            gauge.labels(gpu.name).set(value)

@@ -16,6 +16,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "model.dir",
         "worker.engine",
         "worker.slots",
+        "worker.gpu_share",
         "promise.profile",
         "promise.first_token_ms",
         "promise.deadline_ms",

@@ -1,12 +1,15 @@
 """The settings of the worker: its model and engine, its slots, its prompts, and the KV that it keeps."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from shared.settings.group import Group
 from shared.wire.lanes import CHAMPION, Lane
+
+MAX_SLOTS: Final = 512
+_CPU_SLOTS: Final = 8
 
 WindowKind = Literal["off", "adaptive"]
 
@@ -91,7 +94,18 @@ class WorkerSettings(Group):
         description="part that this worker plays, with topics and a group of its own: champion, canary, control, "
         "light, cpu, shadow",
     )
-    slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
+    slots: int = Field(
+        8,
+        ge=0,
+        le=MAX_SLOTS,
+        description="sequences decoded together (0: as many as the GPU's memory has room for; on a CPU 8)",
+    )
+    gpu_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the GPU's memory that this worker plans with: 0.5 where two workers share a GPU",
+    )
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer that a slot holds")
     threads: int = Field(0, ge=0, le=256, description="threads of the engine (0: one a core)")
     window: WindowKind = Field(
@@ -134,6 +148,11 @@ class WorkerSettings(Group):
     drain_s: float = Field(
         10.0, ge=0, le=300, description="seconds that a worker which stops waits for answers in flight"
     )
+
+    @property
+    def slots_without_gpu(self) -> int:
+        """Return the number of slots where no GPU's memory says it."""
+        return self.slots or _CPU_SLOTS
 
     @property
     def plans_dir(self) -> Path:

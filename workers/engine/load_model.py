@@ -88,7 +88,7 @@ def _load_onnx(settings: Settings, directory: Path, *, verify: bool, beside: Loa
     _refuse_beyond_positions(worker, folder)
     engine = OnnxEngine(
         folder,
-        num_slots=worker.slots,
+        num_slots=worker.slots_without_gpu,
         max_length=worker.max_length,
         threads=worker.threads or os.cpu_count() or 1,
     )
@@ -124,7 +124,7 @@ def _load_fake(settings: Settings) -> LoadedModel:
     tokenizer = Tokenizer.byte_level()
     worker = settings.worker
     engine = FakeEngine(
-        num_slots=worker.slots,
+        num_slots=worker.slots_without_gpu,
         max_length=worker.max_length,
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,

@@ -7,15 +7,18 @@ some too. Nobody takes the reserve; whether it is free is looked at when the eng
 """
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from shared.model.folder import GRAPH_DATA, Architecture, Manifest
-from shared.settings.worker import WorkerSettings
+from shared.settings.worker import MAX_SLOTS, WorkerSettings
 
 RESERVE_SHARE: Final = 0.2
 _MIB: Final = 1 << 20
 _FLOAT32: Final = 4
+_COUNTS: Final = (1, 2, 4, *range(8, MAX_SLOTS + 1, 8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +113,23 @@ def plan_memory(
     )
 
 
+def most_slots(plan_for: Callable[[int], MemoryPlan]) -> MemoryPlan:
+    """Return the plan with the most slots that fits; with one slot where none does. Above eight they are counted in
+    eights: a few bytes more or less at the next start are no other number, for which TensorRT would build anew."""
+    fitting = bisect_right(_COUNTS, False, key=lambda num_slots: not plan_for(num_slots).fits)
+    return plan_for(_COUNTS[max(0, fitting - 1)])
+
+
+def fit_slots(worker: WorkerSettings, plan_for: Callable[[int], MemoryPlan]) -> MemoryPlan:
+    """Return the plan of a GPU's engine for the number of slots that is set; for as many as fit where it is 0."""
+    return plan_for(worker.slots) if worker.slots else most_slots(plan_for)
+
+
 def cpu_memory_plan(worker: WorkerSettings, manifest: Manifest, available_bytes: int) -> MemoryPlan:
     """Plan the memory of the CPU engine."""
     return plan_memory(
         manifest,
-        num_slots=worker.slots,
+        num_slots=worker.slots_without_gpu,
         slot_tokens=worker.max_length,
         step_tokens=worker.prefill_chunk_tokens,
         kv_itemsize=_FLOAT32,

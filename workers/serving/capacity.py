@@ -31,10 +31,11 @@ _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
 
 
-def worker_name(instance_id: str = "") -> str:
+def worker_name(instance_id: str = "", device: str = "") -> str:
     """Return the static member's name, else one that no other worker has now: in containers every process has the same
-    id."""
-    name = f"w-{instance_id or f'{os.getpid()}-{socket.gethostname()}'}"
+    id. `device`: the GPU or slice that it computes on."""
+    process = "-".join(part for part in (str(os.getpid()), socket.gethostname(), device) if part)
+    name = f"w-{instance_id or process}"
     return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
 
 

@@ -1,16 +1,18 @@
 """Find out what the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
 
 import asyncio
+import os
 from dataclasses import dataclass, replace
 
 from shared.errors import ReplylineError
 from shared.model.folder import ModelFolder
+from shared.process.gpu import short_device
 from shared.process.hardware import available_memory
 from shared.settings import Settings
 from shared.settings.credential_files import read_password
 from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
+from workers.engine.tensorrt.shapes import fit_shapes, unmet
 from workers.engine.torch.load_torch import find_gpu, torch_memory_plan
 from workers.engine.upstream.client import Served, UpstreamClient
 from workers.engine.upstream.failures import UpstreamFailure
@@ -30,10 +32,11 @@ class UpstreamFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """`gpu` is None for an engine that needs none; `memory` where there is no model, nowhere to put it, or no telling
-    how much there is."""
+    how much there is. `device`: what the environment calls the one device that it leaves to this process."""
 
     name: str
     gpu: DeviceFacts | Unusable | None = None
+    device: str = ""
     memory: MemoryPlan | None = None
     upstreams: tuple[UpstreamFacts, ...] = ()
 
@@ -51,11 +54,8 @@ def engine_facts(settings: Settings) -> EngineFacts:
             reason = unmet(folder.manifest, gpu.version, kv_in_place=gpu.kv_in_place, sm=gpu.sm)
             if reason is not None:
                 return EngineFacts(name=name, gpu=Unusable(reason))
-            return EngineFacts(
-                name=name,
-                gpu=gpu,
-                memory=device_memory_plan(folder, plan_shapes(settings.worker, folder), gpu.free_bytes),
-            )
+            _, memory = fit_shapes(settings.worker, folder, gpu)
+            return EngineFacts(name=name, gpu=gpu, device=short_device(os.environ), memory=memory)
     except ReplylineError:
         return EngineFacts(name=name, gpu=gpu)
     if name != "onnx":
@@ -78,7 +78,7 @@ async def _look_at_upstreams(settings: Settings) -> tuple[UpstreamFacts, ...]:
         except UpstreamFailure as failure:
             found = failure
         return UpstreamFacts(
-            address=address, found=found, model=upstream.model, slots=worker.slots, length=worker.max_length
+            address=address, found=found, model=upstream.model, slots=worker.slots_without_gpu, length=worker.max_length
         )
 
     try:
@@ -94,14 +94,18 @@ def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:
 
 def _torch_facts(settings: Settings) -> EngineFacts:
     gpu = find_gpu(settings.worker.torch_device)
-    facts = EngineFacts(name="torch", gpu=gpu)
+    facts = EngineFacts(name="torch", gpu=gpu, device="" if gpu is None else short_device(os.environ))
     if isinstance(gpu, Unusable):
         return facts
-    available_bytes = available_memory() if gpu is None else gpu.free_bytes
+    worker = settings.worker
+    if gpu is None:
+        worker, available_bytes = worker.model_copy(update={"slots": worker.slots_without_gpu}), available_memory()
+    else:
+        available_bytes = gpu.share_bytes(worker.gpu_share)
     if available_bytes is None:
         return facts
     try:
         folder = ModelFolder.open(settings.model.dir)
-        return replace(facts, memory=torch_memory_plan(settings.worker, folder, available_bytes))
+        return replace(facts, memory=torch_memory_plan(worker, folder, available_bytes))
     except ReplylineError:
         return facts

@@ -295,7 +295,8 @@ def _for_engine(facts: Facts) -> list[Row]:
         remedy = "REPLYLINE_WORKER__ENGINE=onnx, or REPLYLINE_WORKER__FALLBACK_ENGINE=onnx"
         rows.append(Row(f"engine {facts.engine.name}", Status.WARN, gpu.reason, remedy))
     elif gpu is not None:
-        rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}, {gpu.sm}"))
+        named = f" ({facts.engine.device})" if facts.engine.device else ""
+        rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}{named}, {gpu.sm}"))
     if plan is not None:
         rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
     return rows

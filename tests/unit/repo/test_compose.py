@@ -276,10 +276,20 @@ def test_the_image_of_a_gpus_worker_has_the_engine_that_it_names(name: str) -> N
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
 
 
+def test_each_worker_of_the_gpu_profiles_has_a_gpu_of_its_own() -> None:
+    """By name: `count: 1` is the first of the host for each of them."""
+    profiles = {
+        profile: {name for name, service in SERVICES.items() if profile in service.get("profiles", ())} - ONE_SHOT
+        for profile in ("gpu", "gpus")
+    }
+    assert profiles == {"gpu": {"worker-gpu"}, "gpus": set(GPU_WORKERS)}
+    devices = [SERVICES[name]["deploy"]["resources"]["reservations"]["devices"][0] for name in GPU_WORKERS]
+    named = [name for device in devices for name in device["device_ids"]]
+    assert len(set(named)) == len(named) == len(GPU_WORKERS) >= 2
+
+
 def test_the_image_copies_every_package() -> None:
-    """One that is added to the distribution is added to the image. Each worker of the GPU profile is on a GPU."""
-    in_profile = {name for name, service in SERVICES.items() if "gpu" in service.get("profiles", ())}
-    assert in_profile - ONE_SHOT == set(GPU_WORKERS) != set()
+    """One that is added to the distribution is added to the image."""
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     copied = set(re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE))
     assert copied == packages

@@ -17,7 +17,7 @@ from workers.engine.device.tokens import sampler_for
 from workers.engine.tensorrt.build import Progress, build_decoder, build_sampler, import_library
 from workers.engine.tensorrt.plans import PlanCache, PlanKey, PlanShapes, Rejected
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
+from workers.engine.tensorrt.shapes import fit_shapes, plan_shapes, unmet
 
 # TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
 ANY_SM: Final = "any"
@@ -94,14 +94,14 @@ def load_tensorrt(
     the device fails.
     """
     worker = settings.worker
-    shapes = plan_shapes(worker, folder)
+    plan_shapes(worker, folder, max(1, worker.slots))  # a folder or slots that do not do are refused before the probe
     facts = probe(worker.engine)
     if isinstance(facts, Unusable):
         return facts
     reason = unmet(folder.manifest, facts.version, kv_in_place=facts.kv_in_place, sm=facts.sm)
     if reason is not None:
         return Unusable(reason)
-    memory = device_memory_plan(folder, shapes, facts.free_bytes)
+    shapes, memory = fit_shapes(worker, folder, facts)
     if not memory.fits:
         raise SettingsError(
             f"{PREFIX}WORKER__SLOTS={worker.slots}: {facts.device} {memory.describe()}; {memory.remedy}"

@@ -37,6 +37,10 @@ class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
     version: str
     kv_in_place: bool = True
 
+    def share_bytes(self, share: float) -> int:
+        """Return what a worker may take of the memory: a share of it all, where so much is free."""
+        return min(self.free_bytes, int(self.total_bytes * share))
+
 
 class Unusable(Struct, frozen=True, tag="unusable"):
     """One line: what is missing or wrong, and what to do."""

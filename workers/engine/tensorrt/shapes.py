@@ -6,8 +6,9 @@ from typing import Final
 from shared.errors import SettingsError
 from shared.model.folder import Manifest, ModelFolder
 from shared.settings import PREFIX, WorkerSettings
-from workers.engine.memory_plan import MemoryPlan, plan_memory
+from workers.engine.memory_plan import MemoryPlan, fit_slots, plan_memory
 from workers.engine.tensorrt.plans import PlanShapes
+from workers.engine.tensorrt.probe import DeviceFacts
 
 _MAX_PREFILL_ROWS: Final = 8
 _KV_ITEMSIZE: Final = 2
@@ -16,9 +17,9 @@ _QUANTIZE_INT8: Final = "run: replyline optimize quantize --mlp int8 --calibrati
 _PREPARE: Final = "replyline model prepare --precision fp16"
 
 
-def plan_shapes(worker: WorkerSettings, folder: ModelFolder) -> PlanShapes:
-    """Return the shapes that plans are built for. Raises `SettingsError` where the folder's graph is not TensorRT's, or
-    its slots are too short."""
+def plan_shapes(worker: WorkerSettings, folder: ModelFolder, num_slots: int) -> PlanShapes:
+    """Return the shapes that plans are built for, with so many slots. Raises `SettingsError` where the folder's graph
+    is not TensorRT's, or its slots are too short."""
     capacity = folder.manifest.max_length
     if folder.manifest.dialect == "cpu" or capacity is None:
         raise SettingsError(f"{PREFIX}MODEL__DIR={folder.path}: its graph is not for TensorRT; run: {_PREPARE}")
@@ -29,11 +30,20 @@ def plan_shapes(worker: WorkerSettings, folder: ModelFolder) -> PlanShapes:
             f"or run: {prepare} --max-length {worker.max_length}"
         )
     return PlanShapes(
-        num_slots=worker.slots,
+        num_slots=num_slots,
         capacity=capacity,
-        prefill_rows=min(_MAX_PREFILL_ROWS, worker.slots),
+        prefill_rows=min(_MAX_PREFILL_ROWS, num_slots),
         prefill_tokens=min(worker.prefill_chunk_tokens, capacity - 1),
     )
+
+
+def fit_shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> tuple[PlanShapes, MemoryPlan]:
+    """Return the shapes for this GPU and their memory plan, which need not fit where the number of slots is set."""
+    available_bytes = gpu.share_bytes(worker.gpu_share)
+    memory = fit_slots(
+        worker, lambda num: device_memory_plan(folder, plan_shapes(worker, folder, num), available_bytes)
+    )
+    return plan_shapes(worker, folder, memory.num_slots), memory
 
 
 def unmet(manifest: Manifest, version: str, *, kv_in_place: bool, sm: str | None) -> str | None:

@@ -13,7 +13,7 @@ from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
 from workers.engine.kv_layout import kv_dtype
-from workers.engine.memory_plan import MemoryPlan, plan_memory
+from workers.engine.memory_plan import MemoryPlan, fit_slots, plan_memory
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
 
@@ -74,7 +74,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
             folder.manifest,
             load_weights(folder, device.device),
             device,
-            num_slots=worker.slots,
+            num_slots=worker.slots_without_gpu if memory is None else memory.num_slots,
             max_length=worker.max_length,
             prefill_tokens=worker.prefill_chunk_tokens,
         )
@@ -89,19 +89,22 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
 def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:
     """Plan torch's memory. Raises `SettingsError` where torch does not compute the folder's precision."""
     _refuse_other_precisions(folder)
-    return plan_memory(
-        folder.manifest,
-        num_slots=worker.slots,
-        slot_tokens=capacity_for(worker.max_length),
-        step_tokens=min(MAX_PREFILL_ROWS, worker.slots) * worker.prefill_chunk_tokens,
-        kv_itemsize=kv_dtype(folder.manifest).itemsize,
-        available_bytes=available_bytes,
+    return fit_slots(
+        worker,
+        lambda num_slots: plan_memory(
+            folder.manifest,
+            num_slots=num_slots,
+            slot_tokens=capacity_for(worker.max_length),
+            step_tokens=min(MAX_PREFILL_ROWS, num_slots) * worker.prefill_chunk_tokens,
+            kv_itemsize=kv_dtype(folder.manifest).itemsize,
+            available_bytes=available_bytes,
+        ),
     )
 
 
 def _fitting_plan(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> MemoryPlan:
     """Return the plan that fits. Raises `SettingsError` where the GPU has too little."""
-    memory = torch_memory_plan(worker, folder, gpu.free_bytes)
+    memory = torch_memory_plan(worker, folder, gpu.share_bytes(worker.gpu_share))
     if not memory.fits:
         raise SettingsError(f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}")
     return memory

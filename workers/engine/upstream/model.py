@@ -26,7 +26,7 @@ def upstream_model(settings: Settings) -> UpstreamModel:
         model=upstream.model or "upstream",
         revision="",
         precision="unknown",
-        num_slots=worker.slots * len(upstream.url),
+        num_slots=worker.slots_without_gpu * len(upstream.url),
         max_length=worker.max_length,
     )
     return UpstreamModel(info, EstimatedTokenizer.byte_level())

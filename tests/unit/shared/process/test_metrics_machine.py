@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from shared.process import vitals
-from shared.process.gpu import Gpus, find_gpus
+from shared.process.gpu import Gpus, find_gpus, short_device, visible_devices
 from shared.process.hardware import Machine, parse_machine
 from shared.process.network import Network, network_of, parse_devices
 from shared.process.vitals import Vitals
@@ -71,6 +71,7 @@ class FakeNvml:
 
     NVMLError = LostError
     NVML_TEMPERATURE_GPU = 0
+    UUIDS = ("GPU-1a2b3c4d-00", "MIG-5e6f7a8b-11")
 
     def __init__(self, devices: int = 2) -> None:
         self.devices = devices
@@ -85,6 +86,14 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        if uuid not in self.UUIDS:
+            raise LostError("Not Found")
+        return self.UUIDS.index(uuid)
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return self.UUIDS[handle]
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
         if handle in self.lost:
@@ -114,6 +123,36 @@ def test_a_gpu_is_read_in_our_units() -> None:
     assert (first.utilization, first.temperature_celsius) == (0.4, 60.0)
     assert (second.utilization, second.temperature_celsius) == (None, 61.0)
     assert gpus.lost is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "names", "short"),
+    [
+        ({}, (), ""),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, ("1",), "GPU1"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "MIG-5e6f7a8b-11", "NVIDIA_VISIBLE_DEVICES": "all"},
+            ("MIG-5e6f7a8b-11",),
+            "MIG-5e6f7a8b",
+        ),
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-1a2b3c4d-00"}, ("GPU-1a2b3c4d-00",), "GPU-1a2b3c4d"),
+        ({"NVIDIA_VISIBLE_DEVICES": "3"}, (), ""),
+        ({"CUDA_VISIBLE_DEVICES": "0, 1"}, ("0", "1"), ""),
+    ],
+)
+def test_the_environment_says_which_devices_a_process_has(
+    environ: dict[str, str], names: tuple[str, ...], short: str
+) -> None:
+    assert visible_devices(environ) == names
+    assert short_device(environ) == short
+
+
+@pytest.mark.parametrize(("device", "used"), [("MIG-5e6f7a8b-11", 251), ("0", 250)])
+def test_only_the_device_of_the_process_is_read(device: str, used: int) -> None:
+    gpus = Gpus.open(FakeNvml(), (device,))
+    assert isinstance(gpus, Gpus)
+    assert [gpu.memory_used_bytes for gpu in gpus.read()] == [used]
+    assert Gpus.open(FakeNvml(), ("GPU-gone",)) == "NVML does not begin (Not Found)"
 
 
 @pytest.mark.parametrize(
@@ -157,8 +196,8 @@ def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None
     assert vitals.gpus is not None
     assert vitals.missing() is None
     nvml.lost = {1}
-    assert [gpu.index for gpu in vitals.gpus.read()] == [0]
-    assert vitals.missing() == "GPU 1 does not answer: GPU is lost"
+    assert [gpu.name for gpu in vitals.gpus.read()] == ["GPU-1a2b3c4d-00"]
+    assert vitals.missing() == "GPU MIG-5e6f7a8b-11 does not answer: GPU is lost"
     nvml.lost = set()
     vitals.gpus.read()
     assert vitals.missing() is None
@@ -182,9 +221,9 @@ async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.Monke
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert shown("replyline_clock_set_seconds") == -60
-    assert shown("replyline_gpu_memory_bytes", gpu=1, state="used") == 251
-    assert shown("replyline_gpu_utilization_ratio", gpu=0) == 0.4
-    assert shown("replyline_gpu_utilization_ratio", gpu=1) is None
+    assert shown("replyline_gpu_memory_bytes", gpu="MIG-5e6f7a8b-11", state="used") == 251
+    assert shown("replyline_gpu_utilization_ratio", gpu="GPU-1a2b3c4d-00") == 0.4
+    assert shown("replyline_gpu_utilization_ratio", gpu="MIG-5e6f7a8b-11") is None
     available = shown("replyline_machine_memory_bytes", state="available")
     total = shown("replyline_machine_memory_bytes", state="total")
     assert available is not None

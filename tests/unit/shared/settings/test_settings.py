@@ -94,7 +94,7 @@ def test_values_that_contradict_each_other_are_both_named(put: Put, values: dict
 
 
 def test_every_bad_value_has_its_line(put: Put) -> None:
-    put({"GATEWAY__PORT": "x", "WORKER__SLOTS": "0"})
+    put({"GATEWAY__PORT": "x", "WORKER__SLOTS": "-1"})
     lines = refusal().splitlines()
     assert [line.partition("=")[0] for line in lines] == ["REPLYLINE_GATEWAY__PORT", "REPLYLINE_WORKER__SLOTS"]
 
@@ -142,7 +142,7 @@ def test_a_missing_named_file_is_refused(put: Put) -> None:
     ("text", "named"),
     [
         ("[gateway]\nprot = 1\n", "REPLYLINE_GATEWAY__PROT"),
-        ("[worker]\nslots = 0\n", "REPLYLINE_WORKER__SLOTS"),
+        ("[worker]\nslots = -1\n", "REPLYLINE_WORKER__SLOTS"),
         ('[worker]\nbuckets = ["huge"]\n', "REPLYLINE_WORKER__BUCKETS="),
         ("this is no TOML", "settings cannot be read"),
     ],

@@ -4,14 +4,27 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.folder import CHATML, GRAPH_DATA, TOKENIZER, FileEntry, Manifest, Source
+from shared.model.folder import (
+    CHATML,
+    GRAPH_DATA,
+    TOKENIZER,
+    Architecture,
+    FileEntry,
+    Manifest,
+    ModelFolder,
+    Source,
+)
 from shared.process.hardware import available_memory
+from shared.settings.worker import MAX_SLOTS, WorkerSettings
 from tests.support.models.fixtures import TINY
-from workers.engine.memory_plan import MemoryPlan, plan_memory
+from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan, plan_memory
+from workers.engine.tensorrt.probe import DeviceFacts
+from workers.engine.torch.load_torch import torch_memory_plan
 
 MANIFEST = Manifest(
     name="tiny",
@@ -84,6 +97,66 @@ def test_a_models_plan_counts_its_weights_and_every_slot_whole() -> None:
     assert plan.slot_bytes == 2 * 2 * 2 * 16 * 2 * 104
     assert plan.fits
     assert plan.describe().startswith("needs 1 of 10 MiB: weights 1, KV of 4 slots 1")
+
+
+# Two models in half precision: a small one with slots of 2,048 tokens, and one of eight billion weights with 4,096.
+_SMALL = msgspec.structs.replace(
+    TINY, num_layers=30, num_heads=9, num_kv_heads=3, head_dim=64, hidden_size=576, intermediate_size=1_536,
+    vocab_size=49_152,
+)  # fmt: skip
+_LARGE = msgspec.structs.replace(
+    TINY, num_layers=32, num_heads=32, num_kv_heads=8, head_dim=128, hidden_size=4_096, intermediate_size=14_336,
+    vocab_size=128_256,
+)  # fmt: skip
+_GIB = 1 << 30
+
+
+def _on(architecture: Architecture, weights: int, worker: WorkerSettings, gib: float) -> MemoryPlan:
+    files = (FileEntry(name=GRAPH_DATA, size=weights, sha256=""),)
+    manifest = msgspec.structs.replace(
+        MANIFEST, precision="bf16", dialect="tensorrt", architecture=architecture, files=files
+    )
+    return torch_memory_plan(worker, ModelFolder(Path(), manifest), int(gib * _GIB))
+
+
+@pytest.mark.parametrize(
+    ("device", "gib", "small", "large"),
+    [
+        # A slice has so many eighths of what a divided GPU has left: 76 GiB of an H100, 128 of an H200.
+        ("L4", 22, 408, 8),
+        ("H100 1g.10gb", 9.5, 168, 0),
+        ("H100 1g.20gb, 2g.20gb", 19, 352, 4),
+        ("H100 3g.40gb, 4g.40gb", 38, 512, 32),
+        ("H100 7g.80gb", 79, 512, 104),
+        ("H200 1g.18gb", 16, 288, 1),
+        ("H200 1g.35gb, 2g.35gb", 32, 512, 24),
+        ("H200 3g.71gb, 4g.71gb", 64, 512, 80),
+        ("H200 7g.141gb", 139, 512, 200),
+    ],
+)
+def test_as_many_slots_as_a_slice_has_room_for(device: str, gib: float, small: int, large: int) -> None:
+    """On paper. `large` 0: not even one fits, and the plan says so."""
+    for expected, architecture, weights, length in (
+        (small, _SMALL, 269_060_352, 2_048),
+        (large, _LARGE, 16_060_522_496, 4_096),
+    ):
+        plan = _on(architecture, weights, WorkerSettings(slots=0, max_length=length), gib)
+        assert (plan.num_slots if plan.fits else 0) == expected, device
+        more = plan.num_slots + (min(8, plan.num_slots))
+        if more <= MAX_SLOTS:
+            assert not _on(architecture, weights, WorkerSettings(slots=more, max_length=length), gib).fits
+        if not plan.fits:
+            assert plan.remedy.endswith("not even one slot fits")
+
+
+def test_a_number_of_slots_that_is_set_is_kept_and_a_cpu_has_eight_where_none_is() -> None:
+    assert _on(_SMALL, 0, WorkerSettings(slots=3), 79).num_slots == 3
+    assert cpu_memory_plan(WorkerSettings(slots=0), MANIFEST, 1).num_slots == 8
+
+
+def test_workers_that_share_a_gpu_plan_with_their_shares_of_it() -> None:
+    gpu = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=60, total_bytes=80, version="1")
+    assert [gpu.share_bytes(share) for share in (1.0, 0.75, 0.5)] == [60, 60, 40]
 
 
 @pytest.mark.parametrize(
