@@ -12,15 +12,17 @@ from typing import Final
 
 _WINDOW: Final = 288
 _FEWEST: Final = 20
-_HEADROOM: Final = 0.3  # while fewer residuals are known: covers 0.86 to 0.97 of the bins of the recorded series
+_HEADROOM: Final = 0.3  # covers 0.86 to 0.97 of the bins of the recorded series
 _STEP: Final = 0.01  # of the level, a bin
 _FLOOR: Final = 0.05  # of the usual value: a residual of nearly nothing says little in shares
 
 
 class UpperBound:
-    """The bound of one quantile, a fixed number of `steps` ahead. `promise` once a bin, after `settle`."""
+    """The bound of one quantile, a fixed number of `steps` ahead. `promise` once a bin, after `settle`. While few
+    residuals are known it is `headroom`, a share, above what is expected."""
 
-    def __init__(self, steps: int, quantile: float) -> None:
+    def __init__(self, steps: int, quantile: float, *, headroom: float = _HEADROOM) -> None:
+        self._headroom = headroom
         self._miss = self._level = 1.0 - quantile
         self._promised: deque[tuple[float, float, float]] = deque(maxlen=steps)
         self._residuals: deque[float] = deque()
@@ -56,7 +58,7 @@ class UpperBound:
 
     def _share(self) -> float:
         if len(self._ordered) < _FEWEST:
-            return _HEADROOM
+            return self._headroom
         level = min(max(self._level, 0.0), 1.0)
         rank = ceil((len(self._ordered) + 1) * (1.0 - level))
         return self._ordered[min(max(rank, 1), len(self._ordered)) - 1]

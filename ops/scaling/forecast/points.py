@@ -1,5 +1,6 @@
-"""Models that expect one value: the last one, and a damped trend. Pure."""
+"""Models that expect one value: the last one, a damped trend, the one of a day or week before. Pure."""
 
+from collections import deque
 from math import isnan, nan
 from typing import Protocol
 
@@ -52,3 +53,23 @@ class DampedSmoothing:
         """Return at least 0: nothing less can be asked."""
         fading = sum(self._damping**step for step in range(1, steps + 1))
         return max(self._level + self._trend * fading, 0.0)  # in this order a NaN stays one
+
+
+class SeasonalNaive:
+    """Expects the value of `period` bins before again, and the last one where that was not recorded."""
+
+    def __init__(self, period: int) -> None:
+        self._season: deque[float] = deque(maxlen=period)
+        self._last = nan
+
+    def observe(self, value: float) -> None:
+        self._season.append(value)
+        if not isnan(value):
+            self._last = value
+
+    def expected(self, steps: int) -> float:
+        """Return a value of the last period, however far ahead."""
+        if self._season.maxlen != len(self._season):
+            return self._last
+        value = self._season[(steps - 1) % len(self._season)]
+        return self._last if isnan(value) else value
