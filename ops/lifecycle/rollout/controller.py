@@ -14,8 +14,9 @@ from ops.lifecycle.rollout.evidence import METRICS, Evidence
 from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.records import Outcome, Rollout, newest, next_record
+from ops.operate.leader import Leadership
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, Record
+from shared.kafka import LogReader, PartitionReader, Producer, Record
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
@@ -32,7 +33,6 @@ from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 log: Final = get_logger()
 
 _CLIENT: Final = "replyline-rollout"
-_LOOK_MS: Final = 250
 _READ_MS: Final = 100
 _MAX_RECORDS: Final = 2_000
 _RETRY_S: Final = 1.0
@@ -45,7 +45,7 @@ class Controller:
     kafka: KafkaSettings
     registry: VersionsLog
     producer: Producer
-    group: GroupReader
+    leadership: Leadership
     observations: LogReader
     watch: Watch
     _rollout: str | None = None
@@ -59,15 +59,13 @@ class Controller:
             kafka,
             VersionsLog.of(kafka, client_id=_CLIENT),
             Producer(kafka, client_id=_CLIENT),
-            GroupReader(
-                kafka, client_id=_CLIENT, topics=[names.observations], group=f"{kafka.topic_prefix}replyline-rollout"
-            ),
+            Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=_CLIENT),
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
             Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
         )
 
     def readiness(self) -> Readiness:
-        return Readiness({"kafka": lambda: None if self.group.connected else "not connected"})
+        return Readiness({"kafka": lambda: None if self.leadership.connected else "not connected"})
 
     async def run(self, stop: asyncio.Event) -> None:
         """Lead whenever the group says so. Without Kafka nothing changes."""
@@ -79,14 +77,14 @@ class Controller:
             await tasks.run_until(stop)
         finally:
             await tasks.cancel()
-            for part in (self.group, self.watch.reports, self.observations, self.registry, self.producer):
+            for part in (self.leadership, self.watch.reports, self.observations, self.registry, self.producer):
                 await part.stop()
 
     async def _lead(self) -> None:
         await self.producer.start()
         await self.observations.start()
         await self.registry.start()
-        await self.group.start(_part)
+        await self.leadership.start()
         while True:
             try:
                 await self._turn()
@@ -96,9 +94,7 @@ class Controller:
 
     async def _turn(self) -> None:
         """Stay in the group, and decide once where this member leads."""
-        self.group.rest(self.group.topics)
-        await self.group.read(timeout_ms=_LOOK_MS, max_records=1)
-        leads = (self.kafka.topics.observations, BROADCAST_PARTITION) in (self.group.partitions or ())
+        leads = bool(await self.leadership.leads())
         metrics.rollout_leads.set(leads)
         if not leads:
             self._rollout = None
@@ -144,10 +140,6 @@ def fold(evidence: Evidence, records: list[Record]) -> None:
             evidence.add(decode_observation(record.value))
         except ProtocolError:
             metrics.records_ignored.labels("observation").inc()
-
-
-async def _part() -> None:
-    """Give the partition back: nothing is committed."""
 
 
 def _tell(rollout: Rollout, record: Move | Noted, *, counts: bool) -> None:

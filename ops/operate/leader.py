@@ -1,0 +1,46 @@
+"""Choose one of several processes to act: the member of a consumer group that has a topic's one partition."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from shared.kafka import GroupReader
+from shared.settings.kafka import KafkaSettings
+from shared.wire.topics import BROADCAST_PARTITION
+
+_LOOK_MS: Final = 250
+
+
+@dataclass(slots=True)
+class Leadership:
+    """A process's membership of `group`, which reads nothing and commits nothing."""
+
+    topic: str
+    group: GroupReader
+
+    @classmethod
+    def of(cls, kafka: KafkaSettings, *, client_id: str, topic: str, group: str) -> Self:
+        name = f"{kafka.topic_prefix}{group}"
+        return cls(topic, GroupReader(kafka, client_id=client_id, topics=[topic], group=name))
+
+    @property
+    def connected(self) -> bool:
+        return self.group.connected
+
+    async def start(self) -> None:
+        """Join, when Kafka is there."""
+        await self.group.start(_part)
+
+    async def leads(self) -> bool | None:
+        """Stay in the group for a moment; return whether this member leads, None while a rebalance goes on. Raises
+        `BrokerUnavailable`."""
+        self.group.rest(self.group.topics)
+        await self.group.read(timeout_ms=_LOOK_MS, max_records=1)
+        held = self.group.partitions
+        return None if held is None else (self.topic, BROADCAST_PARTITION) in held
+
+    async def stop(self) -> None:
+        await self.group.stop()
+
+
+async def _part() -> None:
+    """Give the partition back: nothing is committed."""
