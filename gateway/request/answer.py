@@ -49,10 +49,10 @@ class Aside:
 class Answer:
     """The answer to one request; only `advance` changes its `state`.
 
-    `attempt` is that of the last delta, which arrived at `last_delta_unix_ms`; -1 before the first. `diverged`: another
-    attempt wrote another text, and further deltas are dropped. `revision` is that of the version whose text is here;
-    None before the first. What another version writes meanwhile is held `aside`; `begun_again`: it took the first's
-    place. `fallback` is why the FAQ answers. `stood_in`: a gateway
+    `attempt` is the one that wrote the newest text here; -1 before the first delta. The last delta that agrees with
+    the text arrived at `last_delta_unix_ms`. `agreed` is, by attempt, how many characters of its text are those here.
+    `revision` is that of the version whose text is here; None before the first. What another version writes meanwhile
+    is held `aside`; `begun_again`: it took the first's place. `fallback` is why the FAQ answers. `stood_in`: a gateway
     answered from the FAQ or with "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
     `settled`: the end was delivered, and is in the metrics."""
 
@@ -61,7 +61,7 @@ class Answer:
     chars: int = 0
     attempt: int = -1
     last_delta_unix_ms: float = 0.0
-    diverged: bool = False
+    agreed: dict[int, int] = field(default_factory=dict)
     revision: str | None = None
     aside: Aside | None = None
     begun_again: bool = False
@@ -106,24 +106,24 @@ class Answer:
         self.chars += len(text)
 
     def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
-        """Place a delta by its offset; return the text that it adds: nothing where it is late, repeated, behind a gap,
-        behind the answer's end, or another version's than the text that is shown."""
+        """Place a delta by its offset; return the text that it adds: nothing where it is repeated, behind a gap, behind
+        the answer's end, another text, or another version's. Of two attempts that write the same text the one that is
+        ahead adds to it: a worker whose partition has moved writes on while the next one begins anew."""
         if reply.revision != self.revision and not self._bind(reply):
             return ""
-        if self.done or reply.attempt < self.attempt or self.diverged:
-            return ""
-        self.attempt, self.last_delta_unix_ms = reply.attempt, now_unix_ms
-        overlap = self.chars - reply.offset
+        agreed = self.agreed.get(reply.attempt, 0)
+        if self.done or reply.offset > agreed:
+            return ""  # after a delta that was lost, or another text: the terminal event has the whole
         text = reply.delta
-        if overlap < 0:
-            return ""  # a delta was lost: the terminal event fills the gap
-        if overlap > 0:
-            known = self.text[reply.offset :]
-            if known[: len(text)] != text[: len(known)]:
-                self.diverged = True
-                return ""
-            text = text[overlap:]
-        return text
+        known = self.text[reply.offset :] if reply.offset < self.chars else ""
+        if known[: len(text)] != text[: len(known)]:
+            return ""
+        self.agreed[reply.attempt] = max(agreed, reply.offset + len(text))
+        self.last_delta_unix_ms = now_unix_ms
+        added = text[len(known) :]
+        if added or not self.has_delta:
+            self.attempt = reply.attempt
+        return added
 
     def _bind(self, reply: ReplyDelta) -> bool:
         """Have the answer be the version's that writes this delta; hold the delta aside where another's text is shown,
@@ -142,7 +142,8 @@ class Answer:
         self.parts.clear()
         self.chars = 0
         self.first_text_unix_ms = None
-        self.revision, self.diverged = None, False
+        self.revision = None
+        self.agreed.clear()
 
     def flows(self, attempt: int, now_unix_ms: float) -> bool:
         """Return whether another attempt than this one has shown text a moment ago."""
@@ -179,5 +180,6 @@ class Answer:
             return None
         self.drop_text()
         self.attempt, self.revision, self.last_delta_unix_ms = aside.attempt, aside.revision, now_unix_ms
+        self.agreed[aside.attempt] = len(aside.text)
         self.aside, self.begun_again = None, True
         return aside

@@ -216,6 +216,25 @@ def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: R
     assert table.delta(delta("XX", 9, attempt=1), 4) == [], "the first worker is not listened to any more"
 
 
+def test_a_worker_that_is_ahead_writes_on_while_another_begins_anew(table: Requests) -> None:
+    """Its partition was moved; the other has the same text to write, and may overtake it."""
+    waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("He", attempt=2), 2) == []
+    assert table.delta(delta(" you", 5, attempt=1), 3) == [Shown(R1, 5, " you")]
+    assert table.delta(delta("llo you all", 2, attempt=2), 4) == [Shown(R1, 9, " all")]
+    assert table.delta(delta("u al", 8, attempt=1), 5) == [], "it is behind now"
+    assert table.delta(delta("l!", 12, attempt=1), 6) == [Shown(R1, 13, "!")]
+
+
+def test_a_worker_that_writes_otherwise_does_not_silence_the_first(table: Requests) -> None:
+    waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("Good", attempt=2), 2) == []
+    assert table.delta(delta(" you", 5, attempt=1), 3) == [Shown(R1, 5, " you")]
+    assert table.delta(delta("day", 9, attempt=2), 4) == [], "not even where it would fit"
+
+
 def test_two_texts_are_never_spliced(table: Requests) -> None:
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
