@@ -215,7 +215,7 @@ class System:
         return KafkaSettings(
             bootstrap_servers=self.bootstrap,
             topic_prefix=self.prefix,
-            request_partitions=3,
+            request_partitions=self.settings.get("kafka__request_partitions", 3),
             reply_partitions=REPLY_PARTITIONS,
         )
 

@@ -1,0 +1,140 @@
+"""Customers who ask at a steady rate for as long as a fleet changes, and when each heard something new."""
+
+import asyncio
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, Self
+
+from ops.measure.arrivals import schedule
+from tests.chaos.actors.load import Load
+from tests.chaos.ledger.requests import AnswerEvent, Ledger, Page, Question
+from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.verdict import Verdict, judge
+
+DEADLINE_MS: Final = 20_000
+_FIRST_TOKEN_MS: Final = 10_000
+_NUM_TOKENS: Final = (60, 140)  # more than a second each
+_MOST_S: Final = 3_000.0
+
+
+class PacedLedger(Ledger):
+    """A ledger that notes when each answer's text grew beyond all that its client had been shown before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grown_s: dict[str, list[float]] = defaultdict(list)
+        self._shown: dict[str, int] = defaultdict(int)
+
+    def heard(self, session: str, message: AnswerEvent, now_s: float) -> None:
+        super().heard(session, message, now_s)
+        for page in self._by_session[session]:
+            num_chars = sum(map(len, page.deltas))
+            if num_chars > self._shown[page.question.event_id]:
+                self._shown[page.question.event_id] = num_chars
+                self.grown_s[page.question.event_id].append(now_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """Use as a context manager; it ends once all that was asked is settled. `clients` conversations ask `rate`
+    questions a second in all."""
+
+    ports: Sequence[int]
+    rate: float
+    clients: int
+    seed: int = 1
+    ledger: PacedLedger = field(default_factory=PacedLedger)
+    _load: Load = field(init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        chance = random.Random(self.seed)
+        times_s = schedule("even", rate=self.rate, count=round(self.rate * _MOST_S))
+        self._load = Load(
+            ledger=self.ledger,
+            gateway_ports=self.ports,
+            questions=[self._question(number, chance) for number in range(len(times_s))],
+            times_s=times_s,
+            seed=self.seed,
+            proxied_share=0.0,
+        )
+        self._thread = threading.Thread(target=self._load.run, daemon=True)
+
+    def _question(self, number: int, chance: random.Random) -> Question:
+        return Question(
+            event_id=f"ask-{number}",
+            session=f"visitor-{number % self.clients}",
+            text=f"Where is parcel {chance.getrandbits(48):012x}?",
+            max_output_tokens=chance.randint(*_NUM_TOKENS),
+            first_token_ms=_FIRST_TOKEN_MS,
+            deadline_ms=DEADLINE_MS,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._thread.start()
+        await asyncio.to_thread(self._load.begun.wait)
+        assert self._load.failure is None, self._load.failure
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self._load.ask_no_more()
+        if kind is not None:
+            self._load.stop()
+        await asyncio.to_thread(self._thread.join)
+        assert self._load.failure is None, self._load.failure
+
+    @property
+    def pages(self) -> list[Page]:
+        return list(self.ledger.pages.values())
+
+    def judged(self) -> Verdict:
+        return judge(self.ledger, Oracle())
+
+    def gap_s(self, page: Page) -> float:
+        """Return the longest time from a text to the next, or to the end, of an answer that has begun."""
+        ends = [at_s for at_s, _ in page.ends[:1]]
+        return max((self._running_s(*pair) for pair in pairwise([*self._grown(page), *ends])), default=0.0)
+
+    def wait_s(self, page: Page) -> float:
+        """Return how long its client waited for the first text, or for an end without one."""
+        first_s = [*self._grown(page), *(at_s for at_s, _ in page.ends[:1])]
+        return self._running_s(page.asked_s, first_s[0]) if first_s else 0.0
+
+    def _grown(self, page: Page) -> list[float]:
+        return self.ledger.grown_s.get(page.question.event_id, [])
+
+    def _running_s(self, from_s: float, until_s: float) -> float:
+        """Return the time between, without that in which the clients' own loop heard nothing."""
+        stalls = self.ledger.stalls
+        return until_s - from_s - sum(max(0.0, min(until_s, end) - max(from_s, begin)) for begin, end in stalls)
+
+
+def broken(verdict: Verdict) -> list[str]:
+    """Return what must not be, in words: with the first request of each kind."""
+    return [
+        f"{breach.value} ({len(found)}): {found[0][0].question.event_id}: {found[0][1]}"[:400]
+        for breach, found in verdict.broken.items()
+        if found
+    ] + ([f"{verdict.strays} events of no request"] if verdict.strays else [])
+
+
+def kept(
+    pages: Sequence[Page], workers: Mapping[str, int], before_s: float, after_s: float, until_s: float
+) -> list[bool]:
+    """Return of each conversation that was answered before a change and after it whether one worker did both.
+    `workers` says who answered a response."""
+    last: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for page in sorted(pages, key=lambda page: page.asked_s):
+        worker = workers.get(page.response_id or "")
+        if worker is None or page.asked_s > until_s:
+            continue
+        if page.asked_s < before_s:
+            last[page.question.session] = worker
+        elif page.asked_s > after_s:
+            first.setdefault(page.question.session, worker)
+    return [first[session] == worker for session, worker in last.items() if session in first]

@@ -1,0 +1,62 @@
+"""Two gateways and as many workers as are wanted now, on a real Kafka and Redis."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from tests.chaos.ledger.rights import PROMPT_ENV
+from tests.support.system import CURSOR_SECRET, Service, System, eventually
+
+SETTINGS: Final[dict[str, Any]] = {name.lower(): value for name, value in PROMPT_ENV.items()} | {
+    "worker__slots": 16,
+    "worker__fake_decode_ms_per_step": 15,
+    "kafka__request_partitions": 24,
+    "gateway__cursor_secret_file": CURSOR_SECRET,
+    "gateway__messages_per_minute": 1_000_000,
+    "promise__first_token_ms": 10_000,
+    "promise__deadline_ms": 20_000,
+}
+
+
+@dataclass(slots=True)
+class Pool:
+    """`workers` serve now; `gone` have left."""
+
+    system: System
+    gateways: list[Service] = field(default_factory=list)
+    workers: list[Service] = field(default_factory=list)
+    gone: list[Service] = field(default_factory=list)
+
+    async def start(self, num_workers: int) -> None:
+        self.gateways = [self.system.gateway(gateway__reply_partition=number) for number in range(2)]
+        await asyncio.gather(*(gateway.ready() for gateway in self.gateways))
+        await self.grow(num_workers)
+
+    @property
+    def ports(self) -> list[int]:
+        return [int(gateway.address.rpartition(":")[2]) for gateway in self.gateways]
+
+    async def grow(self, more: int) -> None:
+        """Start so many; return when each has partitions."""
+        joining = [self.system.worker() for _ in range(more)]
+        await asyncio.gather(*(worker.ready() for worker in joining))
+        self.workers += joining
+        for worker in joining:
+            await eventually(partial(worker.metric, "replyline_rebalances_total"))
+
+    async def shrink(self, leaving: Sequence[Service]) -> None:
+        """Ask these to go; return when they have ended."""
+        self.workers = [worker for worker in self.workers if worker not in leaving]
+        self.gone += leaving
+        statuses = await asyncio.gather(*(worker.stop() for worker in leaving))
+        assert not any(statuses), statuses
+
+    def answered_by(self) -> dict[str, int]:
+        """Return which worker answered each response, by its number."""
+        return {
+            line["request_id"]: number
+            for number, worker in enumerate([*self.gone, *self.workers])
+            for line in worker.logged("answered")
+        }

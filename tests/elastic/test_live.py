@@ -1,0 +1,84 @@
+"""A fleet grows and shrinks under load on a real Kafka: no word is lost, told twice or out of its order."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from statistics import mean
+
+from tests.elastic.conftest import Note
+from tests.elastic.crowd import Crowd, broken, kept
+from tests.elastic.pool import SETTINGS, Pool
+from tests.support.system import MakeSystem
+
+_RATE = 14.0
+_CLIENTS = 70  # each asks every five seconds
+_STEADY_S = 7.0
+_MOST_GAP_S = 1.5
+_LEAST_KEPT = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From `begin_s` to `end_s` a fleet changed; `possible` is the share of conversations that could keep their
+    worker. Until `until_s` it stayed so."""
+
+    begin_s: float
+    end_s: float
+    until_s: float
+    possible: float
+
+
+async def _change(pool: Pool, more: int, chance: random.Random) -> Change:
+    before, begin_s = len(pool.workers), time.monotonic()
+    if more > 0:
+        await pool.grow(more)
+    else:
+        await pool.shrink(chance.sample(pool.workers, -more))
+    end_s = time.monotonic()
+    await asyncio.sleep(_STEADY_S)
+    after = len(pool.workers)
+    return Change(begin_s, end_s, time.monotonic(), min(before, after) / max(before, after))
+
+
+async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Note, whole: bool) -> None:
+    times, chance, changes = 20 if whole else 3, random.Random(1), []
+    pool = Pool(await new_system(**SETTINGS))
+    await pool.start(2)
+    async with Crowd(ports=pool.ports, rate=_RATE, clients=_CLIENTS) as crowd:
+        await asyncio.sleep(_STEADY_S)
+        for _ in range(times):
+            changes += [await _change(pool, more, chance) for more in (2, -2)]
+    verdict, workers = crowd.judged(), pool.answered_by()
+    gaps = sorted(map(crowd.gap_s, crowd.pages))
+    waits = sorted(map(crowd.wait_s, crowd.pages))
+    shares = [
+        mean(kept(crowd.pages, workers, change.begin_s, change.end_s, change.until_s)) / change.possible
+        for change in changes
+    ]
+    by_model = sum(count for ending, count in verdict.endings.items() if ending.startswith("model"))
+    note(
+        f"live: 2 → 4 → 2 workers, {times} times: lost, doubled, reordered",
+        f"{len(broken(verdict))} kinds broken, of {verdict.accepted} answers ({by_model} by the model)",
+        "0",
+        holds=not broken(verdict),
+    )
+    note(
+        "live: longest gap without a token of a running answer",
+        f"{gaps[-1]:.2f} s; p99 {gaps[len(gaps) * 99 // 100]:.2f} s",
+        f"≤ {_MOST_GAP_S} s",
+        holds=gaps[-1] <= _MOST_GAP_S,
+    )
+    note(
+        "live: longest wait for the first text",
+        f"{waits[-1]:.2f} s; p99 {waits[len(waits) * 99 // 100]:.2f} s",
+        f"≤ {_MOST_GAP_S} s",
+        holds=waits[-1] <= _MOST_GAP_S,
+    )
+    note(
+        "live: conversations that keep their worker, of the possible",
+        f"{mean(shares):.2f} on average, {min(shares):.2f} at the worst of {len(changes)} changes",
+        f"≥ {_LEAST_KEPT}",
+        holds=mean(shares) >= _LEAST_KEPT,
+    )
+    assert not broken(verdict), broken(verdict)
