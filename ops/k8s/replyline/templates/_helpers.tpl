@@ -45,6 +45,17 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- /* The replica of its own zone that a process reads from. Kubernetes 1.35 and later give a pod its node's zone as a
+label; before, it is empty, and the leader is read. */}}
+{{- define "replyline.rack" -}}
+{{- if .zone }}
+- {name: REPLYLINE_KAFKA__CLIENT_RACK, value: {{ .zone | quote }}}
+{{- else if .root.Values.kafka.rackFromZone }}
+- name: REPLYLINE_KAFKA__CLIENT_RACK
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}
+{{- end }}
+{{- end }}
+
 {{- /* `revision`: the label by which a rolling update's new pods are told from the old ones, and spread by themselves. */}}
 {{- define "replyline.spread" -}}
 {{- $selector := dict "root" .root "component" .component -}}
@@ -94,7 +105,7 @@ capabilities: {drop: [ALL]}
 {{- if $worker.static }}{{ fail (printf "workers.%s: static ids are for fixed pools; take static or autoscaling out" .pool) }}{{ end -}}
 {{- if eq (hasKey $scaling "keda") (hasKey $scaling "hpa") }}{{ fail (printf "workers.%s.autoscaling: name one of keda and hpa" .pool) }}{{ end -}}
 {{- if gt (int $scaling.min) (int $scaling.max) }}{{ fail (printf "workers.%s.autoscaling: min %d is above max %d" .pool (int $scaling.min) (int $scaling.max)) }}{{ end -}}
-{{- if and (hasKey $scaling "hpa") (lt (int $scaling.min) 1) }}{{ fail (printf "workers.%s.autoscaling: an HPA keeps one worker at least; set min to 1, or take keda" .pool) }}{{ end -}}
+{{- if and (hasKey $scaling "hpa") (lt (int $scaling.min) 1) (semverCompare "<1.37.0-0" .root.Capabilities.KubeVersion.Version) }}{{ fail (printf "workers.%s.autoscaling: before Kubernetes 1.37 an HPA keeps one worker at least; set min to 1, or take keda" .pool) }}{{ end -}}
 {{- end -}}
 {{- $most := ternary ($scaling | default dict).max ($worker.replicas | default 3) (not (empty $scaling)) | int -}}
 {{- if gt $most (int .root.Values.topics.partitions) }}{{ fail (printf "workers.%s: %d workers share %d partitions; set topics.partitions to as many at least" .pool $most (int .root.Values.topics.partitions)) }}{{ end -}}
