@@ -146,7 +146,7 @@ def sent() -> Mapping[str, Mapping[str, Values]]:
     found: dict[str, dict[str, Values]] = {}
     for path in SOURCES:
         text = path.read_text()
-        if path != Path(metrics.__file__) and ("metrics." in text or "Readiness(" in text):
+        if path != Path(metrics.__file__) and any(word in text for word in ("metrics.", "Readiness(", ".checks =")):
             for name, label, values in _set_in(Module(path)):
                 of_metric = found.setdefault(name, {})
                 of_metric[label] = of_metric.get(label, NONE) | values

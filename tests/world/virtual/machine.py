@@ -30,11 +30,11 @@ import shared.kafka.watch
 import shared.process.vitals
 import shared.records.commits
 import shared.redis.client
-import workers.__main__ as worker_main
 import workers.building
 import workers.intake.lag
 import workers.kv.nodes
 import workers.kv.opening
+import workers.process as worker_process
 from shared.faq import FaqIndex
 from shared.kafka import PartitionReader
 from shared.model.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", issuer: "Issuer
     _put(workers.kv.nodes, blocking_redis=redis.blocking_client)
     _put(shared.process.vitals, read_machine=lambda: None)
     _put(gateway_main, settle_heap=lambda: None)
-    _put(worker_main, settle_heap=lambda: None)
+    _put(worker_process, settle_heap=lambda: None)
     _put(os, getpid=lambda: 1)
     _poll_seldom()
     _count_nothing()

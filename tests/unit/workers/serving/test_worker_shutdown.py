@@ -9,7 +9,7 @@ import pytest
 
 from shared.process.tasks import Tasks
 from shared.settings import Settings
-from workers.__main__ import WorkerProcess
+from workers.process import WorkerProcess
 from workers.serving.loaded_versions import LoadedVersions
 from workers.wings import KafkaWing
 
