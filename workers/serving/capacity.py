@@ -32,10 +32,10 @@ _LEAVE_S: Final = 1.0
 
 
 def worker_name(instance_id: str = "", device: str = "") -> str:
-    """Return the static member's name, else one that no other worker has now: in containers every process has the same
-    id. `device`: the GPU or slice that it computes on."""
-    process = "-".join(part for part in (str(os.getpid()), socket.gethostname(), device) if part)
-    name = f"w-{instance_id or process}"
+    """Return the static member's name, else one that no other worker has now, `w-PID-HOST`: in containers every process
+    has the same id. `device`, the GPU or slice that it computes on, stands behind the id: `w-PID.GPU1a2b3c4d-HOST`."""
+    process = f"{os.getpid()}.{device.replace('-', '')}" if device else str(os.getpid())
+    name = f"w-{instance_id or f'{process}-{socket.gethostname()}'}"
     return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
 
 

@@ -1,6 +1,9 @@
 """A worker's reports: at intervals, and within 50 ms of a change. Time is the loop's own."""
 
 import asyncio
+import os
+import re
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +15,7 @@ from shared.wire.messages import WorkerReport
 from shared.wire.topics import TopicNames
 from tests.support.fakes.instant_loop import at_once
 from workers.schedule.outlook import Outlook
-from workers.serving.capacity import CapacityPublisher
+from workers.serving.capacity import CapacityPublisher, worker_name
 
 INTERVAL_S = 0.5
 SOON_S = 0.05
@@ -130,3 +133,11 @@ async def test_a_worker_of_a_lane_tells_its_lane_and_the_partitions_of_its_lanes
     reporting.cancel()
     assert reporter.newest_report is not None
     assert (reporter.newest_report.lane, reporter.newest_report.partitions) == ("canary", {"short": (1,)})
+
+
+def test_a_workers_name_ends_with_its_host_and_says_its_device() -> None:
+    """A pod is found by its host's name: the device does not stand between."""
+    process, host = os.getpid(), re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
+    assert worker_name() == f"w-{process}-{host}"
+    assert worker_name(device="MIG-5e6f7a8b") == f"w-{process}.MIG5e6f7a8b-{host}"
+    assert worker_name("pod-0", "MIG-5e6f7a8b") == "w-pod-0"
