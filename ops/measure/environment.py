@@ -4,10 +4,11 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
+
+from shared.process.hardware import cpu_name
 
 BrokerKind = Literal["embedded", "kafka", "unknown"]
 
@@ -29,7 +30,7 @@ class Environment(Struct, frozen=True, kw_only=True):
 def environment(*, engine: str, broker: BrokerKind) -> Environment:
     return Environment(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        cpu=_cpu_model(),
+        cpu=cpu_name(),
         cores=os.cpu_count() or 1,
         load_1min=round(os.getloadavg()[0], 2),
         system=f"{platform.system()} {platform.release()}",
@@ -62,12 +63,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = next((line for line in lines if line.startswith("model name")), "")
-    return named.partition(":")[2].strip() or platform.machine()

@@ -1,12 +1,14 @@
 """Figures of the machine's processors and memory: read from /proc as `proc(5)` describes it."""
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _STAT: Final = Path("/proc/stat")
 _MEMINFO: Final = Path("/proc/meminfo")
+_CPUINFO: Final = Path("/proc/cpuinfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 # `proc(5)`: the columns of /proc/stat's first line. A guest's time stands in `user` already.
 _MODES: Final = {
@@ -55,6 +57,16 @@ def read_machine() -> Machine | None:
         return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError):
         return None
+
+
+def cpu_name() -> str:
+    """Return the processor's model, as the machine names it."""
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = next((line for line in lines if line.startswith("model name")), "")
+    return named.partition(":")[2].strip() or platform.machine()
 
 
 def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:

@@ -10,7 +10,6 @@ hour must not be believed for months. Nothing here stops a worker: what is not k
 """
 
 import os
-import platform
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.process.clock import monotonic_s
+from shared.process.hardware import cpu_name
 from workers.engine import DecodeRow, Engine, EngineInfo, PrefillChunk, Sampling
 from workers.schedule.costs import (
     PRIOR_DECODE,
@@ -155,7 +155,7 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
         num_slots=info.num_slots,
         max_length=info.max_length,
         threads=threads,
-        cpu=_cpu_model(),
+        cpu=cpu_name(),
         num_cores=os.cpu_count() or 1,
     )
 
@@ -278,12 +278,3 @@ def _difference(theirs: CostsKey, ours: CostsKey) -> str:
     what = "machine" if set(differing) & set(_MACHINE_FIELDS) else "engine"
     facts = ", ".join(f"{name} {getattr(theirs, name)}, not {getattr(ours, name)}" for name in differing)
     return f"the table is of another {what} ({facts})"
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = next((line for line in lines if line.startswith("model name")), "")
-    return named.partition(":")[2].strip() or platform.machine()
