@@ -198,7 +198,10 @@ def _make_preparer(
         tokenizer=model.tokenizer,
         prompts=prompts,
         policy=AnswerPolicy.of(
-            answers, languages=model.languages, most=worker.grounding_entries, handoff=settings.handoff.enabled
+            answers,
+            languages=() if settings.edge.quote else model.languages,
+            most=worker.grounding_entries,
+            handoff=settings.handoff.enabled,
         ),
         guarded=answers.guard,
         faq=faq,

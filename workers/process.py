@@ -43,7 +43,7 @@ from workers.versions.last_served import remember_last_served
 from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 from workers.versions.switcher import Means, Switcher
-from workers.wings import KafkaWing
+from workers.wings import EdgeWing, KafkaWing
 
 
 class WorkerProcess:
@@ -64,7 +64,9 @@ class WorkerProcess:
         self._worker_id = worker_name(settings.worker.instance_id, short_device(os.environ))
         source = f"replyline-worker-{os.getpid()}"
         self._kafka = KafkaWing(settings, source)
-        self._history = History(settings.redis, journal_of=settings.journal_of)
+        of_edge = settings.redis_of_kv if settings.edge.centre else None  # there this process erases, too
+        self._history = History(settings.redis, kv=of_edge, journal_of=settings.journal_of)
+        self._edge = EdgeWing(settings, self._kafka.producer, self._history) if settings.edge.centre else None
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._cancelled = RecentCancels()
         self._shadow = self._make_shadow() if settings.worker.lane == SHADOW else None
@@ -111,6 +113,7 @@ class WorkerProcess:
             released=lambda job: self._intake.begin_again(job),  # noqa: PLW0108 - it is made after the worker
             tracer=Tracer(worker_id=self._worker_id),
             shadow=self._shadow,
+            centre=None if self._edge is None else self._edge.centre,
         )
 
     def _make_shadow(self) -> Shadow:
@@ -177,6 +180,8 @@ class WorkerProcess:
             closing.push_async_callback(self._publisher.stop)
             if self._shadow is not None:
                 closing.push_async_callback(self._shadow.stop)
+            if self._edge is not None:
+                closing.push_async_callback(self._edge.close)
             closing.push_async_callback(self._tasks.cancel)
             await self._serve(stop)
 
@@ -232,6 +237,8 @@ class WorkerProcess:
         self._tasks.start(kafka.commits.run(), "commits")
         self._tasks.start(watch_lag(kafka.requests, self._settings.kafka.topics), "lag")
         self._tasks.start(self._capacity.run(), "capacity")
+        if self._edge is not None:
+            self._tasks.start(self._edge.sync.run(), "centre")
         if self._switcher is not None:
             self._tasks.start(self._switcher.run(), "versions switcher")
         settle_heap()

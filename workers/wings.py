@@ -1,18 +1,77 @@
-"""The Kafka clients of a worker's process."""
+"""The wings of a worker's process: its Kafka clients, and an edge's link to its centre."""
 
 from contextlib import AsyncExitStack
 from functools import partial
 
-from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer
+from shared.conversation.history import History
+from shared.conversation.journal import Journal
+from shared.kafka import Copies, GroupReader, KafkaWatch, Outgoing, PartitionReader, Producer
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
+from shared.settings.credential_files import read_password
 from shared.versions.log import VersionsLog
+from shared.versions.signature import read_trusted_keys
+from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import PASSED_ON, in_lane
+from shared.wire.messages import Erase
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
+from workers.edge.centre_pages import CentrePages
+from workers.edge.faq_files import FaqFiles
+from workers.edge.link_time import LinkTime
+from workers.edge.sync import Sync
 from workers.intake.passing_on import PassingOn
 from workers.request.open_answers import OpenAnswers
+from workers.serving.centre import Centre
+
+
+class EdgeWing:
+    """An edge's link to its centre. `centre` answers what this edge is not sure of."""
+
+    def __init__(self, settings: Settings, producer: Producer, history: History) -> None:
+        """Make the link. Raises `SettingsError` where a key cannot be read, or the kept FAQ is signed by none."""
+        edge, faq = settings.edge, settings.faq.path
+        assert edge.token_file is not None, "the settings check it"
+        assert edge.trusted_keys is not None, "the settings check it"
+        assert faq is not None, "the settings check it"
+        self._tenant, self._topic = settings.tenant, settings.kafka.topics.erasures
+        self._producer, self._history = producer, history
+        self._pages, self._journal = CentrePages(edge), Journal(settings.redis)
+        files = FaqFiles(faq.parent, read_trusted_keys(edge.trusted_keys))
+        files.open()
+        link = LinkTime()
+        self.sync = Sync(
+            pages=self._pages,
+            files=files,
+            journal=self._journal,
+            link=link,
+            poll_s=edge.poll_s,
+            erase=self._erase,
+            forget_all=partial(history.forget_all, settings.tenant),
+        )
+        self.centre = Centre(
+            url=edge.centre,
+            token=partial(read_password, edge.token_file),
+            tenant=self._tenant,
+            link=link,
+            reach=self.sync,
+        )
+
+    async def _erase(self, session_id: str, generation: int) -> None:
+        """Erase a conversation that the centre has erased. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+        session = SessionKey(self._tenant, session_id)
+        if (await self._history.generation(session) or 0) >= generation:
+            return
+        begun = await self._history.delete(session, generation=generation, journal=False)
+        erase = Erase(tenant=self._tenant, session_id=session_id, generation=begun)
+        await self._producer.publish(Outgoing(self._topic, msgpack_encode(erase), partition=BROADCAST_PARTITION))
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as closing:
+            for part in (self._journal, self._pages, self.centre):
+                closing.push_async_callback(part.close)
 
 
 class KafkaWing:

@@ -220,6 +220,17 @@ class History:
             await self._kv_calls.bounded(self._kv.call(lambda redis: redis.delete(kv)))
         return begun
 
+    async def forget_all(self, tenant: str) -> None:
+        """Forget what was said in every conversation of a tenant, where one Redis holds all of it. Raises
+        `StoreUnavailable`."""
+
+        async def delete(redis: Any) -> None:
+            for what in ("turns", "kv"):
+                async for key in redis.scan_iter(match=f"replyline:{{{tenant}/*}}:{what}", count=1_000):
+                    await redis.delete(key)
+
+        await self._calls.bounded(self._redis.call(delete))
+
     async def generation(self, session: SessionKey) -> int | None:
         """Return the conversation's generation, 0 where it was not erased lately; None where Redis is away."""
         try:

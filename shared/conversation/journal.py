@@ -15,6 +15,7 @@ from shared.wire.fields import Count, Identifier
 from shared.wire.session_key import SessionKey
 
 JOURNAL: Final = "replyline:journal"
+_PLACE: Final = "replyline:journal:erasures"
 _MOST: Final = 50
 _MOST_BYTES: Final = 48 * 1_024  # a gateway reads bodies of 64 KiB
 
@@ -60,6 +61,14 @@ class Journal:
     async def drop(self, num: int) -> None:
         """Forget the first entries, which the centre has."""
         await self._calls.bounded(self._redis.call(lambda redis: redis.ltrim(JOURNAL, num, -1)))
+
+    async def place(self) -> int | None:
+        """Return the place in the centre's erasures up to which they are known here; None before the first."""
+        found = await self._calls.bounded(self._redis.call(lambda redis: redis.get(_PLACE)))
+        return None if found is None else int(found)
+
+    async def keep_place(self, place: int) -> None:
+        await self._calls.bounded(self._redis.call(lambda redis: redis.set(_PLACE, place)))
 
     async def close(self) -> None:
         await self._redis.close()

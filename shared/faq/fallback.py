@@ -18,6 +18,7 @@ _BUSY: Final[dict[Language, str]] = {
     "en": "Sorry, we are very busy right now. Please ask me again in a moment.",
     "zh": "抱歉，现在咨询的人较多。请稍后再试一次。",
 }
+BUSY: Final = frozenset(_BUSY.values())
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):

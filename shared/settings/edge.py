@@ -1,9 +1,10 @@
 """The settings of edges, and of the centre that they ask (docs/edge.md)."""
 
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.settings.credential_files import PasswordFile
 from shared.settings.group import Group
@@ -18,6 +19,9 @@ class EdgeSettings(Group):
     centre: str = Field("", description="address of the centre's gateways: wss://host/ws (empty: this is no edge)")
     centre_http: str = Field("", description="address of their HTTP port (empty: the centre's host, over https)")
     token_file: PasswordFile | None = Field(None, description="file with the edge's token; read at each connection")
+    trusted_keys: Path | None = Field(
+        None, description="folder of public keys (*.pem), of which one must have signed the centre's FAQ"
+    )
     poll_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at the centre's FAQ and erasures")
     quote: bool = Field(
         False, description="true: an entry that fits surely is given in its own words; false: the light model words it"
@@ -36,6 +40,13 @@ class EdgeSettings(Group):
         if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
             raise ValueError(f"{url} is no address over HTTP; write https://host")
         return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        missing = [name for name in ("token_file", "trusted_keys") if getattr(self, name) is None]
+        if self.centre and missing:
+            raise ValueError(f"an edge needs edge.{' and edge.'.join(missing)} beside edge.centre")
+        return self
 
     @property
     def http_url(self) -> str:

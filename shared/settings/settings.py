@@ -111,6 +111,14 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _edge_has_an_faq(self) -> Self:
+        if self.edge.centre and not (self.faq.path and self.faq.stale_s):
+            raise ValueError(
+                "edge.centre needs faq.path, the file that the centre's FAQ is written to, and faq.stale_s"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _chatwoot_has_a_door(self) -> Self:
         if self.chatwoot.url and not (self.gateway.http_port and self.gateway.cursor_secret_file):
             raise ValueError("chatwoot.url needs gateway.http_port, and gateway.cursor_secret_file of all gateways")

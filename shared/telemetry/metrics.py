@@ -279,6 +279,16 @@ faq_reloads = Counter("replyline_faq_reloads_total", "Reads of the FAQ's file af
 for _outcome in ("reloaded", "failed"):
     faq_reloads.labels(_outcome)
 
+# --- an edge
+edge_questions = Counter(
+    "replyline_edge_questions_total",
+    "At an edge: answered here, by the centre, or here for want of the centre (unsure)",
+    ["outcome"],
+)
+edge_link = Gauge("replyline_edge_link_seconds", "Round trip to the centre, smoothed")
+edge_faq_version = Gauge("replyline_edge_faq_version", "Version of the FAQ that an edge answers from")
+edge_in_step = Gauge("replyline_edge_in_step_timestamp_seconds", "When the centre last confirmed an edge's FAQ")
+
 traces_dropped = Counter("replyline_traces_dropped_total", "Kept traces that are lost, with all their spans", ["why"])
 
 # --- the machine, as the process sees it

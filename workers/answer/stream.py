@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import ReplyDelta, ReplyDone
-from shared.wire.outcome import ErrorDetail, Grounding, Reason, Source, Status, Timings, Usage
+from shared.wire.outcome import ErrorDetail, Grounding, Outcome, Reason, Source, Status, Timings, Usage
 from workers.answer.detokenizer import Detokenizer
 from workers.answer.guard import FactGuard
 
@@ -116,6 +116,7 @@ class Answer:
         model: str | None = None,
         grounding: tuple[Grounding, ...] = (),
         error: ErrorDetail | None = None,
+        faq_version: int | None = None,
         instead: tuple[str, Source] | None = None,
     ) -> ReplyDone:
         """Return the terminal event. `model` wrote it; `instead`: a text that is not the model's, and whose it is."""
@@ -135,8 +136,13 @@ class Answer:
             lane=self._lane if self._lane != CHAMPION else None,
             error=error,
             grounding=grounding,
+            faq_version=faq_version,
             replaced=() if instead or self._guard is None else self._guard.replaced,
         )
+
+    def ended(self, outcome: Outcome) -> ReplyDone:
+        """Return the terminal event of an answer that was ended elsewhere."""
+        return outcome.within(ReplyDone, request_id=self._request_id, session_id=self._session_id, attempt=self.attempt)
 
     def _source(self) -> Source:
         if self._guard is None or not any(each.length for each in self._guard.replaced):

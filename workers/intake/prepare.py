@@ -73,13 +73,17 @@ class Preparer:
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
         decision = self.policy.decide(request.input, found.hits, found.parts)
+        freshness, wire_now = self.faq.freshness, now_unix_ms + order.clock_ms
+        if freshness.is_stale(wire_now):
+            decision = _without_the_model(decision, request.input)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
             bucket, composed = self._compose(order, decision, turns, build)
         else:
             bucket, composed = await asyncio.to_thread(self._compose, order, decision, turns, build)
         decided = composed is None
         prompt = composed or Prompt(ids=[], shared_tokens=0)
-        instead = self.policy.reply(_without_the_model(decision, request.input))
+        instead = freshness.told(self.policy.reply(_without_the_model(decision, request.input)), wire_now)
+        nearest = choose_fallback(request.input, found.hits, min_score=self.min_score)
         sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
         return Job(
             order=order,
@@ -87,7 +91,7 @@ class Preparer:
             sequence=sequence,
             answer=self._answer(order, prompt, turns, now_unix_ms, guarded=sequence.held),
             prompt=prompt,
-            fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),
+            fallback=instead if decided else freshness.told(nearest, wire_now),
             decided=decided,
             instead=instead,
             kv_unix_ms=None if decided else await self._restore(sequence, first=not turns),

@@ -26,7 +26,9 @@ def ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
 
 def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -> ReplyDone:
     """Return the end as it goes on the wire; `gateways` is the gateways' own reply topic."""
-    fallback = _in_place_of_model(job, finished, gateways)
+    if job.outcome is not None:
+        return job.answer.ended(job.outcome)
+    fallback, faq_version = _in_place_of_model(job, finished, gateways), (job.instead or job.fallback).faq_version
     if fallback is not None:
         return job.answer.done(
             instead=(fallback.text, fallback.source),
@@ -35,6 +37,7 @@ def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -
             usage=job.usage(),
             timings=job.timings(),
             grounding=fallback.grounding,
+            faq_version=fallback.faq_version,
         )
     error = (OWN_FAULT if job.faulty else _ENGINE_FAILED) if finished.status == "failed" else None
     return job.answer.done(
@@ -44,6 +47,7 @@ def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -
         timings=job.timings(),
         model=model,
         grounding=job.prompt.grounding,
+        faq_version=faq_version if job.prompt.grounding else None,
         error=error,
     )
 
@@ -59,10 +63,10 @@ def turn_of(job: Job, done: ReplyDone) -> Turn | None:
         request_id=job.id,
         user=order.request.input,
         asked_unix_ms=order.created_unix_ms,
-        grounding=prompt.grounding if by_model else done.grounding,
+        grounding=prompt.grounding if by_model and job.outcome is None else done.grounding,
         # Of an upstream's answer only the text is known.
         output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),
-        window_start=(prompt.window_start or job.id) if by_model else None,
+        window_start=(prompt.window_start or job.id) if by_model and job.outcome is None else None,
         generation=order.generation,
     )
 

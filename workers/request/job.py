@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from shared.faq.fallback import Fallback
 from shared.records.deliveries import Partition
 from shared.wire.messages import Bucket, Cancel, ReplyDone
-from shared.wire.outcome import Timings, Usage
+from shared.wire.outcome import Outcome, Timings, Usage
 from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from workers.answer.stream import Answer
@@ -24,6 +24,7 @@ class Job:
       last asked for it there; `owed` are the readers that have not acknowledged its end, `done`, yet.
     - `withdrawn`: its last reader cancelled before it ended. `faulty`: a fault of our own ended it. `erased`: its
       conversation was erased before it ended.
+    - `outcome`: how the centre of this edge has ended it.
     - `kv_unix_ms`: from when to when its KV was looked for; from `ready_unix_ms` on it could be computed.
     """
 
@@ -44,6 +45,7 @@ class Job:
     withdrawn: bool = field(default=False, init=False)
     faulty: bool = field(default=False, init=False)
     erased: bool = field(default=False, init=False)
+    outcome: Outcome | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.targets = {target_of(self.order): self.order.request.created_unix_ms}

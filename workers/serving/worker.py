@@ -21,6 +21,7 @@ from workers.request.ending import ended_at_once, terminal_event, turn_of
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
+from workers.serving.centre import Centre
 from workers.serving.drafts import Ended, Grown, Progress, Released
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.served import Served
@@ -46,6 +47,7 @@ class Worker:
         released: Callable[[Job], None] = lambda _: None,
         tracer: Tracer | None = None,
         shadow: Shadow | None = None,
+        centre: Centre | None = None,
     ) -> None:
         self._versions = versions
         self._answers = answers
@@ -55,6 +57,7 @@ class Worker:
         self._released = released
         self._tracer = tracer or Tracer()
         self._shadow = shadow
+        self._centre = centre
         self._erasures = Erasures()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
@@ -70,8 +73,10 @@ class Worker:
             job.erased = True
             sequence.erase()
         self._answers.add(job)
+        if self._centre is not None and not cancelled and self._centre.ask(job, self.publish, self._answer_decided):
+            return
         if job.decided:
-            self.publish([Ended(job, ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
+            self._answer_decided(job)
             return
         with contained("answer", request_id=job.id) as adding:
             engine_loop = self._versions[job.revision].engine_loop
@@ -81,13 +86,19 @@ class Worker:
         if adding.error is not None:
             self._answers.readers.fail(job)
 
+    def _answer_decided(self, job: Job) -> None:
+        """Answer what the model is not asked for."""
+        self.publish([Ended(job, ended_at_once(job, cancelled=job.withdrawn, now_unix_ms=now_unix_ms()))])
+
     def cancel(self, cancel: Cancel) -> bool:
         """Have an answer end before the next step, unless others still wait for it; False where none is being
         written."""
         job = self._answers.cancel(cancel)
-        if job is not None and job.withdrawn:
+        if job is None or not job.withdrawn:
+            return job is not None
+        if self._centre is None or not self._centre.cancel(job.id):
             self._versions[job.revision].engine_loop.cancel(job.id)
-        return job is not None
+        return True
 
     def release_unseen(self) -> None:
         """Give up the answers that have no text yet, before their next steps; `released` is called with each."""
@@ -181,7 +192,7 @@ class Worker:
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
         if self._shadow is None and (turn := turn_of(job, done)) is not None:
-            self._history.remember(job.session, turn)
+            self._history.remember(job.session, turn, journal=job.outcome is None)
 
     # --- the end of the process
 

@@ -67,7 +67,7 @@ class Histories:
     async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
         return list(self.turns_of.get(session, ()))
 
-    def remember(self, session: SessionKey, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         self.turns_of.setdefault(session, []).append(turn)
 
 

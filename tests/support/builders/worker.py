@@ -41,6 +41,7 @@ from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
+from workers.serving.centre import Centre
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_step import keep_nothing
@@ -191,7 +192,7 @@ class FakeHistory:
     turns: list[Turn] = field(default_factory=list)
     forgotten: list[tuple[SessionKey, int]] = field(default_factory=list)
 
-    def remember(self, session: SessionKey, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         self.turns.append(turn)
 
     def forget(self, session: SessionKey, generation: int) -> None:
@@ -229,6 +230,7 @@ class Bench:
     engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
     reuse_kv: bool = False
     shadow: Shadow | None = None
+    centre: Centre | None = None
 
     def __post_init__(self) -> None:
         info, costs, before = self.engine.info, CostModel.prior(), self.saboteur.before
@@ -276,6 +278,7 @@ class Bench:
             max_waiting=4,
             tracer=before(Tracer()),
             shadow=self.shadow,
+            centre=self.centre,
         )
 
     def accept(self, offset: int, *, cancelled: bool = False, **how: Any) -> Job:

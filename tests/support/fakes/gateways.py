@@ -139,7 +139,7 @@ class FakeHistory:
         self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
         return self.generations[session]
 
-    def remember(self, session: SessionKey, turn: Turn) -> None:
+    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         self.remembered.append(turn)
 
     async def turns(self, session: SessionKey, **_: object) -> list[Turn]:

@@ -57,7 +57,7 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     loop = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
     process._versions.add(SimpleNamespace(revision="v1", engine_loop=loop, close=process._kv.close))  # type: ignore[arg-type]
     process._worker.suspects = SUSPECTS
-    process._shadow = None
+    process._shadow = process._edge = None
     process._serve = lambda _: process._drain(known=known)
     await process.run(asyncio.Event())
     assert order == [*FIRST, *(["requests"] if hangs else []), *REST]

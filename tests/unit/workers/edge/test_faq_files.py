@@ -1,0 +1,87 @@
+"""The versions of the FAQ that an edge takes, and how far it trusts the one in use."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shared.errors import SettingsError
+from shared.faq.entries import read_entries
+from shared.faq.fallback import Fallback
+from shared.faq.live import LiveFaq
+from shared.settings import FaqSettings
+from shared.versions.faq_bundle import sign_faq
+from shared.versions.signature import key_id
+from workers.edge.faq_files import FaqFiles
+
+KEY, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+TRUSTED = {key_id(KEY.public_key()): KEY.public_key()}
+
+
+def faq_of(folder: Path, answer: str) -> Path:
+    path = folder / f"{len(answer)}.json"
+    entry = {"question": "How long?", "alternatives": [], "answer": answer}
+    path.write_text(json.dumps([{"id": "period", "topic": "returns", "en": entry}]))
+    return path
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> FaqFiles:
+    files = FaqFiles(tmp_path / "edge", TRUSTED)
+    files.open()
+    return files
+
+
+def take(edge: FaqFiles, folder: Path, answer: str, version: int, key: Ed25519PrivateKey = KEY) -> None:
+    bundle = sign_faq(faq_of(folder, answer), key, version)
+    edge.take(bundle.document, bundle.signature)
+
+
+def test_a_signed_version_is_used_and_kept(edge: FaqFiles, tmp_path: Path) -> None:
+    take(edge, tmp_path, "30 days.", 2)
+    assert [entry.answer for entry in read_entries(edge.faq)] == ["30 days."]
+    again = FaqFiles(edge.folder, TRUSTED)
+    again.open()
+    assert again.version == 2
+
+
+def test_what_is_older_unsigned_or_changed_on_the_disk_is_refused_by_name(edge: FaqFiles, tmp_path: Path) -> None:
+    take(edge, tmp_path, "30 days.", 2)
+    with pytest.raises(SettingsError, match="version 1, older than 2"):
+        take(edge, tmp_path, "90 days.", 1)
+    with pytest.raises(SettingsError, match="version 3 is signed by no trusted key"):
+        take(edge, tmp_path, "90 days.", 3, STRANGER)
+    assert [entry.answer for entry in read_entries(edge.faq)] == ["30 days."]
+    signed = edge.folder / "faq.signed"
+    signed.write_bytes(signed.read_bytes().replace(b"30", b"90"))
+    with pytest.raises(SettingsError, match="signed by no trusted key"):
+        FaqFiles(edge.folder, TRUSTED).open()
+
+
+async def test_an_faq_that_nobody_confirms_is_told_with_its_date(edge: FaqFiles, tmp_path: Path) -> None:
+    take(edge, tmp_path, "30 days.", 2)
+    edge.confirm(unix_ms=1_800_000_000_000)
+    faq = LiveFaq(FaqSettings(path=edge.faq, stale_s=10))
+    (entry,) = faq.index.entries
+    plain = Fallback(source="faq", text="30 days.", language="en", grounding=(entry.as_grounding(),))
+    fresh = faq.freshness.told(plain, 1_800_000_010_000)
+    assert (fresh.source, fresh.text, fresh.faq_version) == ("faq", "30 days.", 2)
+    stale = faq.freshness.told(plain, 1_800_000_010_001)
+    assert (stale.source, stale.faq_version) == ("unsure", 2)
+    assert stale.text == "I could not check since 2027-01-15 08:00 UTC whether this still holds:\n\n30 days."
+
+
+async def test_a_newer_version_makes_the_loaded_one_stale_at_once(edge: FaqFiles, tmp_path: Path) -> None:
+    take(edge, tmp_path, "30 days.", 2)
+    edge.confirm(unix_ms=1_000)
+    faq = LiveFaq(FaqSettings(path=edge.faq, stale_s=10))
+    assert not faq.freshness.is_stale(1_000)
+    take(edge, tmp_path, "60 days, newly.", 3)
+    edge.confirm(unix_ms=2_000)
+    await faq.look()
+    assert faq.freshness.is_stale(2_000)
+    await faq.look()
+    await faq.look()
+    assert (faq.index.entries[0].answer, faq.freshness.version) == ("60 days, newly.", 3)
+    assert not faq.freshness.is_stale(2_000)

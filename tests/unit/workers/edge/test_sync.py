@@ -1,0 +1,131 @@
+"""An edge's look at its centre: the FAQ and erasures come, the journal goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shared.faq.entries import PACKAGED_PATH
+from shared.faq.in_step import InStep
+from shared.versions.faq_bundle import sign_faq
+from shared.versions.signature import key_id
+from workers.edge.centre_pages import CentreAway, FaqPage, JournalRefused, MissedErasures
+from workers.edge.faq_files import FaqFiles
+from workers.edge.link_time import LinkTime
+from workers.edge.sync import Sync
+
+KEY = Ed25519PrivateKey.generate()
+FIRST, SECOND = (sign_faq(PACKAGED_PATH, KEY, version) for version in (1, 2))
+
+
+@dataclass
+class FakeCentre:
+    """The centre's pages, and the edge's journal and conversations."""
+
+    page: FaqPage = field(default_factory=lambda: FaqPage(10.0, 0, SECOND.document, SECOND.signature))
+    missed: MissedErasures = field(default_factory=lambda: MissedErasures(0))
+    fails: Exception | None = None
+    entries: list[bytes] = field(default_factory=list)
+    known_place: int | None = 0
+    got: list[bytes] = field(default_factory=list)
+    erased: list[tuple[str, int] | str] = field(default_factory=list)
+
+    async def faq(self, _version: int | None) -> FaqPage:
+        return self.page
+
+    async def erasures(self, _after: int | None) -> MissedErasures:
+        return self.missed
+
+    async def add(self, entries: bytes) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.got.append(entries)
+
+    async def place(self) -> int | None:
+        return self.known_place
+
+    async def keep_place(self, place: int) -> None:
+        self.known_place = place
+
+    async def first(self) -> tuple[int, bytes]:
+        return len(self.entries[:2]), b",".join(self.entries[:2])
+
+    async def drop(self, num: int) -> None:
+        del self.entries[:num]
+
+    async def erase(self, session_id: str, generation: int) -> None:
+        self.erased.append((session_id, generation))
+
+    async def forget_all(self) -> None:
+        self.erased.append("all")
+
+
+Made = Callable[[FakeCentre], Sync]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    def make(centre: FakeCentre) -> Sync:
+        files = FaqFiles(tmp_path, {key_id(KEY.public_key()): KEY.public_key()})
+        files.open()
+        files.take(FIRST.document, FIRST.signature)
+        return Sync(
+            pages=centre,  # type: ignore[arg-type]
+            files=files,
+            journal=centre,  # type: ignore[arg-type]
+            link=LinkTime(),
+            poll_s=1,
+            erase=centre.erase,
+            forget_all=centre.forget_all,
+        )
+
+    return make
+
+
+async def test_a_look_takes_the_newer_faq_and_says_that_it_is_in_step(made: Made) -> None:
+    sync = made(FakeCentre())
+    assert sync.away
+    await sync.look()
+    assert (sync.away, sync.files.version, sync.link.round_trip_ms) == (False, 2, 10.0)
+    found = InStep.read(sync.files.faq)
+    assert found is not None
+    assert found.version == 2
+
+
+async def test_an_faq_that_is_refused_is_not_in_step_and_the_link_is_there(made: Made) -> None:
+    sync = made(FakeCentre(page=FaqPage(10.0, 0, SECOND.document, FIRST.signature)))
+    await sync.look()
+    assert (sync.away, sync.files.version, InStep.read(sync.files.faq)) == (False, 1, None)
+
+
+async def test_the_journal_goes_once_and_in_order(made: Made) -> None:
+    centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=CentreAway("cut"))
+    sync = made(centre)
+    with pytest.raises(CentreAway):
+        await sync.look()
+    assert (len(centre.entries), centre.got) == (3, [])
+    centre.fails = None
+    await sync.push()
+    assert (centre.entries, centre.got) == ([], [b"1,2", b"3"])
+
+
+async def test_what_the_centre_never_takes_does_not_hold_up_the_rest(made: Made) -> None:
+    centre = FakeCentre(entries=[b"1", b"2"], fails=JournalRefused("no turn"))
+    await made(centre).push()
+    assert centre.entries == []
+
+
+async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Made) -> None:
+    missed = {"next": 7, "erased": [{"session_id": "s", "generation": 3}]}
+    centre = FakeCentre(page=FaqPage(10.0, 7), missed=msgspec.convert(missed, MissedErasures))
+    sync = made(centre)
+    await sync.look()
+    assert (centre.erased, centre.known_place) == ([("s", 3)], 7)
+    await sync.look()
+    assert centre.erased == [("s", 3)]
+    centre.page, centre.missed = FaqPage(10.0, 90), MissedErasures(90, gap=True)
+    await sync.look()
+    assert (centre.erased[1:], centre.known_place) == (["all"], 90)

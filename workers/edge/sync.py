@@ -1,0 +1,113 @@
+"""Keep an edge in step with its centre: the FAQ and the erasures come, the journal goes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.conversation.journal import Journal
+from shared.errors import BrokerUnavailable, SettingsError, StoreUnavailable
+from shared.process.clock import monotonic_s, wire_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
+from shared.telemetry.logs import get_logger
+from workers.edge.centre_pages import CentreAway, CentrePages, JournalRefused
+from workers.edge.faq_files import FaqFiles
+from workers.edge.link_time import LinkTime
+
+log = get_logger()
+
+_QUIET_POLLS: Final = 3  # after so many without an answer the centre counts as away
+
+
+@dataclass(slots=True, kw_only=True)
+class Sync:
+    """Owned by the event loop. `erase` erases a conversation of this generation here, `forget_all` those of which it
+    cannot be told."""
+
+    pages: CentrePages
+    files: FaqFiles
+    journal: Journal
+    link: LinkTime
+    poll_s: float
+    erase: Callable[[str, int], Awaitable[None]]
+    forget_all: Callable[[], Awaitable[None]]
+    _centre: Availability = field(default_factory=lambda: Availability("centre"), init=False)
+    _heard_s: float = field(default=float("-inf"), init=False)
+    _refused: str = field(default="", init=False)
+    _pushing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    @property
+    def away(self) -> bool:
+        """Return whether the centre is not to be asked now."""
+        return self._centre.cause is not None or monotonic_s() - self._heard_s > _QUIET_POLLS * self.poll_s + 1
+
+    async def run(self) -> None:
+        """Keep in step until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_QUIET_POLLS * self.poll_s):
+                    await self.look()
+            except CentreAway as error:
+                self.lost(str(error))
+            except TimeoutError:
+                self.lost("it does not answer in time")
+            except (StoreUnavailable, BrokerUnavailable):  # the history and the producer say so
+                pass
+            await asyncio.sleep(self.poll_s)
+
+    def lost(self, cause: str) -> None:
+        """Note that the centre does not answer, until it does."""
+        self._centre.down(cause, action="this edge answers by itself")
+
+    async def look(self) -> None:
+        """Look once. Raises `CentreAway`, `StoreUnavailable`."""
+        asked_unix_ms = wire_unix_ms()
+        page = await self.pages.faq(self.files.version)
+        self.link.note(page.took_ms)
+        metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
+        if self._is_in_step(page.document, page.signature):
+            await asyncio.to_thread(self.files.confirm, asked_unix_ms)
+            metrics.edge_faq_version.set(self.files.version or 0)
+            metrics.edge_in_step.set(asked_unix_ms / 1_000)
+        self._heard_s = monotonic_s()
+        self._centre.up()
+        await self._hear_of_erasures(page.erasures)
+        await self.push()
+
+    def _is_in_step(self, document: bytes | None, signature: bytes) -> bool:
+        """Take what came, if anything did; return whether the version in use is the centre's."""
+        try:
+            if document is not None:
+                self.files.take(document, signature)
+                log.info("faq_version", version=self.files.version)
+        except SettingsError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("faq_refused", cause=self._refused, action="it grows stale, and then the centre is asked")
+            return False
+        self._refused = ""
+        return True
+
+    async def _hear_of_erasures(self, place: int) -> None:
+        after = await self.journal.place()
+        if after == place:
+            return
+        missed = await self.pages.erasures(after)
+        if missed.gap:
+            log.warning("erasures_missed", action="this edge forgets every conversation; the centre has them")
+            await self.forget_all()
+        for each in missed.erased:
+            await self.erase(each.session_id, each.generation)
+        await self.journal.keep_place(missed.next)
+
+    async def push(self) -> None:
+        """Tell the centre what the journal has. Raises `CentreAway`, `StoreUnavailable`."""
+        async with self._pushing:
+            while (found := await self.journal.first())[0]:
+                num, entries = found
+                try:
+                    await self.pages.add(entries)
+                except JournalRefused as error:
+                    log.warning("journal_refused", entries=num, cause=str(error))
+                await self.journal.drop(num)

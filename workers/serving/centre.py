@@ -1,0 +1,228 @@
+"""Ask the centre what this edge is not sure of, and give its answer as it comes.
+
+The question goes over the conversation's own WebSocket, with what is left of its deadline behind the link. Where the
+centre is away, refuses, or gives nothing in time, this edge answers by itself. What was shown of an answer goes on
+after a cut (the client resumes by its cursor), or the answer ends by its deadline with what was shown.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from shared.client import AnswerEvent, AsyncReplyline, ResponseCreate, ResponseDelta, ResponseDone
+from shared.client.failures import ConnectFailed
+from shared.errors import ReplylineError
+from shared.faq.fallback import BUSY
+from shared.process.clock import monotonic_s, now_unix_ms
+from shared.process.tasks import Tasks
+from shared.telemetry import metrics
+from shared.telemetry.faults import task_failed
+from shared.telemetry.logs import get_logger
+from shared.wire.outcome import Outcome
+from shared.wire.session_key import SessionKey
+from workers.edge.link_time import ANSWER_MS, LinkTime
+from workers.request.job import Job
+from workers.schedule.sequence import Finished
+from workers.serving.drafts import Ended, Grown, Progress
+
+log = get_logger()
+
+Publish = Callable[[list[Progress]], None]
+AnswerHere = Callable[[Job], None]
+
+_MOST_OPEN: Final = 1_000
+_IDLE_S: Final = 120.0
+_USELESS: Final = frozenset({"failed", "cancelled"})
+
+
+class Reach(Protocol):
+    """Whether and how the centre is reached: `workers.edge.sync`."""
+
+    @property
+    def away(self) -> bool: ...
+
+    def lost(self, cause: str) -> None: ...
+
+    async def push(self) -> None: ...
+
+
+class NoAnswer(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    """The centre has none that can be shown."""
+
+    code = "no_answer"
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A question at the centre. `text` is what was shown of its answer; `chat` where it was asked."""
+
+    job: Job
+    publish: Publish
+    text: str = ""
+    chat: AsyncReplyline | None = None
+
+    def take(self, event: AnswerEvent) -> bool:
+        """Show what is new; return whether any is. Raises `NoAnswer` for an answer that does not continue what was
+        shown, or is none."""
+        if isinstance(event, ResponseDone):
+            self._end(event.response)
+        elif isinstance(event, ResponseDelta):
+            known = self.text[event.offset : event.offset + len(event.delta)]
+            if event.offset > len(self.text) or not event.delta.startswith(known):
+                raise NoAnswer("it does not write again the words that were shown")
+            self._grow(event.delta[len(known) :])
+        return bool(self.text)
+
+    def _grow(self, new: str) -> None:
+        if not self.text and new in BUSY:
+            raise NoAnswer("it is busy")
+        if new:
+            self.text += new
+            self.job.answer.add_text(new)
+            if (delta := self.job.answer.pop_delta()) is not None:
+                self.job.sequence.shown_unix_ms = self.job.sequence.shown_unix_ms or now_unix_ms()
+                self.publish([Grown(self.job, delta)])
+
+    def _end(self, outcome: Outcome) -> None:
+        if not outcome.output_text.startswith(self.text):
+            raise NoAnswer("it ends with other words than were shown")
+        if not self.text and (outcome.status in _USELESS or not outcome.output_text or outcome.source == "busy"):
+            raise NoAnswer(f"it has none ({outcome.status}, {outcome.source})")
+        self.end(outcome)
+
+    def end(self, outcome: Outcome) -> None:
+        self.job.outcome = outcome
+        self.publish([Ended(self.job, Finished(self.job.sequence, outcome.status, outcome.reason))])
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Centre:
+    """Owned by the event loop. `token` is asked at each connection; `tenant` is its own, and no other's conversations
+    are asked about."""
+
+    url: str
+    token: Callable[[], str]
+    tenant: str
+    link: LinkTime
+    reach: Reach
+    _chats: OrderedDict[SessionKey, tuple[AsyncReplyline, float]] = field(default_factory=OrderedDict, init=False)
+    _asking: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
+
+    def ask(self, job: Job, publish: Publish, here: AnswerHere) -> bool:
+        """Ask, where this edge is not sure and the centre can answer in time: return whether it is asked. Where that
+        comes to nothing, `here` answers."""
+        if job.session.tenant != self.tenant or not job.decided or job.fallback.source != "unsure":
+            metrics.edge_questions.labels("here").inc()
+            return False
+        if self.reach.away or self.link.left_ms(job.order.deadline.first_token_unix_ms, now_unix_ms()) <= 0:
+            metrics.edge_questions.labels("unsure").inc()
+            return False
+        task = self._tasks.start(self._answer(_Asked(job, publish), here), job.id)
+        self._asking[job.id] = task
+        task.add_done_callback(lambda _: self._asking.pop(job.id, None))
+        return True
+
+    def cancel(self, request_id: str) -> bool:
+        """Cancel a question that is at the centre; return whether it is one."""
+        task = self._asking.get(request_id)
+        return task is not None and task.cancel()
+
+    async def _answer(self, asked: _Asked, here: AnswerHere) -> None:
+        job = asked.job
+        try:
+            async with asyncio.timeout(_seconds_until(job.order.deadline.first_token_unix_ms - ANSWER_MS)) as limit:
+                asked.chat = chat = await self._chat(job.session)
+                async for event in chat.ask(self._request(job)):
+                    if asked.take(event):
+                        until_s = _seconds_until(job.order.deadline.deadline_unix_ms)
+                        limit.reschedule(asyncio.get_running_loop().time() + until_s)
+            metrics.edge_questions.labels("centre").inc()
+        except asyncio.CancelledError:
+            self._leave(asked)
+            if not job.withdrawn:
+                raise
+            asked.end(Outcome.uncounted("cancelled", "client", output_text=asked.text))
+        except (ReplylineError, TimeoutError) as error:
+            self._failed(asked, error)
+            metrics.edge_questions.labels("unsure").inc()
+            if asked.text:
+                asked.end(Outcome.uncounted("incomplete", "deadline", output_text=asked.text))
+            else:
+                here(job)
+
+    def _failed(self, asked: _Asked, error: Exception) -> None:
+        """Leave a question. A conversation's connection that gave nothing is not used again."""
+        cause = str(error) or "nothing came in time"
+        log.warning("centre_failed", request_id=asked.job.id, cause=cause)
+        if isinstance(error, ConnectFailed):
+            self.reach.lost(cause)
+        self._leave(asked)
+        if isinstance(error, ConnectFailed | TimeoutError):
+            self._close(asked.job.session)
+
+    def _leave(self, asked: _Asked) -> None:
+        """Have the centre stop."""
+        if asked.chat is not None:
+            self._tasks.start(asked.chat.cancel(asked.job.id), "cancel")
+
+    def _request(self, job: Job) -> ResponseCreate:
+        """Return the question with what is left of its deadline. Raises `NoAnswer` where that is nothing."""
+        request, deadline, now = job.order.request, job.order.deadline, now_unix_ms()
+        first_ms = self.link.left_ms(deadline.first_token_unix_ms, now)
+        if first_ms <= 0:
+            raise NoAnswer("the link takes all of the time")
+        return ResponseCreate(
+            event_id=job.id,
+            input=request.input,
+            max_output_tokens=request.max_output_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop=request.stop,
+            first_token_ms=first_ms,
+            deadline_ms=max(first_ms, self.link.left_ms(deadline.deadline_unix_ms, now)),
+            turns=request.turns,
+            instructions=request.instructions,
+            traceparent=request.traceparent,
+        )
+
+    async def _chat(self, session: SessionKey) -> AsyncReplyline:
+        """Return the conversation at the centre, which knows by then what was said here. Raises `ConnectFailed`,
+        `CentreAway`, `StoreUnavailable`."""
+        await self.reach.push()
+        now_s = monotonic_s()
+        for idle in [key for key, (_, used_s) in self._chats.items() if now_s - used_s > _IDLE_S]:
+            self._close(idle)
+        known = self._chats.get(session)
+        if known is None:
+            chat = AsyncReplyline(self.url, token=self.token, session_id=session.session_id)
+            await chat.__aenter__()
+            if session in self._chats:  # opened meanwhile, by another question
+                self._tasks.start(chat.__aexit__(None, None, None), "close")
+                chat = self._chats[session][0]
+        else:
+            chat = known[0]
+        self._chats[session] = (chat, now_s)
+        self._chats.move_to_end(session)
+        if len(self._chats) > _MOST_OPEN:
+            self._close(next(iter(self._chats)))
+        return chat
+
+    def _close(self, session: SessionKey) -> None:
+        known = self._chats.pop(session, None)
+        if known is not None:
+            self._tasks.start(known[0].__aexit__(None, None, None), "close")
+
+    async def close(self) -> None:
+        """Leave the questions that are asked, and the connections."""
+        await self._tasks.cancel()
+        for session in list(self._chats):
+            self._close(session)
+        await self._tasks.drain(1.0)
+
+
+def _seconds_until(unix_ms: float) -> float:
+    return (unix_ms - now_unix_ms()) / 1_000
