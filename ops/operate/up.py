@@ -9,7 +9,7 @@ import errno
 import sys
 import time
 import urllib.error
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -84,8 +84,17 @@ class Addresses:
 class EmbeddedSystem:
     """Kafka, Redis, one gateway, one worker. Use as a context manager; `start` returns when all are ready."""
 
-    def __init__(self, settings: Settings, *, env: dict[str, str] | None = None, share_output: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        env: dict[str, str] | None = None,
+        share_output: bool = True,
+        redis: Sequence[str] = (),
+    ) -> None:
+        """`redis` are further lines of its configuration."""
         self._settings = settings
+        self._redis_lines = redis
         self._env = env or {}
         self._share_output = share_output
         self._services = ExitStack()
@@ -104,7 +113,7 @@ class EmbeddedSystem:
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
         for lane in (lane for lane in LANES if lane != CHAMPION):  # no worker can make topics on this broker
             kafka.create(topics.of_lane(lane, request_partitions=EMBEDDED_PARTITIONS))
-        redis = self._redis = self._services.enter_context(EmbeddedRedis())
+        redis = self._redis = self._services.enter_context(EmbeddedRedis(settings=self._redis_lines))
         gateway_metrics = (gateway.metrics_host, free_port())
         worker_metrics = (self._settings.worker.metrics_host, free_port())
         http_port, grpc_port = gateway.http_port or free_port(), gateway.grpc_port or free_port()
@@ -193,9 +202,12 @@ def _check_port(host: str, port: int) -> None:
     )
 
 
-async def up(settings: Settings, stop: asyncio.Event) -> None:
-    """Raise `ServiceError` where it cannot be done."""
-    with EmbeddedSystem(settings) as system:
+async def up(
+    settings: Settings, stop: asyncio.Event, *, env: dict[str, str] | None = None, redis: Sequence[str] = ()
+) -> None:
+    """Raise `ServiceError` where it cannot be done. `env` is the processes' own, `redis` further lines of the embedded
+    one's configuration."""
+    with EmbeddedSystem(settings, env=env, redis=redis) as system:
         starting = asyncio.create_task(system.start())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
