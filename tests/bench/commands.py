@@ -160,3 +160,12 @@ def upstream(
     )
     bench = Bench(rounds=rounds, json_path=json_path, engine="llama-server", broker="embedded", targets=TARGETS)
     run(lambda: bench_upstream(settings_of("bench"), bench, options, Console(stderr=True)))
+
+
+@bench_app.command("start")
+def start(rounds: Annotated[int, typer.Option(min=1, help="starts")] = 5, json_path: JsonPath = None) -> None:
+    """A worker's time from its process's start to its first answer, and the memory that the next one shares."""
+    from tests.bench.start import bench_start
+
+    settings = settings_of_own_system()
+    run(lambda: bench_start(settings, rounds, json_path, Console(stderr=True)))
