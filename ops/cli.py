@@ -27,6 +27,7 @@ from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
 from ops.optimize.commands import optimize_app
 from ops.recording.commands import record, replay
+from ops.scaling.commands import autoscale_app
 from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
 from shared.errors import ModelError, ReplylineError, SettingsError
@@ -63,6 +64,7 @@ app.add_typer(shadow_app, name="shadow")
 app.add_typer(versions_app, name="versions")
 app.add_typer(rollout_app, name="rollout")
 app.add_typer(learn_app, name="learn")
+app.add_typer(autoscale_app, name="autoscale")
 app.command()(by_options(simulate))
 app.command()(diagnose)
 app.command()(by_options(drill))

@@ -3,6 +3,7 @@
 The fleet that is measured has four workers that share conversations by their partitions, as any does.
 """
 
+import math
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -26,13 +27,13 @@ LOADS: Final = (0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
 _WORKERS: Final = 4
 _SPAN_S: Final = 240.0
 _TICK_S: Final = 5.0
-_REVISION: Final = 1  # of how it is measured
+_REVISION: Final = 2  # of how it is measured
 
 
 class Curve(Struct, frozen=True, kw_only=True):
     """By load, in machine seconds that a worker is asked a second: the share that the model answers in time, the share
-    of its time that it computes, and how many requests run and wait at it. `per_s` requests a second are a load of
-    1."""
+    of its time that it computes, how many requests run and wait at it, and how far (`spread`, a standard deviation)
+    their sum is from its mean at a moment. `per_s` requests a second are a load of 1."""
 
     per_s: float
     loads: tuple[float, ...]
@@ -40,6 +41,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     busy: tuple[float, ...]
     running: tuple[float, ...]
     waiting: tuple[float, ...]
+    spread: tuple[float, ...]
 
     def at(self, load: float) -> float:
         """Return the share in time; beyond what was measured, a worker answers no more than at the last load."""
@@ -80,7 +82,7 @@ def curve_of(experiment: Experiment, folder: Path, tell: Callable[[int], None]) 
 
 def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
     per_s = capacity_per_s(shop(PROFILES[experiment.costs.profile]), experiment.least)
-    rows: list[tuple[float, float, float, float]] = []
+    rows: list[tuple[float, ...]] = []
     for load in LOADS:
         ticks = np.full(round(_SPAN_S / _TICK_S), load * per_s * _WORKERS)
         simulator = FleetSimulator(
@@ -91,10 +93,13 @@ def _measure(experiment: Experiment, tell: Callable[[int], None]) -> Curve:
             experiment=experiment,
         )
         played = simulator.run()
-        busy_ms, running, waiting = (sum(column) / _WORKERS for column in zip(*simulator.seen, strict=True))
-        looks = len(simulator.seen)
-        rows.append((played.attainment, min(1.0, busy_ms / (_SPAN_S * 1_000)), running / looks, waiting / looks))
+        busy_ms, running, waiting = np.array(simulator.seen).T
+        busy = min(1.0, busy_ms.sum() / (_WORKERS * played.span_ms))
+        spread = (running + waiting).std() / math.sqrt(_WORKERS)
+        means = (running.mean() / _WORKERS, waiting.mean() / _WORKERS)
+        rows.append((played.attainment, *(float(value) for value in (busy, *means, spread))))
         tell(len(rows))
-    in_time, busy, running_, waiting_ = zip(*rows, strict=True)
+    in_time, *others = zip(*rows, strict=True)
     falling = tuple(np.minimum.accumulate(in_time).tolist())  # what rises with the load is the draw's
-    return Curve(per_s=per_s, loads=LOADS, in_time=falling, busy=busy, running=running_, waiting=waiting_)
+    names = ("busy", "running", "waiting", "spread")
+    return Curve(per_s=per_s, loads=LOADS, in_time=falling, **dict(zip(names, others, strict=True)))

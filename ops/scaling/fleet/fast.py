@@ -4,7 +4,9 @@ It is right where a worker's load lasts longer than its answers' deadlines; `rep
 both ways and says how far they are apart.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from ops.scaling.fleet.pool import Pool
 from ops.scaling.fleet.simulator import PARTITIONS, Played
 from ops.scaling.fleet.watch import Watch, Workers
 
-_DRAIN_MS = 3_000.0
+_DRAIN_MS: Final = 3_000.0
+_STEPS: Final = 200  # of a load of 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,16 +31,24 @@ class FastSimulator:
     watch: Watch
     curve: Curve
     seed: int
+    _steps: list[tuple[float, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        loads = (np.arange(self.curve.loads[-1] * _STEPS) + 0.5) / _STEPS
+        values = (self.curve.running, self.curve.waiting, self.curve.busy, self.curve.spread)
+        self._steps = list(zip(*(self.curve.many(loads, each).tolist() for each in values), strict=True))
 
     def run(self) -> Played:
         tick_ms, per_s = self.load.tick_ms, self.load.per_s
-        asked = np.random.default_rng(self.seed).poisson(per_s * tick_ms / 1_000).astype(np.float64)
+        random = np.random.default_rng(self.seed)
+        asked = random.poisson(per_s * tick_ms / 1_000).astype(np.float64)
+        off = random.standard_normal(per_s.size).tolist()  # of what runs and waits at a moment
         kept, serving = np.zeros(per_s.size, dtype=np.int64), np.zeros(per_s.size, dtype=np.int64)
         decides_ms = 0.0
         for tick, came in enumerate(asked.tolist()):
             now_ms = (tick + 1) * tick_ms
             serving[tick] = ready = self.pool.serving(now_ms - tick_ms)
-            seen = self.watch.see(now_ms, came, self._state(float(per_s[tick]), ready, len(self.pool.kept)))
+            seen = self.watch.see(now_ms, came, self._state(float(per_s[tick]), ready, len(self.pool.kept), off[tick]))
             if now_ms >= decides_ms:
                 decides_ms = now_ms + self.scaler.every_ms
                 for machine in self.pool.resize(self.scaler.decide(seen).workers, now_ms)[1]:
@@ -53,17 +64,13 @@ class FastSimulator:
             kept=kept.tolist(),
         )
 
-    def _state(self, per_s: float, ready: int, kept: int) -> Workers:
-        curve = self.curve
-        load = per_s / curve.per_s / ready if ready else 0.0
-        running, waiting, busy = (
-            float(np.interp(load, (0.0, *curve.loads), (0.0, *values)))
-            for values in (curve.running, curve.waiting, curve.busy)
-        )
+    def _state(self, per_s: float, ready: int, kept: int, off: float) -> Workers:
+        load = per_s / self.curve.per_s / ready if ready else 0.0
+        running, waiting, busy, spread = self._steps[min(int(load * _STEPS), len(self._steps) - 1)]
         return Workers(
             serving=ready,
             loading=kept - ready,
-            running=running * ready,
+            running=max(0.0, running * ready + off * spread * math.sqrt(ready)),
             waiting=waiting * ready,
             busy_ms=busy * ready * self.load.tick_ms,
         )

@@ -1,5 +1,6 @@
 """See of a fleet what its scaler sees: sums over the last minute, a forecast of each minute. Pure."""
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,6 +9,7 @@ from ops.scaling.autoscale.scaler import Seen
 from ops.scaling.forecast.forecaster import Forecaster
 
 MINUTE_MS: Final = 60_000.0
+_LATELY_MS: Final = 10_000.0
 _BUSY_MS: Final = 15_000.0  # as often as a metrics server asks
 
 
@@ -48,12 +50,12 @@ class Watch:
         self._busy.append((now_ms, workers.busy_ms, workers.serving * elapsed_ms))
         while self._busy[0][0] <= now_ms - _BUSY_MS and len(self._busy) > 1:
             self._busy.popleft()
-        asked = self._sum * self.work_s * 1_000 / min(MINUTE_MS, max(now_ms, 1.0))
-        self._forecast(now_ms, asked)
+        minute = self._sum * 1_000 / min(MINUTE_MS, max(now_ms, 1.0))
+        self._forecast(now_ms, minute * self.work_s)
         time_ms = sum(ms for _, _, ms in self._busy)
         return Seen(
             now_unix_ms=now_ms,
-            asked=asked,
+            asked=max(minute, self._sure_lately(now_ms)) * self.work_s,
             expected=self.expected,
             found=workers.serving,
             loading=workers.loading,
@@ -61,6 +63,19 @@ class Watch:
             lag=round(workers.running + workers.waiting),
             waiting=round(workers.waiting),
         )
+
+    def _sure_lately(self, now_ms: float) -> float:
+        """Return the requests a second of the last seconds, less what chance makes of so few: as the autoscaler does
+        with the gateways' reports."""
+        requests, at = 0.0, 0.0
+        for at, came in reversed(self._asked):
+            if at <= now_ms - _LATELY_MS:
+                break
+            requests += came
+        else:
+            at = 0.0
+        since_ms = now_ms - at
+        return max(0.0, requests - 2.0 * math.sqrt(requests)) * 1_000 / since_ms if since_ms else 0.0
 
     def _forecast(self, now_ms: float, asked: float) -> None:
         minute = int(now_ms // MINUTE_MS)

@@ -178,6 +178,7 @@ CURVE = Curve(
     busy=(0.5, 1.0, 1.0),
     running=(2.0, 8.0, 16.0),
     waiting=(0.0, 1.0, 8.0),
+    spread=(1.0, 2.0, 1.0),
 )
 
 
@@ -186,7 +187,7 @@ def test_a_worker_carries_the_load_at_which_the_goal_is_kept() -> None:
     assert CURVE.carries(0.5) == pytest.approx(2.0)
     assert CURVE.at(4.0) == pytest.approx(0.25)  # as many as at 2, of twice as many
     with pytest.raises(SettingsError, match="--goal"):
-        Curve(per_s=8.0, loads=(0.5,), in_time=(0.9,), busy=(0,), running=(0,), waiting=(0,)).carries(0.95)
+        Curve(per_s=8.0, loads=(0.5,), in_time=(0.9,), busy=(0,), running=(0,), waiting=(0,), spread=(0,)).carries(0.95)
 
 
 def test_the_fast_mode_answers_what_the_curve_says_of_those_that_serve() -> None:
