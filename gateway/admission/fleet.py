@@ -1,8 +1,8 @@
 """Estimate when a worker would give a request its first token, if it were sent now. Pure.
 
-A worker reports a few times a second, with the partitions that it reads. The broker chooses the partition by the
-session's key, and so the worker: only that one's estimate counts. Between reports, the requests sent to it since are
-added, less what the machine can have done in that time, so a burst shows before the next report.
+A worker reports a few times a second, with the partitions that it reads: a request's partition chooses its worker, and
+only that one's estimate counts. Between reports, the requests sent to it since are added, less what the machine can
+have done in that time, so a burst shows before the next report.
 
 A report's age is measured from its receipt here: a worker's own clock, which may be minutes off, is compared and never
 used.
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
+from gateway.admission.partitions import Wait
 from shared.wire.messages import Bucket, WorkerReport
 
 # A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
@@ -156,6 +157,20 @@ class Fleet:
             if (eta_ms := known.eta_ms(bucket, now_unix_ms)) is not None
         ]
         return self._known[min(soonest)[1]] if soonest else None
+
+    def waits(self, bucket: Bucket, now_unix_ms: float) -> dict[int, Wait]:
+        """Return the waits of the partitions that a worker reads which may be sent a request now."""
+        waits: dict[int, Wait] = {}
+        for known in self._known.values():
+            warm_ms = known.eta_ms(bucket, now_unix_ms) if self._fresh(known, now_unix_ms) else None
+            if warm_ms is None or not known.breaker.allows(now_unix_ms):
+                continue
+            wait = Wait(warm_ms, warm_ms + known.report.cold_ms)
+            mine = [
+                each for each in known.report.partitions.get(bucket, ()) if self._readers.get((bucket, each)) is known
+            ]
+            waits.update(dict.fromkeys(mine, wait))
+        return waits
 
     def serves(self, bucket: Bucket, now_unix_ms: float) -> bool:
         """Return whether a worker that serves the bucket has reported a moment ago."""

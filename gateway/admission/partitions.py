@@ -1,0 +1,75 @@
+"""Choose the partition of a conversation's next question, and so its worker. Pure.
+
+A key's hash alone shares conversations out blindly: one worker burns while its neighbour idles. A conversation of which
+nothing is kept goes where its first text is predicted soonest. One with KV stays with it, until it would be sooner
+elsewhere even without (it can be loaded from Redis there). While an earlier question of it may still be answered it
+stays where that is: its answers keep their order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Literal
+
+# What a prediction may be wrong by: nearer ones are alike, and the key's hash decides.
+_ALIKE_MS: Final = 50.0
+_ALIKE_SHARE: Final = 0.25
+
+PlacedBy = Literal["hash", "slack", "kv", "moved", "pinned"]
+"""Why a question goes where it goes: by its key's `hash`, to the worker with the most `slack`, where its `kv` is,
+`moved` from there, or `pinned` behind an earlier one that may still be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The predicted time to the first text of a question of one partition: with the conversation's KV, and without."""
+
+    warm_ms: float
+    cold_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The partition of a conversation's last question; None where nobody knows one. `pinned`: an earlier question may
+    still be answered there."""
+
+    partition: int | None = None
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A partition, and why."""
+
+    partition: int
+    by: PlacedBy
+
+
+def choose(home: int, waits: Mapping[int, Wait], known: Known) -> Chosen:
+    """Return the partition of a conversation's question. `home` is that of its key's hash. `waits` are those of the
+    partitions that a worker reads which may be asked; none while the workers share them out anew."""
+    last = known.partition
+    if last is not None and (known.pinned or not waits):
+        return Chosen(last, "pinned" if known.pinned else "kv")
+    if not waits:
+        return Chosen(home, "hash")
+    best = min(waits, key=lambda number: (waits[number].cold_ms, number < home, number))
+    if last is None:
+        return Chosen(home, "hash") if _nearly(waits, home, best, warm=False) else Chosen(best, "slack")
+    return Chosen(last, "kv") if _nearly(waits, last, best, warm=True) else Chosen(best, "moved")
+
+
+def skew(waits: Mapping[int, Wait]) -> float:
+    """Return the longest predicted wait of a partition over the median one; 1 where all are alike, or none is known."""
+    each = [wait.warm_ms for wait in waits.values()]
+    middle = median(each) if each else 0.0
+    return max(each) / middle if middle > 0 else 1.0
+
+
+def _nearly(waits: Mapping[int, Wait], number: int, best: int, *, warm: bool) -> bool:
+    """Return whether a partition is as soon as the best one, which has no KV of the conversation."""
+    here, least_ms = waits.get(number), waits[best].cold_ms
+    if here is None:
+        return False
+    wait_ms = here.warm_ms if warm else here.cold_ms
+    return wait_ms <= least_ms + max(_ALIKE_MS, _ALIKE_SHARE * least_ms)
