@@ -39,6 +39,7 @@ from gateway.request.cursor import CursorKey
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
 from gateway.serving.observing import Observing
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import SessionLimits
@@ -87,7 +88,15 @@ class GatewayProcess:
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._admission_gate = AdmissionGate(admissions, self._memory)
         self._routing = Routing(self._kafka.versions.registry, admissions)
-        self._passing = PassingWing(settings, tokenizer, self._kafka.producer, source, self._routing)
+        self._placing = Placing(
+            places=self._redis.places,
+            admissions=admissions,
+            producer=self._kafka.producer,
+            topics=settings.kafka.topics,
+        )
+        self._passing = PassingWing(
+            settings, tokenizer, self._kafka.producer, source, routing=self._routing, placing=self._placing
+        )
         self._demand = DemandPublisher(
             producer=self._kafka.side_producer,
             topic=settings.kafka.topics.demand,
@@ -187,6 +196,7 @@ class GatewayProcess:
             ),
             observing=Observing(producer=kafka.side_producer, topic=settings.kafka.topics.observations),
             routing=self._routing,
+            placing=self._placing,
         )
 
     def _make_frontend(self, gate: TokenGate | None) -> WebSocketFrontend:
@@ -248,6 +258,7 @@ class GatewayProcess:
                 closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
                 closing.push_async_callback(server.wait_closed)
                 closing.push_async_callback(self._redis.close)
+                closing.push_async_callback(self._placing.close)
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
                 closing.push_async_callback(self._demand.leave)
@@ -275,6 +286,7 @@ class GatewayProcess:
             self._tasks.start(self._jwks.watch(), "jwks")
         self._tasks.start(Vitals().watch(), "vitals")
         self._tasks.start(self._admission_gate.watch(), "admission_gate")
+        self._tasks.start(self._placing.watch(), "placing")
         self._tasks.start(self._memory.watch(), "memory")
         self._tasks.start(self._tracer.watch(), "traces")
         self._tasks.start(self._frontend.sweep(), "sweep")

@@ -34,6 +34,7 @@ from gateway.serving.descending import Descending
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
+from gateway.serving.placing import Placing
 from gateway.serving.resuming import Resuming
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
@@ -43,6 +44,7 @@ from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.history import History
+from shared.conversation.places import Places
 from shared.conversation.session_value import SessionValue
 from shared.faq.live import LiveFaq
 from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
@@ -75,6 +77,7 @@ class ServingWing:
     shadowing: Shadowing
     observing: Observing
     routing: Routing
+    placing: Placing
     inflight: InflightTable = field(init=False, default_factory=InflightTable)
     connections: Connections = field(init=False, default_factory=Connections)
     answering: Answering = field(init=False)
@@ -122,6 +125,7 @@ class ServingWing:
             beside=self._beside,
             shadowing=self.shadowing,
             observing=self.observing,
+            placing=self.placing,
         )
 
     def _make_resuming(self) -> Resuming:
@@ -136,6 +140,7 @@ class ServingWing:
             answering=self.answering,
             erasing=self.erasing,
             deadlines=self.deadlines,
+            placing=self.placing,
         )
 
     def _make_asking(self) -> Asking:
@@ -154,6 +159,7 @@ class ServingWing:
             erasing=self.erasing,
             deadlines=self.deadlines,
             shadowing=self.shadowing,
+            placing=self.placing,
         )
 
     async def idle(self) -> None:
@@ -210,12 +216,14 @@ class RedisWing:
         self.quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self.handoffs = HandoffStore(settings.redis)
         self.running = SessionValue(settings.redis, "running")
+        self.places = Places(settings.redis) if settings.gateway.placement == "slack" else None
         self.bad_answers = BadAnswers(history=self.history, store=SessionValue(settings.redis, "bad_answers"))
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
-            for part in (self.bad_answers, self.running, self.handoffs, self.quotas, self.history):
-                closing.push_async_callback(part.close)
+            for part in (self.bad_answers, self.running, self.handoffs, self.quotas, self.history, self.places):
+                if part is not None:
+                    closing.push_async_callback(part.close)
 
 
 class OutboundWing:
@@ -268,12 +276,15 @@ class PassingWing:
         tokenizer: Tokenizer,
         producer: Producer,
         source: str,
+        *,
         routing: Routing,
+        placing: Placing,
     ) -> None:
         kafka = settings.kafka
         router = Router(
             topics=kafka.topics,
             routing=routing,
+            placing=placing,
             tokenizer=tokenizer,
             defaults=settings.request_defaults,
             max_input_tokens=settings.limits.max_input_tokens,

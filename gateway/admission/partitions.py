@@ -15,7 +15,7 @@ from typing import Final, Literal
 _ALIKE_MS: Final = 50.0
 _ALIKE_SHARE: Final = 0.25
 
-PlacedBy = Literal["hash", "slack", "kv", "moved", "pinned"]
+Why = Literal["hash", "slack", "kv", "moved", "pinned"]
 """Why a question goes where it goes: by its key's `hash`, to the worker with the most `slack`, where its `kv` is,
 `moved` from there, or `pinned` behind an earlier one that may still be answered."""
 
@@ -42,7 +42,7 @@ class Chosen:
     """A partition, and why."""
 
     partition: int
-    by: PlacedBy
+    why: Why
 
 
 def choose(home: int, waits: Mapping[int, Wait], known: Known) -> Chosen:

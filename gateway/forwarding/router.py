@@ -7,6 +7,7 @@ import msgspec
 
 from gateway.forwarding.forwarding import Copy
 from gateway.request.route import Route
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from shared.errors import ProtocolError
 from shared.kafka import Outgoing, Record
@@ -23,6 +24,7 @@ from shared.wire.topics import TopicNames, bucket_of_length, surely_short
 class Router:
     topics: TopicNames
     routing: Routing
+    placing: Placing
     tokenizer: Tokenizer
     defaults: Defaults
     max_input_tokens: int
@@ -36,7 +38,8 @@ class Router:
         headers = {**record.headers, **request_headers(order, source=self.source)}
         value = msgpack_encode(_complete(order, taken))
         topic = self.topics.requests(bucket, taken.lane)
-        copy = Outgoing(topic, value, key=order.session.record_key, headers=headers)
+        partition = await self.placing.follow(order, topic)
+        copy = Outgoing(topic, value, key=order.session.record_key, partition=partition, headers=headers)
         return Copy(copy, lambda: self._count_routed(bucket, taken))
 
     def _count_routed(self, bucket: Bucket, taken: Route) -> None:

@@ -16,6 +16,7 @@ from shared.wire.lanes import Lane
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
 from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
+from shared.wire.topic_layout import cancel_partition
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 
 log = get_logger()
@@ -45,7 +46,9 @@ class RequestPublisher:
 
     def partition_of(self, entry: Entry, lane: Lane) -> int | None:
         """Return the partition that a request would go to in a lane; None where their number is not known yet."""
-        topic = self.topics.requests(entry.publication.bucket, lane)
+        topic, at = self.topics.requests(entry.publication.bucket, lane), entry.publication.at
+        if at is not None and (num_partitions := self.producer.known_partitions(topic)):
+            return at % num_partitions
         return self.producer.partition_of(topic, entry.request.session.record_key)
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
@@ -127,12 +130,21 @@ class RequestPublisher:
 
     async def _notify(self, entry: Entry, notice: Notice) -> None:
         topic, key = self.topics.cancels, entry.request.session.record_key
-        place = self.producer.partition_of(topic, key)
         try:
             self._check_there()
-            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=place))
+            partition = await self._notice_partition(entry)
+            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=partition))
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
             log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
+
+    async def _notice_partition(self, entry: Entry) -> int | None:
+        """Return the partition that is read by whoever reads the request's; None where its key's hash gives it. Raises
+        `BrokerUnavailable`."""
+        topic, at = self.topics.cancels, entry.publication.sent_to
+        num_partitions = self.producer.known_partitions(topic) or await self.producer.num_partitions(topic)
+        if at is None or not num_partitions:
+            return self.producer.partition_of(topic, entry.request.session.record_key)
+        return cancel_partition(at, num_partitions)
 
     async def publish_end(self, entry: Entry) -> None:
         """Write an end of the gateway's own to the log, for another gateway that the client may resume at; do not wait

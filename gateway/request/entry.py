@@ -32,18 +32,26 @@ class Adoption:
 @dataclass(slots=True, kw_only=True)
 class Publication:
     """A request's way to the workers: its `route`, and its `place` in the topic of its bucket and lane, None before
-    Kafka's acknowledgement; `published` once Kafka has it. `eta_ms` is the first text's predicted time from receipt;
-    None where nothing is known, or the workers do not get the request. `asked` is what the client sent; None before the
+    Kafka's acknowledgement; `published` once Kafka has it. `at` is its conversation's partition in every topic; None
+    where the key's hash decides. `eta_ms` is the first text's predicted time from receipt; None where nothing is known,
+    or the workers do not get the request. `asked` is what the client sent; None before the
     workers get it, and where another gateway accepted it."""
 
     asked: ResponseCreate | None = None
     bucket: Bucket = "short"
     route: Route = TO_CHAMPION
+    at: int | None = None
     partition: int | None = None
     place: Place | None = None
     published: bool = False
     eta_ms: float | None = None
     admitted_unix_ms: float | None = None
+
+    @property
+    def sent_to(self) -> int | None:
+        """Return the partition of its topic that the request stands in, or is to; None where the key's hash gives
+        it."""
+        return self.partition if self.place is None else self.place.partition
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

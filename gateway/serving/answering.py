@@ -14,6 +14,7 @@ from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.descending import Descending
 from gateway.serving.observing import Observing
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, write
@@ -51,6 +52,7 @@ class Answering:
     beside: Tasks
     shadowing: Shadowing
     observing: Observing
+    placing: Placing
 
     # --- the workers' word
 
@@ -172,6 +174,7 @@ class Answering:
         contain_each(
             "answer",
             lambda: self.admission_gate.release(entry),
+            lambda: self.placing.release(entry),
             lambda: self.recall.leave(entry),
             lambda: count_answer(entry, response),
             lambda: self.routing.count_answer(entry.publication.route.lane, response),

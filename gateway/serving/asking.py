@@ -17,6 +17,7 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import Connection, put_all, refuse
@@ -54,6 +55,7 @@ class Asking:
     erasing: Erasing
     deadlines: Deadlines
     shadowing: Shadowing
+    placing: Placing
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
     async def ask(self, connection: Connection, asked: ResponseCreate) -> None:
@@ -135,18 +137,27 @@ class Asking:
         if stand_in is not None:
             self.answering.answer_with(entry, stand_in)
             return None
+        if not await self._place(entry):
+            return None
+        publication.asked = asked
+        self.shadowing.keep(entry, asked)
+        self.routing.count_request(publication.route)
+        return await self.publisher.enqueue(entry, asked)
+
+    async def _place(self, entry: Entry) -> bool:
+        """Choose a request's partition and lane; return whether the workers get it."""
+        publication = entry.publication
         self.routing.count_asked(publication.route.lane, publication.bucket)
+        if not await self.placing.place(entry):
+            return False
         partition_of = partial(self.publisher.partition_of, entry)
         lane, light = self.admission_gate.place(entry, partition_of, self.routing.state.rung, now_unix_ms())
         self.routing.count_placed(publication, lane if light is None else None)
         if light is not None:
             self.answering.fall_back(entry, light)
-            return None
+            return False
         publication.route, publication.partition = self.routing.through(lane), partition_of(lane)
-        publication.asked = asked
-        self.shadowing.keep(entry, asked)
-        self.routing.count_request(publication.route)
-        return await self.publisher.enqueue(entry, asked)
+        return True
 
     def _refuse(self, entry: Entry, error: ProtocolError) -> None:
         """Refuse a request that was never accepted after all."""

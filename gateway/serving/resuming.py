@@ -10,6 +10,7 @@ from gateway.request.resumption import adopt, end_recall, resume
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
+from gateway.serving.placing import Placing
 from gateway.session.connection import Connection, put_all
 from gateway.session.connections import Connections
 from gateway.session.protocol import OpenSession
@@ -34,6 +35,7 @@ class Resuming:
     answering: Answering
     erasing: Erasing
     deadlines: Deadlines
+    placing: Placing
 
     async def open_session(self, connection: Connection, opening: OpenSession) -> None:
         """Open a session. The text that its client missed follows at once where the answer is held here; an answer that
@@ -83,6 +85,7 @@ class Resuming:
         trace = self.tracer.adopt(point.trace, now)
         entry = adopt(point, session.key, session.connection_id, now, trace)
         self.inflight.accept(entry)
+        self.placing.adopt(entry)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.deadlines.watch(entry)

@@ -205,7 +205,7 @@ class History:
         """Forget a conversation, what the model has computed of it, what was being answered or rated in it, and that
         its customer waits for a person or an answer. The generation that begins: this one, or the one that follows
         Redis' own. Raises `StoreUnavailable`."""
-        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running", "bad_answers")]
+        keys = [session.of(what) for what in ("erased", "turns", "handoff", "running", "bad_answers", "place")]
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest

@@ -91,10 +91,16 @@ class Producer:
         return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms)
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        """Return where a record with that key goes; None as long as nobody has told how many partitions the topic has.
-        Of all partitions aiokafka makes a set at each question, so its own list is looked at."""
+        """Return where a record with that key goes; None as long as nobody has told how many partitions the topic
+        has."""
+        num_partitions = self.known_partitions(topic)
+        return partition_of(key, num_partitions) if num_partitions else None
+
+    def known_partitions(self, topic: str) -> int:
+        """Return how many partitions the topic had when that was last told; 0 before. Of all partitions aiokafka makes
+        a set at each question, so its own list is looked at."""
         partitions = None if self._producer is None else self._producer.client.cluster._partitions.get(topic)  # noqa: SLF001
-        return partition_of(key, len(partitions)) if partitions else None
+        return len(partitions) if partitions else 0
 
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         """Put a record into the next batch; the future is done when the broker has acknowledged it.

@@ -5,7 +5,9 @@ from shared.wire.topics import TopicNames
 
 
 def champions_copy(record: Record, topics: TopicNames) -> Outgoing:
-    """Return the copy of a lane's record: the same bucket, value, key and headers."""
+    """Return the copy of a lane's record: the same bucket, partition, value, key and headers."""
     bucket = topics.bucket_of(record.topic)
     assert bucket is not None, f"{record.topic} is no request topic"
-    return Outgoing(topics.requests(bucket), record.value, key=record.key, headers=record.headers)
+    return Outgoing(
+        topics.requests(bucket), record.value, key=record.key, partition=record.partition, headers=record.headers
+    )

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
@@ -97,6 +97,11 @@ class GatewaySettings(Group):
         ge=0,
         description="memory of this process in MiB: at 92 % of it the FAQ answers, at 95 % nobody new is let "
         "in (0: no bound)",
+    )
+    placement: Literal["hash", "slack"] = Field(
+        "slack",
+        description="where a conversation's questions go. slack: to the worker that is predicted to begin soonest, as "
+        "Redis notes for all gateways; hash: by its key alone",
     )
     drain_s: float = Field(
         10.0, ge=0, le=300, description="seconds that a gateway which stops waits for answers in flight"

@@ -35,6 +35,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "kafka.fetch_max_wait_ms",
         "redis.timeout_ms",
         "kv.timeout_ms",
+        "gateway.placement",
     ),
     "How are short questions favoured?": ("worker.buckets", "kafka.request_partitions"),
     "How long may a question and an answer be?": ("limits", "worker.max_length", "promise"),

@@ -82,6 +82,13 @@ for _what in ("breaker", "memory"):
 rung = Gauge(
     "replyline_gateway_rung", "The rung that requests begin on: 0 champion, 1 light model, 2 the CPU's, 3 the FAQ"
 )
+placed = Counter("replyline_gateway_placed_total", "Questions by why they go to their partition", ["why"])
+for _why in ("hash", "slack", "kv", "moved", "pinned"):
+    placed.labels(_why)
+partition_skew = Gauge(
+    "replyline_gateway_partition_skew",
+    "The longest predicted wait of a partition over the median one, of lane champion",
+)
 fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S

@@ -29,7 +29,7 @@ class SessionKey:
         return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-digest").hexdigest()
 
     def of(self, what: str) -> str:
-        """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running` or `bad_answers`."""
+        """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running`, `bad_answers` or `place`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
 
 

@@ -1,7 +1,7 @@
 """Fit the partitions of the topics together, and decide and how often what they hold is kept: pure.
 
-A cancel is written with the key of its request. Where the partitions of `chat.cancels` divide those of the request
-topics, what is cancelled of request partition p stands in partition p mod n: whoever reads the one reads the other.
+What is cancelled of request partition p stands in partition p mod n of `chat.cancels`: whoever reads the one reads the
+other. A producer's cancel stands there by its key alone, where n divides the partitions of the request topics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,12 @@ def weakness(found: TopicCopies, configured: int | None) -> str | None:
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:
     """Return the partitions that hold the cancels of these request partitions."""
-    return {number % num_cancel_partitions for number in request_partitions}
+    return {cancel_partition(number, num_cancel_partitions) for number in request_partitions}
+
+
+def cancel_partition(request_partition: int, num_cancel_partitions: int) -> int:
+    """Return the partition that holds the cancels of a request partition."""
+    return request_partition % num_cancel_partitions
 
 
 def misfit(topics: TopicNames, num_partitions: Mapping[str, int]) -> str | None:

@@ -23,6 +23,7 @@ from ops.recording.file import read_recording
 from ops.recording.record import record
 from ops.stack.processes import free_port
 from shared.conversation.history import History
+from shared.conversation.places import Places
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
@@ -172,6 +173,13 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     with pytest.raises(ProtocolError, match="more than this subject may have"):
         await quotas.charge_shared("ask", alice)
     await quotas.close()
+    places = Places(settings)
+    for number, request_id in enumerate(("r3", "r4")):  # the first one's time is over by the second's
+        now = {"now_unix_ms": number * 10, "until_unix_ms": number * 10 + 10}
+        assert await places.claim(session, request_id, number, **now) == number
+    await places.release(session, "r4", 15)
+    assert await places.find(session, 14) == (1, True)
+    await places.close()
     history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
     await history.close()
 

@@ -22,6 +22,7 @@ from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import Session
@@ -97,10 +98,17 @@ class SlowTokenizer:
 @dataclass
 class FakeProducer:
     published: list[Outgoing] = field(default_factory=list)
-    num_partitions: int | None = None
+    partitions: int = 0
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        return None if self.num_partitions is None else partition_of(key, self.num_partitions)
+        return partition_of(key, self.partitions) if self.partitions else None
+
+    def known_partitions(self, topic: str) -> int:
+        return self.partitions
+
+    async def num_partitions(self, topic: str) -> int:
+        await asyncio.sleep(0)
+        return self.partitions
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         await asyncio.sleep(0)
@@ -109,7 +117,7 @@ class FakeProducer:
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         self.published.append(record)
         delivery = asyncio.get_running_loop().create_future()
-        delivery.set_result((0, len(self.published)))
+        delivery.set_result((record.partition or 0, len(self.published)))
         return delivery
 
     async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
@@ -289,6 +297,7 @@ class Edge:
     admits: bool = False  # by the workers' reports
     word_s: float = 0.0
     registry: Registry = field(default_factory=Registry)
+    places: Any = None
     serving: ServingWing = field(init=False)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
@@ -339,6 +348,7 @@ class Edge:
             ),
             tracer=Tracer(),
             observing=Observing(producer=producer, topic=TOPICS.observations),
+            placing=Placing(places=self.places, admissions=admissions, producer=producer, topics=TOPICS),
             shadowing=Shadowing(
                 publisher=publisher,
                 producer=producer,

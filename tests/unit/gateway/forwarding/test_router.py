@@ -12,9 +12,11 @@ from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.forwarding.forwarding import Forwarding
 from gateway.forwarding.router import Router
+from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
+from shared.kafka.producer import partition_of
 from shared.model.tokenizer import Tokenizer
 from shared.records import dead_letters as deadletters
 from shared.records import processor
@@ -39,6 +41,13 @@ class FakeProducer:
 
     refusals: dict[str, list[Exception]] = field(default_factory=dict)
     published: list[Outgoing] = field(default_factory=list)
+    partitions: int = 4
+
+    def partition_of(self, topic: str, key: bytes) -> int:
+        return partition_of(key, self.partitions)
+
+    def known_partitions(self, topic: str) -> int:
+        return self.partitions
 
     async def publish(self, record: Outgoing) -> None:
         await self.delivered(record.topic, await self.enqueue(record))
@@ -68,6 +77,7 @@ class Bench:
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
     registry: Registry = field(default_factory=Registry)
     admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
+    places: Any = None
     router: Router = field(init=False)
     forwarding: Forwarding = field(init=False)
 
@@ -76,6 +86,12 @@ class Bench:
         self.router = Router(
             topics=TOPICS,
             routing=Routing(self.registry, self.admissions),
+            placing=Placing(
+                places=self.places,
+                admissions=self.admissions,
+                producer=self.producer,  # type: ignore[arg-type]
+                topics=TOPICS,
+            ),
             tokenizer=Tokenizer.byte_level(),
             defaults=Settings().request_defaults,
             max_input_tokens=1_000,

@@ -87,7 +87,7 @@ async def test_a_fault_of_our_own_ends_its_answer_at_once_and_no_other(
 
 async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_request_goes_there() -> None:
     """One worker has no time before the deadline; it is tried once all the same."""
-    edge = Edge(FakeProducer(num_partitions=2), admits=True)
+    edge = Edge(FakeProducer(partitions=2), admits=True)
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
         now = int(now_unix_ms())
         reads = report(f"w{number}", unix_ms=now, running=0, first_token_ms=first_token_ms, partitions=(number,))
@@ -350,7 +350,7 @@ async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, na
 
 async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worker_does_that_has_the_request() -> None:
     """Whatever number of partitions the topics have by now."""
-    edge = Edge(FakeProducer(num_partitions=3))
+    edge = Edge(FakeProducer(partitions=3))
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     await client.say(ResponseCancel(target_event_id="e"), SessionDelete())

@@ -1,0 +1,50 @@
+"""A conversation goes where its first text comes soonest, and never while an earlier question of it may be answered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admission.partitions import Chosen, Known, Wait, choose, skew
+
+BUSY, IDLE = Wait(2_000.0, 2_100.0), Wait(100.0, 200.0)
+MS = st.floats(0.0, 60_000.0)
+WAITS = st.dictionaries(st.integers(0, 7), st.builds(lambda warm, cold: Wait(warm, warm + cold), MS, MS))
+
+
+@pytest.mark.parametrize(
+    ("home", "waits", "known", "chosen"),
+    [
+        (0, {}, Known(), Chosen(0, "hash")),
+        (0, {0: IDLE, 1: IDLE}, Known(), Chosen(0, "hash")),
+        (0, {0: BUSY, 1: IDLE}, Known(), Chosen(1, "slack")),
+        (2, {1: IDLE, 3: IDLE}, Known(), Chosen(3, "slack")),  # nobody may be asked at home
+        (0, {0: IDLE, 1: Wait(150.0, 250.0)}, Known(1), Chosen(1, "kv")),
+        (0, {0: IDLE, 1: BUSY}, Known(1), Chosen(0, "moved")),
+        (0, {0: Wait(100.0, 1_900.0), 1: BUSY}, Known(1), Chosen(1, "kv")),  # there it would be computed anew
+        (0, {0: IDLE, 1: BUSY}, Known(1, pinned=True), Chosen(1, "pinned")),
+        (0, {0: IDLE}, Known(1), Chosen(0, "moved")),
+        (0, {}, Known(1), Chosen(1, "kv")),  # in a rebalance nothing moves
+    ],
+)
+def test_it_goes_where_its_first_text_comes_soonest(
+    home: int, waits: dict[int, Wait], known: Known, chosen: Chosen
+) -> None:
+    assert choose(home, waits, known) == chosen
+
+
+@given(home=st.integers(0, 7), waits=WAITS, last=st.none() | st.integers(0, 7), pinned=st.booleans())
+def test_it_moves_only_where_nothing_holds_it_and_that_pays(
+    home: int, waits: dict[int, Wait], last: int | None, pinned: bool
+) -> None:
+    chosen = choose(home, waits, Known(last, pinned=pinned and last is not None))
+    assert chosen.partition in {home, last, *waits}
+    if last is not None and chosen.partition != last:
+        assert not pinned
+        assert last not in waits or waits[chosen.partition].cold_ms < waits[last].warm_ms
+    if last is None and chosen.partition != home:
+        assert home not in waits or waits[chosen.partition].cold_ms < waits[home].cold_ms
+
+
+def test_skew_is_the_longest_wait_over_the_median() -> None:
+    assert skew({}) == skew({0: IDLE, 1: IDLE}) == 1.0
+    assert skew({0: IDLE, 1: IDLE, 2: BUSY}) == 20.0

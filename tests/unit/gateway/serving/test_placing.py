@@ -1,0 +1,167 @@
+"""Two gateways and one Redis: a conversation moves only at rest, and all that is said of a question follows it."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import fakeredis
+import pytest
+import pytest_asyncio
+
+from gateway.request.cursor import response_id
+from gateway.serving import placing
+from shared.conversation.places import Places
+from shared.errors import StoreUnavailable
+from shared.kafka.producer import partition_of
+from shared.process.clock import now_unix_ms
+from shared.redis import client as redis_client
+from shared.settings import Settings
+from shared.settings.redis import RedisSettings
+from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.requests import settle
+from shared.wire.session_key import SessionKey
+from tests.support.builders.gateway import report
+from tests.support.builders.wire import done
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeProducer, quiet
+
+PARTITIONS: Final = 4
+SESSION: Final = SessionKey("demo", "s")
+HOME: Final = partition_of(SESSION.record_key, PARTITIONS)
+AWAY: Final = (HOME + 1) % PARTITIONS
+LATE_MS: Final = 5_000.0
+"""The question is sent all the same, and no other partition is nearly as good."""
+
+
+@pytest_asyncio.fixture
+async def edges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Edge, Edge]]:
+    server = fakeredis.FakeServer(version=(7,))
+    monkeypatch.setattr(redis_client, "async_redis", lambda *_, **__: fakeredis.FakeAsyncRedis(server=server))
+    monkeypatch.setattr(placing, "_RESTS_MS", 0)
+    places = [Places(RedisSettings(timeout_ms=10_000)) for _ in range(2)]
+    one, two = (
+        Edge(FakeProducer(partitions=PARTITIONS), places=each, partition=number) for number, each in enumerate(places)
+    )
+    yield one, two
+    for each in places:
+        await each.close()
+
+
+def slow_at(partition: int, *edges: Edge) -> None:
+    """Have the worker of a partition report that it is late, and the others that they are idle."""
+    for number in range(PARTITIONS):
+        first_token_ms = LATE_MS if number == partition else 50.0
+        reads = report(
+            f"w{number}", unix_ms=int(now_unix_ms()), first_token_ms=first_token_ms, partitions=(number,), running=0
+        )
+        for edge in edges:
+            edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
+
+
+async def ask(edge: Edge, event_id: str, client: FakeConnection | None = None) -> FakeConnection:
+    if client is None:
+        client = await edge.connect().say(SessionStart(session_id=SESSION.session_id))
+    await client.say(ResponseCreate(event_id=event_id, input="hi"))
+    await settled()
+    return client
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await quiet()
+
+
+def partitions(edge: Edge, topic: str = TOPICS.requests("short")) -> list[int | None]:
+    return [record.partition for record in edge.producer.of(topic)]
+
+
+async def end(edge: Edge, event_id: str) -> None:
+    edge.receive_replies([done("Hello.", response_id(SESSION, event_id, "hi"))])
+    await settled()
+
+
+async def test_a_first_question_goes_to_the_worker_with_time_and_the_next_follows_its_kv(
+    edges: tuple[Edge, Edge],
+) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    await ask(one, "a")
+    await end(one, "a")
+    await ask(two, "b")
+    await end(two, "b")
+    assert partitions(one) == partitions(two) == [AWAY]
+    slow_at(AWAY, one, two)
+    await ask(two, "c")
+    assert partitions(two)[-1] not in {AWAY, None}
+
+
+async def test_a_question_goes_behind_an_open_one_at_whichever_gateway(edges: tuple[Edge, Edge]) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    client = await ask(one, "a")
+    slow_at(AWAY, one, two)
+    await ask(two, "b")
+    await ask(one, "c", client)
+    assert partitions(one) == [AWAY, AWAY]
+    assert partitions(two) == [AWAY]
+
+
+async def test_a_cancel_and_an_adoption_go_where_the_question_is(edges: tuple[Edge, Edge]) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    client = await ask(one, "a")
+    client.lose()
+    returning = await two.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+    await settled()
+    await returning.say(ResponseCancel(target_event_id="a"))
+    await settled()
+    notices = partitions(two, TOPICS.cancels)
+    assert len(notices) >= 2
+    assert set(notices) == {AWAY}
+
+
+async def test_without_redis_the_hash_decides_but_for_what_is_open_here(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    client = await ask(one, "a")
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    for edge in edges:
+        for name in ("find", "claim"):
+            monkeypatch.setattr(edge.places, name, away)
+    await ask(one, "b", client)
+    await ask(two, "c")
+    assert partitions(one) == [AWAY, AWAY]
+    assert partitions(two) == [HOME]
+
+
+async def test_a_request_of_another_service_goes_home_unless_a_customers_question_is_open(
+    edges: tuple[Edge, Edge],
+) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    request = ChatRequest(id="service", session_id="s", tenant="demo", input="hi")
+    order = settle(request, Settings().request_defaults, now_unix_ms())
+    follow = two.serving.placing.follow
+    assert await follow(order, TOPICS.requests("short")) == HOME
+    await two.places.release(SESSION, "service", now_unix_ms() - 1)
+    await ask(one, "a")
+    assert await follow(order, TOPICS.requests("short")) == AWAY
+
+
+async def test_it_moves_by_the_deadline_where_the_gateway_that_asked_is_dead(edges: tuple[Edge, Edge]) -> None:
+    places: Places = edges[0].places
+    claim = {"now_unix_ms": 1_000, "until_unix_ms": 5_000}
+    assert await places.claim(SESSION, "a", 1, **claim) == 1
+    assert await places.claim(SESSION, "b", 2, now_unix_ms=4_999, until_unix_ms=9_000) == 1
+    assert await places.find(SESSION, 8_999) == (1, True)
+    assert await places.find(SESSION, 9_000) == (1, False)
+    assert await places.claim(SESSION, "c", 2, now_unix_ms=9_000, until_unix_ms=9_500) == 2
+
+
+async def test_an_erased_place_is_not_written_again(edges: tuple[Edge, Edge]) -> None:
+    places: Places = edges[0].places
+    await places.release(SESSION, "erased", now_unix_ms())
+    assert await places.find(SESSION, 0) == (None, False)
