@@ -80,11 +80,13 @@ class System:
     async def create_topics(self, topics: Mapping[str, int]) -> None:
         await create_topics(own_kafka(self.settings.kafka, self.bootstrap), topics)
 
-    async def start_gateway(self, *, cores: Sequence[int] | None = None) -> tuple[Child, str]:
-        """Return the process and its WebSocket address. Raises `ServiceError`."""
+    async def start_gateway(
+        self, *, env: Mapping[str, str] | None = None, cores: Sequence[int] | None = None
+    ) -> tuple[Child, str]:
+        """Return the process, with settings of its own, and its WebSocket address. Raises `ServiceError`."""
         port, metrics_port = free_port(), free_port()
-        env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
-        child = self._start("gateway", env=env, cores=cores)
+        own = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
+        child = self._start("gateway", env={**(env or {}), **own}, cores=cores)
         self._pages[child.process.pid] = f"http://127.0.0.1:{metrics_port}"
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"

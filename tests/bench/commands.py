@@ -169,3 +169,18 @@ def start(rounds: Annotated[int, typer.Option(min=1, help="starts")] = 5, json_p
 
     settings = settings_of_own_system()
     run(lambda: bench_start(settings, rounds, json_path, Console(stderr=True)))
+
+
+@bench_app.command("scale")
+def scale(
+    sizes: Annotated[str, typer.Option(help="workers x gateways, comma-separated")] = "1x1,2x1,4x1,8x1,8x2,8x4",
+    rounds: Rounds = 1,
+    json_path: JsonPath = None,
+) -> None:
+    """Answers a second as scripted workers and gateways are added, beside linear growth."""
+    from tests.bench.scale import bench_scale, parse_sizes
+
+    parsed = parse_sizes(sizes)
+    bench = Bench(rounds=rounds, json_path=json_path, engine="fake, 50 ms a step", broker="kafka")
+    settings = settings_of("bench")
+    run(lambda: bench_scale(settings, bench, parsed, Console(stderr=True)))
