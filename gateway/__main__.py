@@ -42,9 +42,9 @@ from gateway.serving.observing import Observing
 from gateway.serving.placing import Placing
 from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
-from gateway.session.protocol import SessionLimits
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
+from gateway.session.session_limits import session_limits
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
 from gateway.wings import KafkaWing, OutboundWing, PassingWing, RedisWing, ServingWing
@@ -64,7 +64,6 @@ from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
 from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
-from shared.wire.messages import Limits
 from shared.wire.topics import BROADCAST_PARTITION
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class GatewayProcess:
         return WebSocketFrontend(
             gateway=self._serving.gateway,
             settings=self._settings.gateway,
-            session_limits=_session_limits(self._settings),
+            session_limits=session_limits(self._settings),
             tenant=self._settings.tenant,
             gate=gate,
             memory=self._memory,
@@ -214,7 +213,7 @@ class GatewayProcess:
         return Exchanges(
             gateway=self._serving.gateway,
             allowed_origins=self._settings.gateway.allowed_origins,
-            session_limits=replace(_session_limits(self._settings), heartbeat_ms=0),
+            session_limits=replace(session_limits(self._settings), heartbeat_ms=0),
             tenant=self._settings.tenant,
             gate=gate,
             memory=self._memory,
@@ -352,25 +351,6 @@ def _cursor_secret(gateway: GatewaySettings) -> bytes:
         return secret
     get_logger().info("cursor_secret_unset", means="a client that lost its socket resumes at this gateway only")
     return secrets.token_bytes(32)
-
-
-def _session_limits(settings: Settings) -> SessionLimits:
-    gateway = settings.gateway
-    return SessionLimits(
-        hello_timeout_ms=gateway.hello_timeout_s * 1_000,
-        heartbeat_ms=gateway.heartbeat_s * 1_000,
-        messages_per_minute=gateway.messages_per_minute,
-        handoff=settings.handoff.enabled,
-        announced=Limits(
-            max_message_bytes=gateway.max_message_bytes,
-            max_input_tokens=settings.limits.max_input_tokens,
-            max_output_tokens=settings.limits.max_output_tokens,
-            max_inflight=gateway.max_inflight_per_connection,
-            messages_per_minute=gateway.messages_per_minute,
-            first_token_ms=settings.promise.first_token_ms,
-            deadline_ms=settings.promise.deadline_ms,
-        ),
-    )
 
 
 def _check_who_may_ask(settings: Settings) -> None:

@@ -1,0 +1,25 @@
+"""The bounds of a session, by the settings."""
+
+from gateway.session.protocol import SessionLimits
+from shared.settings import Settings
+from shared.wire.messages import Limits
+
+
+def session_limits(settings: Settings) -> SessionLimits:
+    """Return what a client may do in a session, and what it is told of that."""
+    gateway = settings.gateway
+    return SessionLimits(
+        hello_timeout_ms=gateway.hello_timeout_s * 1_000,
+        heartbeat_ms=gateway.heartbeat_s * 1_000,
+        messages_per_minute=gateway.messages_per_minute,
+        handoff=settings.handoff.enabled,
+        announced=Limits(
+            max_message_bytes=gateway.max_message_bytes,
+            max_input_tokens=settings.limits.max_input_tokens,
+            max_output_tokens=settings.limits.max_output_tokens,
+            max_inflight=gateway.max_inflight_per_connection,
+            messages_per_minute=gateway.messages_per_minute,
+            first_token_ms=settings.promise.first_token_ms,
+            deadline_ms=settings.promise.deadline_ms,
+        ),
+    )
