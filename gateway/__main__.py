@@ -45,6 +45,7 @@ from gateway.serving.shadowing import Shadowing
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.session.session_limits import session_limits
+from gateway.start_checks import check_files, check_who_may_ask
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
 from gateway.wings import KafkaWing, OutboundWing, PassingWing, RedisWing, ServingWing
@@ -53,11 +54,11 @@ from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
 from shared.model.tokenizer import Tokenizer, open_tokenizer
-from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
+from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.report_reader import read_reports
-from shared.settings import PREFIX, Settings, load_settings
+from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
@@ -68,9 +69,6 @@ from shared.wire.topics import BROADCAST_PARTITION
 
 if TYPE_CHECKING:
     from gateway.grpc.door import GrpcDoor
-
-# Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
-_SPARE_FILES = 256
 
 
 class GatewayProcess:
@@ -353,25 +351,6 @@ def _cursor_secret(gateway: GatewaySettings) -> bytes:
     return secrets.token_bytes(32)
 
 
-def _check_who_may_ask(settings: Settings) -> None:
-    """Check that authentication is configured. Raises `SettingsError`: a gateway that was not told who may ask does not
-    start."""
-    if settings.auth.decided_mode is None:
-        raise SettingsError(
-            f"it is not said who may ask: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, or "
-            f"{PREFIX}AUTH__MODE=anonymous to let anyone in as tenant {settings.tenant!r}"
-        )
-
-
-def _check_files(max_connections: int) -> None:
-    """Warn where a process may have fewer files than clients: those above are not even refused."""
-    wanted = max_connections + _SPARE_FILES
-    allowed = raise_file_limit(wanted)
-    if allowed < wanted:
-        action = f"ulimit -Hn {wanted}, or lower {PREFIX}GATEWAY__MAX_CONNECTIONS"
-        get_logger().warning("few_files", allowed=allowed, wanted=wanted, action=action)
-
-
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     tokenizer = open_tokenizer(settings.worker.engine, settings.model.dir)
     await GatewayProcess(settings, tokenizer).run(stop)
@@ -380,11 +359,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 def main() -> int:
     try:
         settings = load_settings()
-        _check_who_may_ask(settings)
+        check_who_may_ask(settings)
     except SettingsError as error:
         return fail(str(error), BAD_INPUT_STATUS)
     configure_logs(settings.log, process="gateway")
-    _check_files(settings.gateway.max_connections)
+    check_files(settings.gateway.max_connections)
     return run_until_signal(lambda stop: serve(settings, stop))
 
 
