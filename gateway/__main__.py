@@ -62,7 +62,7 @@ from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
-from shared.telemetry.status import Readiness, serve_status
+from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
 from shared.wire.topics import BROADCAST_PARTITION
@@ -121,6 +121,7 @@ class GatewayProcess:
         edge = self._make_edge(http, gate)
         doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
         self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
+        self._draining = Drain()
         self._ready = self._readiness()
         self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
         metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
@@ -239,11 +240,16 @@ class GatewayProcess:
                 "memory": self._memory.missing,
                 "connections": self._sockets.missing,
                 "copies": lambda: self._kafka.copies.weak,
-                "draining": lambda: "it ends, and takes nobody new" if self._admission_gate.draining else None,
+                "draining": self._leaving,
             },
             # The FAQ answers then, and what is held here is resumed: the door stays open.
             optional=frozenset({"kafka", "redis"}),
+            drain=self._draining,
         )
+
+    def _leaving(self) -> str | None:
+        leaves = self._admission_gate.draining and not self._draining.done
+        return "it takes nobody new" if leaves else None
 
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
@@ -291,7 +297,11 @@ class GatewayProcess:
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._startup(), "startup")
         try:
-            await self._tasks.run_until(stop)
+            await self._tasks.run_until(stop, self._draining.asked)
+            if not stop.is_set():
+                await self._leave(server)
+                self._tasks.start(self._finish(), "finish")
+                await self._tasks.run_until(stop)
         finally:
             await self._drain(server)
 
@@ -319,8 +329,10 @@ class GatewayProcess:
         self._outbound.start(self._tasks)
         await self._passing.start(self._tasks)
 
-    async def _drain(self, server: Server) -> None:
-        """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit."""
+    async def _leave(self, server: Server) -> None:
+        """Stop accepting, and leave the inbox to the other gateways."""
+        if self._admission_gate.draining:
+            return
         self._admission_gate.draining = True
         server.close(close_connections=False)
         self._http.stop()
@@ -330,6 +342,15 @@ class GatewayProcess:
         await self._tasks.cancel("startup")
         await self._outbound.leave(self._tasks)
         await self._passing.leave(self._tasks)
+
+    async def _finish(self) -> None:
+        await self._serving.idle()
+        self._draining.done = True
+        get_logger().info("gateway_drained")
+
+    async def _drain(self, server: Server) -> None:
+        """Leave, and finish what is in flight within the limit."""
+        await self._leave(server)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._serving.idle()

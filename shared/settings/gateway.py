@@ -28,7 +28,9 @@ class GatewaySettings(Group):
     host: str = Field("127.0.0.1", description="address that the gateway listens on for clients")
     port: int = Field(8080, ge=0, le=65_535, description="port for clients: WebSocket and page (0: a free one)")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
-    metrics_port: int = Field(8082, ge=0, le=65_535, description="port of /metrics, /health and /ready (0: a free one)")
+    metrics_port: int = Field(
+        8082, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: a free one)"
+    )
     http_port: int = Field(0, ge=0, le=65_535, description="port of the doors over HTTP, as OpenAI's (0: none)")
     grpc_port: int = Field(0, ge=0, le=65_535, description="port of the door over gRPC (0: none)")
     openai_models: tuple[str, ...] = Field(

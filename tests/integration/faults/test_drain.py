@@ -84,3 +84,27 @@ async def is_as_asked(system: System, talks: list[Conversation]) -> None:
         # A turn that two workers have answered is written twice, and the first counts.
         kept = list(dict.fromkeys(turn.user for turn in await system.turns(talk.client.session_id)))
         assert kept == [f"Question {number}" for number in range(len(talk.answers))][-len(kept) :]
+
+
+async def test_a_gateway_is_drained_when_its_last_answer_has_ended_and_stays_up(new_system: MakeSystem) -> None:
+    """There is no worker: the question stays open until its client cancels it."""
+    system = await new_system(admission__enabled=False, promise__first_token_ms=60_000, promise__deadline_ms=60_000)
+    gateway = await system.gateway().ready()
+    async with Client.connect(gateway.ws) as client:
+        event_id = await client.create("Where is my parcel?")
+        await client.created(event_id)
+        assert await drain_status(gateway) == ("draining", "draining")
+        await client.of_type("session.closing")
+        await eventually(lambda: is_refused(gateway))
+        late = await client.create("And now?")
+        assert (await client.error())["code"] == "shutting_down", late
+        await client.send({"type": "response.cancel", "target_event_id": event_id})
+        await client.of_type("response.done")
+        await eventually(lambda: is_drained(gateway))
+    assert await gateway.metric("replyline_ready", check="draining") == 1
+    assert gateway.child.running
+    assert await gateway.stop() == 0
+
+
+async def is_refused(gateway: Service) -> bool:
+    return await gateway.get("/") is None
