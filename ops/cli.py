@@ -28,6 +28,7 @@ from ops.operate.incidents.commands import incidents_app
 from ops.optimize.commands import optimize_app
 from ops.recording.commands import record, replay
 from ops.scaling.commands import autoscale_app
+from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
 from shared.errors import ModelError, ReplylineError, SettingsError
@@ -71,6 +72,7 @@ app.command()(by_options(drill))
 app.command()(edge)
 app.command("eval")(by_options(evaluate))
 app.command()(by_options(plan))
+app.command()(by_options(forecast))
 app.command()(by_options(record))
 app.command()(by_options(replay))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 KEPT: Final = 4_320  # bins: 30 days of ten minutes, 3 days of one
-_LAGS: Final = (1, 2, 3, 6, 12)
+LAGS: Final = (1, 2, 3, 6, 12)
 _HIGHEST_OF: Final = (3, 6, 18, 36)
 _MEAN_OF: Final = (6, 18, 72, 144)
 _CHANGES_OF: Final = (6, 24, 144)
@@ -22,7 +22,7 @@ _FLOOR: Final = 0.02  # of the usual value is added before the logarithm: zeros 
 class Past:
     """The values so far, and the rows that regressions are fitted to: one a bin, of what was known at its end."""
 
-    def __init__(self, bin_s: float, lags: Sequence[int] = _LAGS) -> None:
+    def __init__(self, bin_s: float, lags: Sequence[int] = LAGS) -> None:
         self._bin_s = bin_s
         self._lags = np.array(lags)
         self._held: deque[float] = deque(maxlen=_WINDOW)

@@ -1,6 +1,6 @@
 """Forecasts by regression of the expected value or of the quantile itself, fitted anew as the past grows. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Final
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ops.scaling.forecast.calibrated import Calibrated
 from ops.scaling.forecast.conformal import UpperBound
-from ops.scaling.forecast.features import Past
+from ops.scaling.forecast.features import LAGS, Past
 from ops.scaling.forecast.points import DampedSmoothing
 from ops.scaling.forecast.regression import Fit, Predict
 
@@ -22,11 +22,13 @@ class Regressed:
     makes the fit of a quantile. The bound is calibrated by the fitted quantile's own misses; until there are enough
     rows, damped smoothing answers."""
 
-    def __init__(self, name: str, fits: Callable[[float], Fit], *, bin_s: float, every: int) -> None:
+    def __init__(
+        self, name: str, fits: Callable[[float], Fit], *, bin_s: float, every: int, lags: Sequence[int] = LAGS
+    ) -> None:
         self.name = name
         self._fits = fits
         self._every = every
-        self._past = Past(bin_s)
+        self._past = Past(bin_s, lags)
         self._young = Calibrated("damped", DampedSmoothing)
         self._fitted: dict[tuple[int, float], _Fitted] = {}
 

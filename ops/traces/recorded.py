@@ -1,0 +1,35 @@
+"""The recorded series of demand: how much was asked in bins of equal length. Those of this package, or a file."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shared.errors import SettingsError
+
+_FOLDER: Final = Path(__file__).parent / "series"
+NAMES: Final = ("m-small", "m-mid", "m-large", "azure-conv", "azure-code", "elb", "tweets-goog", "tweets-aapl")
+
+
+class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`values` of bins of `bin_s` seconds, in order; None where nothing was recorded, which is not zero."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    bin_s: Annotated[float, Meta(gt=0, le=86_400)]
+    values: Annotated[tuple[Annotated[float, Meta(ge=0)] | None, ...], Meta(min_length=2)]
+    title: str = ""
+    licence: str = ""
+    source: str = ""
+
+
+def read_series(name: str) -> Series:
+    """Return a series by its name, or from a JSON file. Raises `SettingsError` that says what is wrong with it."""
+    path = _FOLDER / f"{name}.json" if name in NAMES else Path(name)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Series)
+    except FileNotFoundError:
+        raise SettingsError(f"--trace {name}: no file, and none of {', '.join(NAMES)}") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        wanted = '{"name": "shop", "bin_s": 600, "values": [12.5, null, 13]}'
+        raise SettingsError(f"--trace {name}: {error}; a file holds {wanted}") from None
