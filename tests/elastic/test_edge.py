@@ -164,6 +164,8 @@ async def test_a_cut_link_loses_and_doubles_nothing(tmp_path: Path, note: Note) 
         await eventually(in_step)
         for at, each in enumerate(away):
             assert await known(at_centre, f"{run}-away-{at}") == [each.output_text]
+        again, _ = await ask(url, UNSURE + "!", session_id=f"{run}-1")
+        assert again.source == "model", "a conversation from before the cut is asked on at the centre"
         note("edge: link cut and back: lost, doubled", f"0, 0; an answer in {took_s:.1f} s", "0, 0", holds=True)
 
         async with AsyncReplyline(centre.addresses.ws, token=centre.token, session_id=f"{run}-0") as chat:
@@ -195,6 +197,10 @@ async def test_nothing_stale_is_told_as_sure(tmp_path: Path, note: Note) -> None
                 await asyncio.sleep(0.05)
             return response
 
+        async def in_step() -> bool:
+            return (await ask(edge.addresses.ws, SURE))[0].source == "faq"
+
+        await eventually(in_step)  # it starts more slowly than its FAQ grows stale
         for old, new, cut in (("30 days", "60 days", False), ("60 days", "90 days", True)):
             first, _ = await ask(edge.addresses.ws, SURE)
             assert (first.source, old in first.output_text) == ("faq", True)

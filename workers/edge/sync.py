@@ -11,7 +11,7 @@ from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
-from workers.edge.centre_pages import CentreAway, CentrePages, JournalRefused
+from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, JournalRefused
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
 
@@ -32,6 +32,7 @@ class Sync:
     poll_s: float
     erase: Callable[[str, int], Awaitable[None]]
     forget_all: Callable[[], Awaitable[None]]
+    back_s: float = field(default=float("-inf"), init=False)
     _centre: Availability = field(default_factory=lambda: Availability("centre"), init=False)
     _heard_s: float = field(default=float("-inf"), init=False)
     _refused: str = field(default="", init=False)
@@ -66,22 +67,25 @@ class Sync:
         page = await self.pages.faq(self.files.version)
         self.link.note(page.took_ms)
         metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
-        if self._is_in_step(page.document, page.signature):
-            await asyncio.to_thread(self.files.confirm, asked_unix_ms)
+        if await asyncio.to_thread(self._is_in_step, page, asked_unix_ms):
             metrics.edge_faq_version.set(self.files.version or 0)
             metrics.edge_in_step.set(asked_unix_ms / 1_000)
         self._heard_s = monotonic_s()
+        if self._centre.cause is not None:
+            self.back_s = self._heard_s
         self._centre.up()
         await self._hear_of_erasures(page.erasures)
         await self.push()
 
-    def _is_in_step(self, document: bytes | None, signature: bytes) -> bool:
-        """Take what came, if anything did; return whether the version in use is the centre's."""
+    def _is_in_step(self, page: FaqPage, asked_unix_ms: float) -> bool:
+        """Take what came, if anything did; return whether the version in use is the centre's, which is written down.
+        On a thread."""
         try:
-            if document is not None:
-                self.files.take(document, signature)
+            if page.document is not None:
+                self.files.take(page.document, page.signature)
                 log.info("faq_version", version=self.files.version)
-        except SettingsError as error:
+            self.files.confirm(asked_unix_ms)
+        except (SettingsError, OSError) as error:
             if str(error) != self._refused:
                 self._refused = str(error)
                 log.warning("faq_refused", cause=self._refused, action="it grows stale, and then the centre is asked")

@@ -18,7 +18,7 @@ from shared.faq.fallback import BUSY
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import task_failed
+from shared.telemetry.faults import contained, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.outcome import Outcome
 from shared.wire.session_key import SessionKey
@@ -33,12 +33,14 @@ Publish = Callable[[list[Progress]], None]
 AnswerHere = Callable[[Job], None]
 
 _MOST_OPEN: Final = 1_000
-_IDLE_S: Final = 120.0
+_IDLE_S: Final = 600.0
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
 class Reach(Protocol):
-    """Whether and how the centre is reached: `workers.edge.sync`."""
+    """Whether and how the centre is reached: `workers.edge.sync`. Connections from before `back_s` may be dead."""
+
+    back_s: float
 
     @property
     def away(self) -> bool: ...
@@ -131,6 +133,21 @@ class Centre:
         return task is not None and task.cancel()
 
     async def _answer(self, asked: _Asked, here: AnswerHere) -> None:
+        """Have a question answered; a fault of our own, too, leaves the edge's answer."""
+        job = asked.job
+        with contained("answer", request_id=job.id) as asking:
+            if await self._is_answered(asked):
+                return
+        if asking.error is not None:
+            self._leave(asked)
+        metrics.edge_questions.labels("unsure").inc()
+        if asked.text:
+            asked.end(Outcome.uncounted("incomplete", "deadline", output_text=asked.text))
+        else:
+            here(job)
+
+    async def _is_answered(self, asked: _Asked) -> bool:
+        """Ask; return whether the answer has ended, as the centre's or by a cancel."""
         job = asked.job
         try:
             async with asyncio.timeout(_seconds_until(job.order.deadline.first_token_unix_ms - ANSWER_MS)) as limit:
@@ -139,7 +156,6 @@ class Centre:
                     if asked.take(event):
                         until_s = _seconds_until(job.order.deadline.deadline_unix_ms)
                         limit.reschedule(asyncio.get_running_loop().time() + until_s)
-            metrics.edge_questions.labels("centre").inc()
         except asyncio.CancelledError:
             self._leave(asked)
             if not job.withdrawn:
@@ -147,11 +163,10 @@ class Centre:
             asked.end(Outcome.uncounted("cancelled", "client", output_text=asked.text))
         except (ReplylineError, TimeoutError) as error:
             self._failed(asked, error)
-            metrics.edge_questions.labels("unsure").inc()
-            if asked.text:
-                asked.end(Outcome.uncounted("incomplete", "deadline", output_text=asked.text))
-            else:
-                here(job)
+            return False
+        else:
+            metrics.edge_questions.labels("centre").inc()
+        return True
 
     def _failed(self, asked: _Asked, error: Exception) -> None:
         """Leave a question. A conversation's connection that gave nothing is not used again."""
@@ -161,7 +176,7 @@ class Centre:
             self.reach.lost(cause)
         self._leave(asked)
         if isinstance(error, ConnectFailed | TimeoutError):
-            self._close(asked.job.session)
+            self._close(asked.job.session, after_s=_IDLE_S)  # it may tell another answer still
 
     def _leave(self, asked: _Asked) -> None:
         """Have the centre stop."""
@@ -197,11 +212,12 @@ class Centre:
         for idle in [key for key, (_, used_s) in self._chats.items() if now_s - used_s > _IDLE_S]:
             self._close(idle)
         known = self._chats.get(session)
-        if known is None:
+        if known is None or known[1] < self.reach.back_s:
+            self._close(session, after_s=_IDLE_S)
             chat = AsyncReplyline(self.url, token=self.token, session_id=session.session_id)
             await chat.__aenter__()
             if session in self._chats:  # opened meanwhile, by another question
-                self._tasks.start(chat.__aexit__(None, None, None), "close")
+                self._tasks.start(_closed(chat, 0.0), "close")
                 chat = self._chats[session][0]
         else:
             chat = known[0]
@@ -211,10 +227,10 @@ class Centre:
             self._close(next(iter(self._chats)))
         return chat
 
-    def _close(self, session: SessionKey) -> None:
+    def _close(self, session: SessionKey, *, after_s: float = 0.0) -> None:
         known = self._chats.pop(session, None)
         if known is not None:
-            self._tasks.start(known[0].__aexit__(None, None, None), "close")
+            self._tasks.start(_closed(known[0], after_s), "close")
 
     async def close(self) -> None:
         """Leave the questions that are asked, and the connections."""
@@ -222,6 +238,13 @@ class Centre:
         for session in list(self._chats):
             self._close(session)
         await self._tasks.drain(1.0)
+
+
+async def _closed(chat: AsyncReplyline, after_s: float) -> None:
+    try:
+        await asyncio.sleep(after_s)
+    finally:
+        await chat.__aexit__(None, None, None)
 
 
 def _seconds_until(unix_ms: float) -> float:

@@ -24,6 +24,7 @@ DOUBT = Fallback(source="unsure", text="I don't know.", language="en")
 @dataclass
 class FakeReach:
     away: bool = False
+    back_s: float = 0.0
     pushed: int = 0
     causes: list[str] = field(default_factory=list)
 
@@ -131,6 +132,11 @@ async def test_the_centre_is_not_asked(case: dict[str, Any]) -> None:
 async def test_a_centre_that_has_no_answer_leaves_the_edges_own(told: list[AnswerEvent]) -> None:
     it = await asked(*told, fails=ConnectFailed("gone"))
     assert (it.bench.deltas(), it.end) == ([], ("completed", "unsure", "I don't know."))
+
+
+async def test_a_fault_of_our_own_leaves_the_edges_own() -> None:
+    it = await asked(fails=ZeroDivisionError())
+    assert it.end == ("completed", "unsure", "I don't know.")
 
 
 async def test_a_centre_that_says_nothing_in_time_leaves_the_edges_own() -> None:
