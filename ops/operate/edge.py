@@ -21,7 +21,7 @@ from shared.settings import PREFIX, Settings
 from shared.settings.credential_files import read_password
 from shared.telemetry.logs import get_logger
 from shared.versions.signature import read_trusted_keys
-from workers.edge.centre_pages import CentreAway, CentrePages
+from workers.edge.centre_pages import CentreAway, CentrePages, FaqUnsigned
 from workers.edge.faq_files import FAQ, FaqFiles
 
 # Its history and its journal outlive it; what was said may give way to memory, what the centre does not know may not.
@@ -76,9 +76,9 @@ async def bring_faq(settings: Settings) -> None:
         if page.document is not None:
             files.take(page.document, page.signature)
         files.confirm(asked_unix_ms)
-    except CentreAway as error:
+    except (CentreAway, FaqUnsigned) as error:
         if files.version is None:
-            raise SettingsError(f"there is no FAQ yet, and {error}; start it once with the centre in reach") from None
+            raise SettingsError(f"this edge has no FAQ yet, and needs the centre for it: {error}") from None
         get_logger().warning("centre_away", cause=str(error), action="the FAQ that was kept serves")
     finally:
         await pages.close()

@@ -21,6 +21,13 @@ class CentreAway(ReplylineError):  # noqa: N818 - what happened, not a kind of e
     retriable = True
 
 
+class FaqUnsigned(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    """The centre is there, and has no signed FAQ, or has changed it since it was signed."""
+
+    code = "faq_not_signed"
+    retriable = True
+
+
 class JournalRefused(ReplylineError):  # noqa: N818 - what happened, not a kind of error
     code = "journal_refused"
 
@@ -57,7 +64,7 @@ class CentrePages:
         )
 
     async def faq(self, version: int | None) -> FaqPage:
-        """Return the FAQ, unless that version is the centre's."""
+        """Return the FAQ, unless that version is the centre's. Raises `FaqUnsigned`."""
         begun_s = monotonic_s()
         headers = {} if version is None else {"if-none-match": f'"{version}"'}
         got = await self._call("GET", "/faq", headers=headers)
@@ -93,7 +100,10 @@ class CentrePages:
             raise CentreAway(f"edge.token_file: {error}") from None
         if got.status_code in {_OK, _SAME}:
             return got
-        why = f"{self._settings.http_url}/edge{path} answers {got.status_code}: {_said(got.content)}"
+        said = _said(got.content)
+        why = f"{self._settings.http_url}/edge{path} answers {got.status_code}: {said.message}"
+        if said.code == FaqUnsigned.code:
+            raise FaqUnsigned(why)
         raise JournalRefused(why) if (method, got.status_code) == ("POST", _WRONG) else CentreAway(why)
 
     async def close(self) -> None:
@@ -101,15 +111,16 @@ class CentrePages:
 
 
 class _Said(msgspec.Struct):
-    message: str
+    message: str = "not a page for edges; does edge.centre_http lead to the gateways' HTTP port?"
+    code: str = ""
 
 
 class _Refusal(msgspec.Struct):
     error: _Said
 
 
-def _said(content: bytes) -> str:
+def _said(content: bytes) -> _Said:
     try:
-        return msgspec.json.decode(content, type=_Refusal).error.message
+        return msgspec.json.decode(content, type=_Refusal).error
     except msgspec.DecodeError:
-        return "not a page for edges; does edge.centre_http lead to the gateways' HTTP port?"
+        return _Said()

@@ -11,7 +11,7 @@ from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
-from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, JournalRefused
+from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
 
@@ -64,34 +64,44 @@ class Sync:
     async def look(self) -> None:
         """Look once. Raises `CentreAway`, `StoreUnavailable`."""
         asked_unix_ms = wire_unix_ms()
-        page = await self.pages.faq(self.files.version)
-        self.link.note(page.took_ms)
-        metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
-        if await asyncio.to_thread(self._is_in_step, page, asked_unix_ms):
-            metrics.edge_faq_version.set(self.files.version or 0)
-            metrics.edge_in_step.set(asked_unix_ms / 1_000)
+        place = None
+        try:
+            page = await self.pages.faq(self.files.version)
+        except FaqUnsigned as error:
+            self._refuse(error)
+        else:
+            self.link.note(page.took_ms)
+            metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
+            await asyncio.to_thread(self._take, page, asked_unix_ms)
+            place = page.erasures
         self._heard_s = monotonic_s()
         if self._centre.cause is not None:
             self.back_s = self._heard_s
         self._centre.up()
-        await self._hear_of_erasures(page.erasures)
+        if place is not None:
+            await self._hear_of_erasures(place)
         await self.push()
 
-    def _is_in_step(self, page: FaqPage, asked_unix_ms: float) -> bool:
-        """Take what came, if anything did; return whether the version in use is the centre's, which is written down.
-        On a thread."""
+    def _take(self, page: FaqPage, asked_unix_ms: float) -> None:
+        """Take what came, if anything did; then the version in use is the centre's, which is written down. On a
+        thread."""
         try:
             if page.document is not None:
                 self.files.take(page.document, page.signature)
                 log.info("faq_version", version=self.files.version)
             self.files.confirm(asked_unix_ms)
         except (SettingsError, OSError) as error:
-            if str(error) != self._refused:
-                self._refused = str(error)
-                log.warning("faq_refused", cause=self._refused, action="it grows stale, and then the centre is asked")
-            return False
-        self._refused = ""
-        return True
+            self._refuse(error)
+        else:
+            self._refused = ""
+            metrics.edge_faq_version.set(self.files.version or 0)
+            metrics.edge_in_step.set(asked_unix_ms / 1_000)
+
+    def _refuse(self, error: Exception) -> None:
+        """Say once why no FAQ is taken."""
+        if str(error) != self._refused:
+            self._refused = str(error)
+            log.warning("faq_refused", cause=self._refused, action="it grows stale, and then the centre is asked")
 
     async def _hear_of_erasures(self, place: int) -> None:
         after = await self.journal.place()

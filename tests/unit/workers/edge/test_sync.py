@@ -12,7 +12,7 @@ from shared.faq.entries import PACKAGED_PATH
 from shared.faq.in_step import InStep
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
-from workers.edge.centre_pages import CentreAway, FaqPage, JournalRefused, MissedErasures
+from workers.edge.centre_pages import CentreAway, FaqPage, FaqUnsigned, JournalRefused, MissedErasures
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
 from workers.edge.sync import Sync
@@ -34,6 +34,8 @@ class FakeCentre:
     erased: list[tuple[str, int] | str] = field(default_factory=list)
 
     async def faq(self, _version: int | None) -> FaqPage:
+        if isinstance(self.fails, FaqUnsigned):
+            raise self.fails
         return self.page
 
     async def erasures(self, _after: int | None) -> MissedErasures:
@@ -99,6 +101,12 @@ async def test_an_faq_that_is_refused_is_not_in_step_and_the_link_is_there(made:
     sync = made(FakeCentre(page=FaqPage(10.0, 0, SECOND.document, FIRST.signature)))
     await sync.look()
     assert (sync.away, sync.files.version, InStep.read(sync.files.faq)) == (False, 1, None)
+
+
+async def test_a_centre_without_a_signed_faq_is_there_and_confirms_nothing(made: Made) -> None:
+    sync = made(FakeCentre(fails=FaqUnsigned("changed since it was signed")))
+    await sync.look()
+    assert (sync.away, InStep.read(sync.files.faq)) == (False, None)
 
 
 async def test_the_journal_goes_once_and_in_order(made: Made) -> None:
