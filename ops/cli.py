@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +24,7 @@ from ops.operate.edge import edge
 from ops.operate.faq import faq_app
 from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
+from ops.operate.topics_app import topics_app
 from ops.optimize.commands import optimize_app
 from ops.recording.commands import record, replay
 from ops.scaling.commands import autoscale_app
@@ -35,8 +35,6 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
-from shared.wire.lanes import CHAMPION, Lane
-from shared.wire.topics import reply_topic_allowed
 
 app = typer.Typer(
     name="replyline",
@@ -44,10 +42,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-)
-topics_app = typer.Typer(
-    help="Create or describe the Kafka topics; print the rights on them.",
-    no_args_is_help=True,
 )
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 engine_app = typer.Typer(help="What a GPU's engine needs before it starts.", no_args_is_help=True)
@@ -235,61 +229,6 @@ def schema(
     sys.stdout.write(types.render() if typescript else asyncapi.render())
 
 
-@topics_app.command("create")
-def create(
-    reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
-    lane: Annotated[Lane, typer.Option(help="the topics of this lane, too")] = CHAMPION,
-) -> None:
-    """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
-    from ops.operate.topics import create as create_missing
-
-    settings = settings_of("topics")
-    kafka = settings.kafka
-    topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
-    if lane != CHAMPION:
-        topics |= kafka.topics.of_lane(lane, request_partitions=kafka.request_partitions)
-    for name in reply_topics or []:
-        if not reply_topic_allowed(name, settings.request_defaults.reply_topics):
-            allowed = ",".join(kafka.reply_topics)
-            raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
-        topics[name] = 1
-    told = asyncio.run(create_missing(kafka, topics, max_deadline_ms=settings.promise.max_deadline_ms))
-    _show_topics(told.lines, told.remedies)
-
-
-@topics_app.command("describe")
-def describe_() -> None:
-    """Say which topics there are, with how many partitions, and which are missing or have too few: then status 1."""
-    from ops.operate.topics import describe as describe_wanted
-
-    kafka = settings_of("topics").kafka
-    wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
-    told = asyncio.run(describe_wanted(kafka, wanted))
-    _show_topics(told.lines, told.remedies)
-
-
-@topics_app.command("acls")
-def acls(
-    gateway_user: Annotated[str, typer.Option(help="who the gateways are to Kafka")] = "gateway",
-    worker_user: Annotated[str, typer.Option(help="who the workers are")] = "worker",
-    operator_user: Annotated[
-        str | None, typer.Option(help="who may type `topics`, `dlq`, `handoffs` (none: no one)")
-    ] = None,
-    recorder_user: Annotated[str | None, typer.Option(help="who may type `record` (none: no one)")] = None,
-) -> None:
-    """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
-    from ops.operate.kafka_acls import Role, commands, rights
-
-    settings = settings_of("topics")
-    users: dict[Role, str] = {"gateway": gateway_user, "worker": worker_user}
-    if operator_user is not None:
-        users["operator"] = operator_user
-    if recorder_user is not None:
-        users["recorder"] = recorder_user
-    for line in commands(rights(settings), users, settings.kafka.bootstrap_servers):
-        sys.stdout.write(f"{line}\n")
-
-
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
@@ -373,15 +312,6 @@ def profile_(
     overrides = {} if model is None else {"model": {"dir": model}}
     told = profile(settings_of("profile", worker=worker, **overrides), options)
     Console().print(f"{told}\ntrace: {trace} (ui.perfetto.dev, chrome://tracing)", soft_wrap=True, highlight=False)
-
-
-def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:
-    for line in lines:
-        Console().print(line)
-    for remedy in remedies:  # whole, to be copied from a narrow terminal too
-        Console(stderr=True).print(remedy, soft_wrap=True)
-    if remedies:
-        raise typer.Exit(1)
 
 
 def main() -> None:
