@@ -48,7 +48,7 @@ class KafkaSettings(Group):
     )
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic name")
     request_partitions: int = Field(
-        4, ge=1, le=1000, description="partitions of each chat.requests topic: at most so many workers serve it"
+        24, ge=1, le=1000, description="partitions of each chat.requests topic: at most so many workers serve it"
     )
     reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most as many gateways")
     replication_factor: int | None = Field(

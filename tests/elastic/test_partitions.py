@@ -1,0 +1,98 @@
+"""What more partitions than workers cost while nobody asks, and when a worker comes."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import median
+from typing import Self
+
+import psutil
+
+from ops.stack.kafka_broker import KafkaBroker
+from shared.kafka import GroupReader, create_topics
+from shared.settings.kafka import KafkaSettings
+from shared.wire.topics import BUCKETS
+from tests.elastic.conftest import Note
+from tests.support.system import System, eventually, start_redis
+
+IDLE_S = 10
+JOINS = 4
+FEW, MANY = 4, 24
+
+
+async def test_what_many_partitions_cost(tmp_path: Path, note: Note) -> None:
+    few, many = [await cost(number, tmp_path) for number in (FEW, MANY)]
+    figure = ", ".join(
+        f"{name} {few[name]:.1f} → {many[name]:.1f} {unit}"
+        for name, unit in (("broker", "% CPU"), ("worker", "% CPU"), ("memory", "MiB"), ("join", "ms"))
+    )
+    cheap = (
+        many["broker"] + many["worker"] - few["broker"] - few["worker"] <= 3 and many["memory"] - few["memory"] <= 100
+    )
+    note(f"{MANY} partitions a topic, not {FEW}", figure, "3 points of idle CPU, 100 MiB at most", holds=cheap)
+
+
+async def cost(partitions: int, folder: Path) -> dict[str, float]:
+    """What idle processes take, the broker's memory, and how long the group takes when a fourth worker joins."""
+    with KafkaBroker() as broker:
+        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        await create_topics(kafka, kafka.topics.all(request_partitions=partitions, reply_partitions=8))
+        system = System(bootstrap=broker.bootstrap, redis=start_redis(), prefix="", folder=folder)
+        try:
+            services = [system.gateway(), *(system.worker() for _ in range(4))]
+            await asyncio.gather(*(service.ready() for service in services))
+            watched = {"broker": psutil.Process(broker.pid), "worker": psutil.Process(services[1].child.process.pid)}
+            await asyncio.sleep(IDLE_S / 2)
+            before = {name: sum(process.cpu_times()[:2]) for name, process in watched.items()}
+            await asyncio.sleep(IDLE_S)
+            idle = {
+                name: (sum(process.cpu_times()[:2]) - before[name]) * 100 / IDLE_S for name, process in watched.items()
+            }
+        finally:
+            system.stop()
+        memory = watched["broker"].memory_info().rss / 2**20
+        return {**idle, "memory": memory, "join": await join_ms(kafka, partitions)}
+
+
+async def join_ms(kafka: KafkaSettings, partitions: int) -> float:
+    """The median time from a member's join until four read all partitions evenly."""
+    topics, took = [kafka.topics.requests(bucket) for bucket in BUCKETS], []
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(_Member(kafka, topics)) for _ in range(3)]
+        for _ in range(JOINS):
+            await eventually(lambda: _shared(members, partitions * len(topics)))
+            start = time.monotonic()
+            async with _Member(kafka, topics) as last:
+                four = [*members, last]
+                await eventually(lambda four=four: _shared(four, partitions * len(topics)))  # type: ignore[misc]
+                took.append((time.monotonic() - start) * 1_000)
+    return median(took)
+
+
+def _shared(members: "list[_Member]", partitions: int) -> bool:
+    held = [member.reader.partitions for member in members]
+    return all(held) and sum(len(each or ()) for each in held) == partitions
+
+
+class _Member:
+    """Reads as a worker does."""
+
+    def __init__(self, kafka: KafkaSettings, topics: list[str]) -> None:
+        self.reader = GroupReader(kafka, client_id="member", topics=topics, group="members")
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.reader.start(lambda: asyncio.sleep(0))
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._reading is not None
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self.reader.leave()
+
+    async def _read(self) -> None:
+        while True:
+            await self.reader.read(timeout_ms=20, max_records=100)
