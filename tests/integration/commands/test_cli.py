@@ -80,12 +80,12 @@ async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> 
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
     assert described.status == 1
-    assert described.out.count("missing") == 14
+    assert described.out.count("missing") == 16
     assert "replyline topics create" in described.err
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)
         assert (created.status, created.err) == (0, "")
-        assert created.out.count(outcome) == 14
+        assert created.out.count(outcome) == 16
         assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
     described = await replyline("topics", "describe", **prefix)
     assert (described.status, described.err) == (0, "")
