@@ -1,5 +1,5 @@
 """Hold forecasts to what came then: each bin is forecast from those before it alone, the last six of fourteen parts are
-judged."""
+judged. Pure."""
 
 from collections.abc import Callable, Sequence
 from math import nan
@@ -37,6 +37,11 @@ class Row(Struct, frozen=True, kw_only=True):
     fit_s: float
 
 
+def usual_horizons_min(series: Series) -> tuple[float, float]:
+    """Return 10 and 20 minutes; less for a series of less than a day."""
+    return (10.0, 20.0) if len(series.values) * series.bin_s >= _DAY_S else (1.0, 2.0)
+
+
 def rows_of(
     series: Series, forecaster: Forecaster, horizons_min: Sequence[float], quantile: float, clock: Callable[[], float]
 ) -> list[Row]:
@@ -44,30 +49,24 @@ def rows_of(
     too short."""
     steps = [_steps(series, horizon) for horizon in horizons_min]
     values = np.array([nan if value is None else value for value in series.values])
-    last, begun = _Promises(make("last"), steps), clock()
-    asked = _Promises(forecaster, steps)
-    for value in values:
-        asked.observe(float(value), quantile)
+    begun = clock()
+    promises = _promised(forecaster, values, steps, quantile)
     fit_s = clock() - begun
-    for value in values:
-        last.observe(float(value), quantile)
     rows = []
-    for horizon, ahead in zip(horizons_min, steps, strict=True):
-        upper, expected = asked.of(ahead)
-        _, persistent = last.of(ahead)
-        judged = np.arange(len(values)) >= len(values) * _LEARNED
-        judged &= ~(np.isnan(values) | np.isnan(upper) | np.isnan(persistent))
-        y, bound, expects, flat = (each[judged] for each in (values, upper, expected, persistent))
+    for horizon, promise, flat in zip(horizons_min, promises, _promised(make("last"), values, steps, 0.5), strict=True):
+        known = ~np.isnan(values + promise.sum(axis=1) + flat.sum(axis=1))
+        judged = known & (np.arange(len(values)) >= len(values) * _LEARNED)
+        y, (bound, expected), persistent = values[judged], promise[judged].T, flat[judged, 1]
         if not y.sum() > 0.0:
             raise SettingsError(f"--trace {series.name}: nothing to judge {horizon:g} minutes ahead; record for longer")
         over, under = _missed(bound, y)
-        of_flat = _under_at(flat, y, over)
+        of_flat = _under_at(persistent, y, over)
         rows.append(
             Row(
                 trace=series.name,
                 model=forecaster.name,
                 horizon_min=horizon,
-                wape=float(np.abs(y - expects).sum() / y.sum()),
+                wape=float(np.abs(y - expected).sum() / y.sum()),
                 coverage=float((y <= bound).mean()),
                 over=over,
                 under=under,
@@ -78,26 +77,14 @@ def rows_of(
     return rows
 
 
-def usual_horizons_min(series: Series) -> tuple[float, float]:
-    """Return 10 and 20 minutes; less for a series of less than a day."""
-    return (10.0, 20.0) if len(series.values) * series.bin_s >= _DAY_S else (1.0, 2.0)
-
-
-class _Promises:
-    """What a forecaster said of each bin, by distance."""
-
-    def __init__(self, forecaster: Forecaster, steps: Sequence[int]) -> None:
-        self._forecaster = forecaster
-        self._said = {ahead: [(nan, nan)] * ahead for ahead in steps}
-
-    def observe(self, value: float, quantile: float) -> None:
-        self._forecaster.observe(value)
-        for ahead, said in self._said.items():
-            said.append((self._forecaster.upper(ahead, quantile), self._forecaster.expected(ahead)))
-
-    def of(self, ahead: int) -> tuple[Vector, Vector]:
-        upper, expected = np.array(self._said[ahead][:-ahead]).T
-        return upper, expected
+def _promised(forecaster: Forecaster, values: Vector, steps: Sequence[int], quantile: float) -> list[Vector]:
+    """Return for each distance the bound and the expected value of each bin, as they were said so many bins before."""
+    said = [np.full((len(values) + ahead, 2), nan) for ahead in steps]
+    for number, value in enumerate(values):
+        forecaster.observe(float(value))
+        for ahead, of_bin in zip(steps, said, strict=True):
+            of_bin[number + ahead] = forecaster.upper(ahead, quantile), forecaster.expected(ahead)
+    return [of_bin[: len(values)] for of_bin in said]
 
 
 def _steps(series: Series, horizon_min: float) -> int:
@@ -120,8 +107,5 @@ def _under_at(persistent: Vector, y: Vector, over: float) -> float:
     low, high = -1.0, _MOST_HEADROOM
     for _ in range(60):
         middle = (low + high) / 2
-        if _missed(persistent * (1.0 + middle), y)[0] < over:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if _missed(persistent * (1.0 + middle), y)[0] < over else (low, middle)
     return _missed(persistent * (1.0 + low), y)[1]
