@@ -56,7 +56,10 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
         reuse_kv=settings.kv.enabled,
     )
     window = make_window(worker.window, limits)
-    return build_scheduler(limits=limits, costs=costs, lengths=OutputLengths(longest=info.max_length), window=window)
+    lengths = OutputLengths(longest=info.max_length)
+    return build_scheduler(
+        limits=limits, costs=costs, lengths=lengths, window=window, long_share=worker.long_slots_share
+    )
 
 
 def make_served(

@@ -33,7 +33,7 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     ] = None
     policies: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="by name, or all but ladder; repeatable (default: all)"),
+        typer.Option("--policy", help="by name, or all but reserve and ladder; repeatable (default: all)"),
     ] = None
     slots: Annotated[int, typer.Option(min=1, max=4_096, help="sequences decoded together")] = 16
     seconds: Annotated[

@@ -18,7 +18,7 @@ from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
 from ops.simulate.ladder import LadderSimulator, SimulatedWorker
 from ops.simulate.recorded import read_trace
-from ops.simulate.rivals import IGNORES_DEADLINES, LADDER, OURS, POLICIES, WHOLE_BATCHES, scheduler_of
+from ops.simulate.rivals import IGNORES_DEADLINES, LADDER, OURS, POLICIES, RESERVE, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Row, Subject, bound_row, row_of
 from ops.simulate.simulator import Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
@@ -36,7 +36,7 @@ Lengths = Literal["known", "predicted"]
 
 BOUND: Final = "bound"
 ALL_POLICIES: Final = (BOUND, *POLICIES)
-KNOWN_POLICIES: Final = (*ALL_POLICIES, LADDER)
+KNOWN_POLICIES: Final = (*ALL_POLICIES, RESERVE, LADDER)
 _MAX_PREFILL_ROWS: Final = 8
 _EARLIER_LOAD: Final = 0.5
 _EARLIER_S: Final = 120.0
@@ -141,7 +141,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 window=make_window(self.settings.worker.window, limits),
             ),
             engine=VirtualEngine(self.costs, self.noise, random, whole_batches=policy in WHOLE_BATCHES),
-            gate=Gate.of(self.settings) if self.admission and policy == OURS else None,
+            gate=Gate.of(self.settings) if self.admission and policy in {OURS, RESERVE} else None,
             learns=model if self.noise else None,
             hints=self.lengths == "known",
             deadlines=policy not in IGNORES_DEADLINES,

@@ -17,6 +17,9 @@ OURS: Final = "goodput"
 POLICIES: Final = (OURS, "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static")
 # Ours with a light worker on the same cores, and the gateway's ladder before both.
 LADDER: Final = "ladder"
+# Ours with a fifth of the slots kept for long requests.
+RESERVE: Final = "reserve"
+_RESERVED: Final = 0.2
 WHOLE_BATCHES: Final = frozenset({"sorted-budget", "static"})
 """Batches that keep their rows, ended ones too, until their last answer ends."""
 IGNORES_DEADLINES: Final = WHOLE_BATCHES | {"fcfs-continuous"}
@@ -32,9 +35,10 @@ Rank = Callable[[Sequence], float]
 def scheduler_of(
     name: str, *, limits: SchedulerLimits, costs: Costs, lengths: OutputLengths, window: Window | None = None
 ) -> Scheduler:
-    """Return the worker's scheduler under a policy of `POLICIES`; the window is for ours alone."""
-    if name == OURS:
-        return build_scheduler(limits=limits, costs=costs, lengths=lengths, window=window)
+    """Return the worker's scheduler under a policy of `POLICIES`, or `RESERVE`; the window is for ours alone."""
+    if name in {OURS, RESERVE}:
+        share = _RESERVED if name == RESERVE else 0.0
+        return build_scheduler(limits=limits, costs=costs, lengths=lengths, window=window, long_share=share)
     if name in WHOLE_BATCHES:
         limits = replace(limits, prefill_chunk_tokens=_WHOLE_PROMPTS, decode_stall_ms=0.0)
     return Scheduler(limits, _rival(name, limits, costs), costs=costs, lengths=lengths)

@@ -37,7 +37,11 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "kv.timeout_ms",
         "gateway.placement",
     ),
-    "How are short questions favoured?": ("worker.buckets", "kafka.request_partitions"),
+    "How are short questions favoured, or long ones?": (
+        "worker.buckets",
+        "worker.long_slots_share",
+        "kafka.request_partitions",
+    ),
     "How long may a question and an answer be?": ("limits", "worker.max_length", "promise"),
     "How are fewer let in?": (
         "quotas",

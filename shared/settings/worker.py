@@ -106,6 +106,13 @@ class WorkerSettings(Group):
         le=1,
         description="share of the GPU's memory that this worker plans with: 0.5 where two workers share a GPU",
     )
+    long_slots_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="share of the slots that only long requests get, so that a crowd of short ones does not keep them "
+        "out (0: none; else one slot at least)",
+    )
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer that a slot holds")
     threads: int = Field(0, ge=0, le=256, description="threads of the engine (0: one a core)")
     window: WindowKind = Field(

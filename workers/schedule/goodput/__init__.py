@@ -1,7 +1,8 @@
-"""The scheduler as a worker has it: its policy is goodput, with the window that is set."""
+"""The scheduler as a worker has it: its policy is goodput, with the window and the reserve that are set."""
 
 from shared.settings import WindowKind
 from workers.schedule.goodput.goodput import Goodput
+from workers.schedule.goodput.reserve import Reserve
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Costs
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
@@ -9,9 +10,16 @@ from workers.schedule.window import Window
 
 
 def build_scheduler(
-    *, limits: SchedulerLimits, costs: Costs, lengths: OutputLengths, window: Window | None = None
+    *,
+    limits: SchedulerLimits,
+    costs: Costs,
+    lengths: OutputLengths,
+    window: Window | None = None,
+    long_share: float = 0.0,
 ) -> Scheduler:
-    policy = Goodput(costs, lengths, num_slots=limits.num_slots, window=window)
+    """Return the scheduler. `long_share` of the slots are kept for long requests."""
+    reserve = Reserve.of(long_share, limits.num_slots)
+    policy = Goodput(costs, lengths, num_slots=limits.num_slots, window=window, reserve=reserve)
     return Scheduler(limits, policy, costs=costs, lengths=lengths)
 
 

@@ -15,6 +15,7 @@ from workers.schedule.goodput.books import Books
 from workers.schedule.goodput.forecast import AT_LEAST, LIKELY, Forecast
 from workers.schedule.goodput.plan import make_plan
 from workers.schedule.goodput.queue import Queue
+from workers.schedule.goodput.reserve import LONG, Reserve
 from workers.schedule.goodput.rows import Rows
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.outlook import Outlook
@@ -35,13 +36,22 @@ _PRESSED: Final = 0.95
 
 
 class Goodput:
-    def __init__(self, costs: Costs, lengths: OutputLengths, *, num_slots: int, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        lengths: OutputLengths,
+        *,
+        num_slots: int,
+        window: Window | None = None,
+        reserve: Reserve = Reserve(),  # noqa: B008 - immutable
+    ) -> None:
         self._forecast = Forecast(costs, lengths, num_slots=num_slots)
         self._books = Books()
         self._bars = Bars()
         self._rows = Rows(self._forecast, num_slots=num_slots)
         self._num_rows = self._most_rows = num_slots
         self._window = window
+        self._reserve = reserve
         self._queue = Queue()
         self._given_up: list[Sequence] = []
         self._margin = _LEAST_MARGIN
@@ -83,9 +93,9 @@ class Goodput:
         if self._window is not None and self._held(self._window, now_unix_ms, load):
             return None
         step_ms = self._forecast.step_ms(len(load.running) + 1)
-        while self._queue:
+        only = LONG if load.free <= self._reserve.unheld(load.running) else None
+        while (item := self._queue.pop(first_come=self._calm, only=only)) is not None:
             spare = self._spare(load)
-            item = self._queue.pop(first_come=self._calm)
             if item.late(now_unix_ms, step_ms, self._margin, spare=spare):
                 self._books.dropped(item)
                 self._given_up.append(item.sequence)
@@ -162,6 +172,8 @@ class Goodput:
         new = self._queue.take_new()
         if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
             return
+        if self._reserve.unheld(load.running):
+            new = [item for item in new if item.sequence.bucket != LONG]
         for item in self._bars.over(new, self._books.served_share, self._books.at_floor(now_unix_ms)):
             self.discard(item.sequence)
             self._given_up.append(item.sequence)
@@ -175,6 +187,7 @@ class Goodput:
             now_unix_ms,
             margin=self._margin,
             spare=self._spare(load),
+            reserve=self._reserve,
         )
         self._queue.replace(plan.kept, plan.given_up)
         self._given_up += [item.sequence for item in plan.given_up]
@@ -212,6 +225,8 @@ class Goodput:
         floors = self._books.at_floor(now_unix_ms)
         step_ms = forecast.step_ms(min(len(load.running) + len(queue) + 1, load.num_slots))
         released, prompts_ready = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue) + 1)
+        common = released.copy()
+        self._reserve.set_aside(common, load.running)
         first_token_ms: dict[Bucket, float] = {}
         service_ms: dict[Bucket, float] = {}
         for bucket in BUCKETS:
@@ -219,7 +234,7 @@ class Goodput:
             service_ms[bucket] = mean
             at_floor = bucket in floors
             ahead = [item for item in queue if (item.sequence.bucket == bucket if at_floor else item.cost_ms <= mean)]
-            free, prompts = released.copy(), prompts_ready
+            free, prompts = (released if bucket == LONG else common).copy(), prompts_ready
             for item in ahead:
                 prompts = max(free[0], prompts) + item.prefill_ms
                 heapreplace(free, prompts + item.likely_output * step_ms)

@@ -15,6 +15,7 @@ from workers.schedule.goodput.books import Books
 from workers.schedule.goodput.candidates import Candidates
 from workers.schedule.goodput.forecast import Forecast
 from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.reserve import LONG, Reserve
 from workers.schedule.policy import Load
 
 
@@ -27,17 +28,28 @@ class Plan:
 
 
 def make_plan(
-    queue: Items[Item], books: Books, forecast: Forecast, load: Load, now_unix_ms: float, *, margin: float, spare: bool
+    queue: Items[Item],
+    books: Books,
+    forecast: Forecast,
+    load: Load,
+    now_unix_ms: float,
+    *,
+    margin: float,
+    spare: bool,
+    reserve: Reserve = Reserve(),  # noqa: B008 - immutable
 ) -> Plan:
     """`queue` ascends. `margin`: how many times longer all may take than predicted. `spare`: see `Item.late`."""
     step_ms = forecast.step_ms(min(len(load.running) + len(queue), load.num_slots))
     slow_ms = step_ms * margin
     free_unix_ms, prompts_unix_ms = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue))
+    aside_unix_ms = reserve.set_aside(free_unix_ms, load.running)
     ahead_ms = 0.0  # what has been given up so far brings the rest forward
+    apart: set[Item] = set()  # in slots that are kept for them, and in nobody's way
     given_up: dict[Item, None] = {}
     candidates: Candidates | None = None
     for item in queue:  # `Item.late` and `max` without the calls: a thousand may wait
-        start = free_unix_ms[0]
+        slots = aside_unix_ms if aside_unix_ms and item.sequence.bucket == LONG else free_unix_ms
+        start = slots[0]
         if prompts_unix_ms > start:  # noqa: PLR1730 - a call would cost more than the comparison
             start = prompts_unix_ms
         start -= ahead_ms
@@ -47,7 +59,7 @@ def make_plan(
         num_held, num_output = (0, item.least_output) if spare else (item.num_held, item.num_output)
         shown, ends = first + num_held * slow_ms, first + num_output * slow_ms
         if shown > item.first_token_unix_ms or ends > item.deadline_unix_ms:
-            candidates = candidates or Candidates(queue[: queue.index(item)])
+            candidates = candidates or Candidates(one for one in queue[: queue.index(item)] if one not in apart)
             in_vain = item.late(now_unix_ms, step_ms, margin, spare=spare)
             while item not in given_up and item.late(start, step_ms, margin, spare=spare):
                 dearer = None if in_vain else candidates.pop_dearer(item, books.prices(now_unix_ms))
@@ -56,11 +68,13 @@ def make_plan(
                 given_up[victim] = None
                 taken_ms = victim.prefill_ms + victim.likely_output * step_ms
                 ahead_ms += max(taken_ms / load.num_slots, victim.prefill_ms) if dearer else 0.0
-                start = max(max(free_unix_ms[0], prompts_unix_ms) - ahead_ms, now_unix_ms)
+                start = max(max(slots[0], prompts_unix_ms) - ahead_ms, now_unix_ms)
             if item in given_up:
                 continue
-        if candidates is not None:
+        if slots is aside_unix_ms:
+            apart.add(item)
+        elif candidates is not None:
             candidates.add(item)
         prompts_unix_ms = start + ahead_ms + item.prefill_ms
-        heapreplace(free_unix_ms, prompts_unix_ms + item.likely_output * step_ms)
+        heapreplace(slots, prompts_unix_ms + item.likely_output * step_ms)
     return Plan([item for item in queue if item not in given_up], list(given_up))

@@ -1,9 +1,11 @@
 """The waiting, in the order of their latest starts."""
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence as Places
 from operator import attrgetter
 from typing import Final
 
+from shared.wire.messages import Bucket
 from workers.schedule.goodput.item import Item
 
 _BY_KEY: Final = attrgetter("key")
@@ -37,9 +39,15 @@ class Queue:
             del self.items[place]
         return item
 
-    def pop(self, *, first_come: bool) -> Item:
-        """Remove and return the item with the earliest latest start, or the one that came first."""
-        place = min(range(len(self.items)), key=lambda place: self.items[place].order) if first_come else 0
+    def pop(self, *, first_come: bool, only: Bucket | None = None) -> Item | None:
+        """Remove and return the item with the earliest latest start, or the one that came first; of one bucket `only`,
+        or of all. None where there is none."""
+        places: Places[int] = range(len(self.items))
+        if only is not None:
+            places = [place for place in places if self.items[place].sequence.bucket == only]
+        if not places:
+            return None
+        place = min(places, key=lambda place: self.items[place].order) if first_come else places[0]
         item = self.items.pop(place)
         del self._by_id[item.sequence.request_id]
         return item
