@@ -1,9 +1,8 @@
-"""Customers who ask at a steady rate for as long as a fleet changes, and when each heard something new."""
+"""Customers who ask at a steady rate for as long as a fleet changes."""
 
 import asyncio
 import random
 import threading
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import Final, Self
 
 from ops.measure.arrivals import schedule
 from tests.chaos.actors.load import Load
-from tests.chaos.ledger.requests import AnswerEvent, Ledger, Page, Question
+from tests.chaos.ledger.requests import Ledger, Page, Question
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import Verdict, judge
 
@@ -19,23 +18,6 @@ DEADLINE_MS: Final = 20_000
 _FIRST_TOKEN_MS: Final = 10_000
 _NUM_TOKENS: Final = (60, 140)  # more than a second each
 _MOST_S: Final = 3_000.0
-
-
-class PacedLedger(Ledger):
-    """A ledger that notes when each answer's text grew beyond all that its client had been shown before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.grown_s: dict[str, list[float]] = defaultdict(list)
-        self._shown: dict[str, int] = defaultdict(int)
-
-    def heard(self, session: str, message: AnswerEvent, now_s: float) -> None:
-        super().heard(session, message, now_s)
-        for page in self._by_session[session]:
-            num_chars = sum(map(len, page.deltas))
-            if num_chars > self._shown[page.question.event_id]:
-                self._shown[page.question.event_id] = num_chars
-                self.grown_s[page.question.event_id].append(now_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +29,7 @@ class Crowd:
     rate: float
     clients: int
     seed: int = 1
-    ledger: PacedLedger = field(default_factory=PacedLedger)
+    ledger: Ledger = field(default_factory=Ledger)
     _load: Load = field(init=False)
     _thread: threading.Thread = field(init=False)
 
@@ -96,16 +78,12 @@ class Crowd:
 
     def gap_s(self, page: Page) -> float:
         """Return the longest time from a text to the next, or to the end, of an answer that has begun."""
-        ends = [at_s for at_s, _ in page.ends[:1]]
-        return max((self._running_s(*pair) for pair in pairwise([*self._grown(page), *ends])), default=0.0)
+        return max((self._running_s(*pair) for pair in pairwise(page.running_s)), default=0.0)
 
     def wait_s(self, page: Page) -> float:
         """Return how long its client waited for the first text, or for an end without one."""
-        first_s = [*self._grown(page), *(at_s for at_s, _ in page.ends[:1])]
+        first_s = [*page.grown_s[:1], *(at_s for at_s, _ in page.ends[:1])]
         return self._running_s(page.asked_s, first_s[0]) if first_s else 0.0
-
-    def _grown(self, page: Page) -> list[float]:
-        return self.ledger.grown_s.get(page.question.event_id, [])
 
     def _running_s(self, from_s: float, until_s: float) -> float:
         """Return the time between, without that in which the clients' own loop heard nothing."""

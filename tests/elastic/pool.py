@@ -47,11 +47,17 @@ class Pool:
             await eventually(partial(worker.metric, "replyline_rebalances_total"))
 
     async def shrink(self, leaving: Sequence[Service]) -> None:
-        """Ask these to go; return when they have ended."""
+        """Drain these and have them end; return when they have."""
         self.workers = [worker for worker in self.workers if worker not in leaving]
         self.gone += leaving
+        await asyncio.gather(*(eventually(partial(self._drained, worker)) for worker in leaving))
         statuses = await asyncio.gather(*(worker.stop() for worker in leaving))
         assert not any(statuses), statuses
+
+    @staticmethod
+    async def _drained(worker: Service) -> bool:
+        page = await worker.get("/drain")
+        return page is not None and b'"drained"' in page.body
 
     def answered_by(self) -> dict[str, int]:
         """Return which worker answered each response, by its number."""

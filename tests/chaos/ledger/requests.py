@@ -55,7 +55,8 @@ class Line:
 class Page:
     """One request. `deltas` are those of the last telling; a client that came back may be told anew, and what it was
     shown before stands in `abandoned`, a text a telling. `ends` holds every terminal event and its time, and a refusal
-    stands in `refused` until an answer comes after all."""
+    stands in `refused` until an answer comes after all. `grown_s`: when its text grew beyond the `most_shown`
+    characters that its client had had by then."""
 
     question: Question
     asked_s: float
@@ -68,6 +69,13 @@ class Page:
     breaches: list[tuple[Breach, str]] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     may_begin: bool = True
+    grown_s: list[float] = field(default_factory=list)
+    most_shown: int = 0
+
+    @property
+    def running_s(self) -> list[float]:
+        """Return when an answer that has begun grew, and when it ended."""
+        return [*self.grown_s, *(at_s for at_s, _ in self.ends[:1])] if self.grown_s else []
 
     @property
     def told_anew(self) -> int:
@@ -207,6 +215,10 @@ class Ledger:
         if (message.seq, message.offset) != want:
             self._breach(page, Breach.ORDER, f"(seq, offset) ({message.seq}, {message.offset}) where {want} was due")
         page.deltas.append(message.delta)
+        num_shown = sum(map(len, page.deltas))
+        if num_shown > page.most_shown:
+            page.most_shown = num_shown
+            page.grown_s.append(now_s)
 
     def _done(self, page: Page, message: ResponseDone, now_s: float) -> None:
         response = message.response
