@@ -5,7 +5,8 @@ acknowledged `chat.done`; one that is too late by the clock of whoever reads it 
 CRASHED: no process ends by a fault of its own. CUT: where no worker ends, no answer does by a deadline that is far.
 DEAD: what is no request is passed only when its dead letter is acknowledged. ERASED: nothing is told after the
 confirmed erasure of its conversation. EXPIRED: nothing is told after the end of its customer's token. FORGOTTEN: after
-its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. HANDED: whoever was told that
+its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. GAP: where workers only come
+and go, an answer that has begun goes on within a second and a half. HANDED: whoever was told that
 a person comes stands in the topic that people read. HARMED: an exception of our own harms one who asked, in an engine's
 step those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations'
 or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
@@ -24,6 +25,7 @@ line. WASTED: nothing late or cancelled is computed on, and what nobody waits fo
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, Final
 
 from shared.errors import ProtocolError
@@ -37,7 +39,7 @@ from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
-from tests.world.plan import Fault, Plan
+from tests.world.plan import MOVES, Fault, Plan
 from tests.world.processes import CANARY_REVISION, SLOTS
 from tests.world.redis import Redis
 from tests.world.throws import SECRET
@@ -61,6 +63,7 @@ _LATE_MS: Final = 300
 _HEARD_MS: Final = 1_500
 _OPENED_MS: Final = 1_000 + _LATE_MS
 _SPINS: Final = 2
+_MOST_GAP_S: Final = 1.5
 _WHOLE: Final = ("stop", "max_output_tokens")
 _CHAMPIONS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
 _REQUESTS: Final = [*_CHAMPIONS, *(TopicNames().requests(bucket, "canary") for bucket in BUCKETS)]
@@ -89,6 +92,7 @@ class Oracles:
         self._memory(plan, ledger)
         self._names()
         self._soft(ledger)
+        self._gaps(plan, ledger)
         self._cuts(plan, ledger)
         self._harm(ledger)
         unserved = self.unserved(request_ids)
@@ -222,7 +226,7 @@ class Oracles:
             if said["slack_ms"] < -(_LATE_MS if whole else _OPENED_MS) and (whole or calm):
                 self.breach("WASTED", f"{name}: {said['reason']} {-said['slack_ms']} ms after its deadline")
             alone = others[name] == 1 and not (
-                kafka_ails(plan) or self._deaths or _any(plan, ("kill-", "stop-", "join-"))
+                kafka_ails(plan) or self._deaths or _any(plan, ("kill-", "stop-", "join-", *MOVES))
             )
             if whole and alone and cancels.get(name, at_ms) < at_ms - _HEARD_MS:
                 self.breach("WASTED", f"{name}: computed on after it was cancelled")
@@ -254,6 +258,14 @@ class Oracles:
                     "SOFT",
                     f"{page.question.event_id}: nothing shown until {shown_s - due_s:.3f} s after its soft deadline",
                 )
+
+    def _gaps(self, plan: Plan, ledger: Ledger) -> None:
+        """Judge how long an answer stood still whose customer was there all the time."""
+        pages = [page for page in ledger.pages.values() if not ledger.absences.get(page.question.session)]
+        for page in pages if plan.only_scaled and not self._deaths else ():
+            gap_s = max((later - sooner for sooner, later in pairwise(page.running_s)), default=0.0)
+            if gap_s > _MOST_GAP_S:
+                self.breach("GAP", f"{page.question.event_id}: {gap_s:.3f} s without a token")
 
     def _read_ends(self) -> None:
         for log in (*self._kafka.log("chat.replies"), *self._kafka.log("chat.replies.external")):

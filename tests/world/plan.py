@@ -18,6 +18,13 @@ _POISON: Final = {"asks": 0.003, "records": 0.1}
 _PATIENT_MS: Final = 60_000
 CANARY: Final = 12
 """The canary's worker, as a fault's target: no other fault's is so high."""
+ELASTIC: Final = (20, 21, 22)
+"""Workers that come when a fleet grows, as a fault's targets."""
+MOVES: Final = ("enter-worker", "leave-worker")
+"""How a fleet grows and shrinks: a worker is started, or drained and ended."""
+_SCALED: Final = 0.3
+_LEAVES: Final = 0.3  # of the workers that are always there, each
+_AT_ONCE: Final = 0.4
 _CANARY: Final = 0.25
 _CANARY_ENDS: Final = (
     *("rollback", "rollback", "kill-worker", "kill-worker"),
@@ -143,6 +150,11 @@ class Plan:
         return any(ask.session > SESSIONS for ask in self.asks)
 
     @property
+    def only_scaled(self) -> bool:
+        """Return whether nothing happens to the processes but that workers come and go."""
+        return any(self.faults) and all(fault.kind in MOVES for fault in self.faults)
+
+    @property
     def sessions(self) -> list[int]:
         return sorted({ask.session for ask in self.asks} | {act.session for act in self.acts} | {0})
 
@@ -162,8 +174,28 @@ def plan_of(seed: int, *, faults: int | None = None) -> Plan:
     )
     if chance.random() < _PRESS and faults is None:
         plan = _pressed(chance, plan)
+    scaling = random.Random(f"{seed}/scaling")
+    if scaling.random() < _SCALED and faults is None:
+        plan = _scaled(scaling, plan)
+        if plan.only_scaled:
+            return plan
     chance = random.Random(f"{seed}/canary")
     return _with_canary(chance, plan) if chance.random() < _CANARY and faults is None else plan
+
+
+def _scaled(chance: random.Random, plan: Plan) -> Plan:
+    """Have workers come and go, now and then several at once; in half of these worlds nothing else happens."""
+    moves = [
+        Fault(at_s, MOVES[number % 2], worker)
+        for worker in chance.sample(ELASTIC, chance.choice((1, 2, 2, 3)))
+        for number, at_s in enumerate(sorted(_moment(chance) for _ in range(chance.choice((1, 2, 2, 3)))))
+    ]
+    moves += [Fault(_moment(chance), "leave-worker", worker) for worker in (0, 1) if chance.random() < _LEAVES]
+    if chance.random() < _AT_ONCE:
+        moments = [_moment(chance) for _ in range(2)]
+        moves = [replace(move, at_s=moments[move.kind == "leave-worker"]) for move in moves]
+    others = () if chance.random() < 0.5 else plan.faults
+    return replace(plan, faults=_in_order([*others, *moves]))
 
 
 def _pressed(chance: random.Random, plan: Plan) -> Plan:

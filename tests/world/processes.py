@@ -24,6 +24,9 @@ QUOTA: Final = 80
 _AGAIN_S: Final = 0.5
 _SPOILED: Final = 3
 _FIRST_PORT: Final = 9_000
+_FIRST_STATUS_PORT: Final = 9_100
+_ASK: Final = b"GET /drain HTTP/1.1\r\nHost: worker\r\n\r\n"
+_ASK_AGAIN_S: Final = 0.1
 SYSTEM: Final = "You answer for the shop Harbor & Pine."
 """With it a block of KV is the tenant's, and the next, in which each question begins, the session's."""
 _PROMPT: Final = {"grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
@@ -57,7 +60,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
         "answers": {"policy": "model", "guard": False},
         "worker": {
             "engine": "fake",
-            "metrics_port": 0,
+            "metrics_port": _FIRST_STATUS_PORT + number if kind == "worker" else 0,
             "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
             "slots": SLOTS,
@@ -81,12 +84,13 @@ class Process:
         self._loop, self._crashed, self._died = loop, crashed, died
         self._settings = settings_of(kind, number)
         self._starts = 0
-        self._down_s = _AGAIN_S
+        self._down_s: float | None = _AGAIN_S
         self.node: Node | None = None
 
     def start(self) -> None:
         """Start it, unless it runs."""
         if self.node is None or not self.node.alive:
+            self._down_s = _AGAIN_S
             self._starts += 1
             self.node = node = self._loop.node(f"{self.kind}-{self.number}.{self._starts}")
             node.ended, node.deaths = self._again, self._died
@@ -106,6 +110,18 @@ class Process:
         if self.node is not None and self.node.alive:
             self._loop.call_soon(self._stop.set, context=self.node.context)
 
+    def leave(self, down_s: float | None) -> None:
+        """Drain it and have it end then; it is started again so much later, or not by itself."""
+        if self.node is not None and self.node.alive:
+            self._down_s = down_s
+            self._loop.start(self._loop.node("operator"), self._leave(self.node))
+
+    async def _leave(self, node: Node) -> None:
+        while node.alive and not await _drained(_FIRST_STATUS_PORT + self.number):  # noqa: ASYNC110 - it is asked
+            await asyncio.sleep(_ASK_AGAIN_S)
+        if node is self.node:
+            self.ask_to_stop()
+
     def freeze(self, seconds: float) -> None:
         """Stop it for a while as SIGSTOP does."""
         if self.node is not None:
@@ -122,8 +138,8 @@ class Process:
             self.node.spoils = _SPOILED
 
     def _again(self) -> None:
-        self._loop.after(self._down_s, self.start)
-        self._down_s = _AGAIN_S
+        if self._down_s is not None:
+            self._loop.after(self._down_s, self.start)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         assert self.node is not None, "it was started"
@@ -134,3 +150,15 @@ class Process:
             self._crashed(f"{self.node.name}: {error!r}")
         self.node.bury()
         self._again()
+
+
+async def _drained(port: int) -> bool:
+    """Ask a worker to drain; return whether it has."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASK)
+        page = await reader.read()
+        writer.close()
+    except OSError:
+        return False  # it is killed, or does not listen yet
+    return b'"drained"' in page

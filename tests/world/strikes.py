@@ -13,7 +13,7 @@ from shared.wire.outcome import Timings, Usage
 from shared.wire.topics import TopicNames
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import BROKERS, Kafka
-from tests.world.plan import CANARY, Fault
+from tests.world.plan import CANARY, ELASTIC, Fault
 from tests.world.processes import CANARY_REVISION, PARTITIONS, Kind, Process
 from tests.world.redis import Redis
 from tests.world.throws import ThrownError
@@ -123,6 +123,10 @@ class Strikes:
                 victim.hang()
             case "spoil":
                 victim.spoil()
+            case "enter":
+                victim.start()
+            case "leave":
+                victim.leave(None if fault.target in ELASTIC else fault.for_s)
             case "join":
                 self._process("worker", self._joined).start()
 

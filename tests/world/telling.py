@@ -49,6 +49,8 @@ _FAULTS: Final = {
     "freeze-worker": "worker-{two} stands still for {s} s",
     "hang-worker": "the engine of worker-{two} hangs",
     "join-worker": "a third worker joins",
+    "enter-worker": "worker-{which} is started, unless it runs",
+    "leave-worker": "worker-{which} is drained and ends",
     "spoil-worker": "the engine of worker-{two} refuses KV",
     "throw-gateway": "an exception is thrown in gateway-{two}",
     "throw-worker": "an exception is thrown in worker-{two}",
@@ -99,6 +101,7 @@ def struck(fault: Fault, plan: Plan) -> str:
     words = _FAULTS.get(fault.kind, fault.kind + " {target}, {s} s").format(
         target=target,
         two=target % 2,
+        which=target,
         three=target % 3,
         s=f"{fault.for_s:g}",
         customer=customers[target % len(customers)],

@@ -17,7 +17,7 @@ from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
 from tests.world.oracles import Oracles, kafka_ails
-from tests.world.plan import CANARY, SEAMS, Act, Ask, Fault, Plan
+from tests.world.plan import CANARY, ELASTIC, SEAMS, Act, Ask, Fault, Plan
 from tests.world.processes import (
     CANARY_REVISION,
     JOINED_PROMPT,
@@ -48,7 +48,7 @@ _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
 _LEFT_S: Final = 1.0  # who hangs has by then
-_BESIDE: Final = (WORKERS, CANARY)
+_BESIDE: Final = (WORKERS, CANARY, *ELASTIC)
 _KNOWN_S: Final = 3.0  # by then every gateway has heard of the canary's worker
 _MUTE: Final = ("never retrieved", "Unclosed")
 

@@ -13,7 +13,7 @@ import pytest
 
 from shared.records.commits import Commits
 from shared.records.deliveries import Partition
-from tests.world.plan import ABUSES, ACTS, KINDS, Ask, Fault, Plan, plan_of
+from tests.world.plan import ABUSES, ACTS, KINDS, MOVES, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
 from tests.world.telling import ACT_WORDS, struck
 
@@ -55,7 +55,7 @@ def test_another_seed_is_another_world() -> None:
 
 
 def test_every_decision_has_its_words() -> None:
-    for kind in KINDS:
+    for kind in (*KINDS, *MOVES):
         assert "{" not in struck(Fault(0.0, kind), Plan(1))
         assert not struck(Fault(0.0, kind), Plan(1)).startswith(f"FAULT: {kind} 0")
     assert {*ACTS, *ABUSES} == set(ACT_WORDS)
