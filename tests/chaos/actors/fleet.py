@@ -4,7 +4,6 @@ Every start is made on the main thread: only so does the kernel end a child whos
 (ops/stack/processes.py)."""
 
 import asyncio
-import resource
 import shutil
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from ops.stack.own_services import OWN_SERVICES
 from ops.stack.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
+from tests.chaos.actors.brokers import Brokers
 from tests.chaos.actors.kafka_cluster import KafkaCluster
 from tests.chaos.actors.member import STOP_S, Member
 from tests.chaos.actors.versions import LANES, Versions
@@ -78,10 +78,10 @@ class Fleet:
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
     keep_logs: bool = False
-    disks_that_ended: int = 0
     _services: ExitStack = field(default_factory=ExitStack)
     _redis: EmbeddedRedis | None = None
     _kafka: KafkaBroker | KafkaCluster | None = None
+    _struck: Brokers | None = None
     _gateways: list[Member] = field(default_factory=list)
     _workers: list[Member] = field(default_factory=list)
     _beside: list[Member] = field(default_factory=list)
@@ -99,6 +99,16 @@ class Fleet:
         return self._kafka.bootstrap
 
     @property
+    def disks_that_ended(self) -> int:
+        """Return how many brokers were ended by their full disk."""
+        return 0 if self._struck is None else self._struck.disks_that_ended
+
+    @property
+    def _brokers(self) -> Brokers:
+        assert self._struck is not None, "start comes first"
+        return self._struck
+
+    @property
     def revisions(self) -> list[str]:
         """Return the ids of the versions that write answers, where there are any."""
         return [] if self._moved is None else [version.id for version in self._moved.both]
@@ -110,6 +120,7 @@ class Fleet:
         kafka: KafkaBroker | KafkaCluster = self._one_broker() if self.brokers == 1 else KafkaCluster()
         self._services.callback(kafka.stop)
         self._kafka = kafka.start()
+        self._struck = Brokers(kafka, self._note)
         settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, replication_factor=self.brokers)
         topics = settings.topics.all(
             request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
@@ -210,9 +221,9 @@ class Fleet:
             case Kind.REDIS:
                 await self._kill_redis(fault.down_s)
             case Kind.BROKER:
-                await self._kill_broker(self._node(fault.target), fault.down_s)
+                await self._brokers.kill(fault.target, fault.down_s)
             case Kind.DISK_FULL:
-                await self._fill_disk(self._node(fault.target), fault.down_s)
+                await self._brokers.fill_disk(fault.target, fault.down_s)
             case Kind.CLOCK_SKEW:
                 await self._turn_clock(fault)
             case Kind.CLOCK_WRONG:
@@ -292,40 +303,6 @@ class Fleet:
         await asyncio.sleep(down_s)
         self._redis.start()
         self._note("redis ready, empty")
-
-    def _node(self, number: int) -> KafkaBroker:
-        assert self._kafka is not None, "start comes first"
-        return self._kafka if isinstance(self._kafka, KafkaBroker) else self._kafka.nodes[number]
-
-    async def _kill_broker(self, node: KafkaBroker, down_s: float) -> None:
-        node.halt(kill=True)
-        self._note(f"broker {node.node_id} killed")
-        await asyncio.sleep(down_s)
-        await self._bring_back(node)
-
-    async def _fill_disk(self, node: KafkaBroker, down_s: float) -> None:
-        """From now on no file of that process grows, whatever it writes: Kafka is told EFBIG where a full disk says
-        ENOSPC, and takes either for a folder that is lost. Then there is space again, and it is started anew."""
-        _, most = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, most))
-        self._note(f"broker {node.node_id}: its disk is full")
-        await asyncio.sleep(down_s)
-        self._note(f"broker {node.node_id}: its disk has space again; it {'still runs' if node.running else 'ended'}")
-        self.disks_that_ended += not node.running
-        node.halt(kill=True)
-        await self._bring_back(node)
-
-    async def _bring_back(self, node: KafkaBroker) -> None:
-        """With the log that it had."""
-        if isinstance(self._kafka, KafkaBroker):
-            node.start()
-            self._note("the broker ready")
-            return
-        assert self._kafka is not None, "start comes first"
-        node.launch()
-        self._note(f"broker {node.node_id} started")
-        await asyncio.to_thread(self._kafka.wait_in_sync)
-        self._note(f"broker {node.node_id} back, all replicas in sync")
 
     async def _turn_clock(self, fault: Fault) -> None:
         """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
