@@ -15,13 +15,13 @@ from ops.measure.arrivals import schedule
 from ops.measure.environment import environment
 from ops.measure.runner import check_writable, write_json
 from shared.errors import ReplylineError, SettingsError
-from tests.chaos.actors.fleet import Strike
 from tests.chaos.actors.load import Load, LoadFailed
 from tests.chaos.faults.schedule import (
     INSIDE,
     VERSIONS,
     Fault,
     Kind,
+    Strike,
     counts_for,
     draw,
     groups,
@@ -108,6 +108,8 @@ class ChaosOptions:
             for kind in INSIDE
             if self.brokers > 1 and counts[kind]
         ]
+        if counts[Kind.ZONE] and self.brokers == 1:
+            wrong.append(f"--faults {Kind.ZONE} with --brokers 1: each zone has a broker; use --brokers 3")
         if wrong:
             raise SettingsError("\n".join(wrong))
         return draw(self.seed, self.duration_s, counts, groups(clients=self.clients, brokers=self.brokers))

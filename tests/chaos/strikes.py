@@ -31,6 +31,7 @@ def fleet_for(kinds: Collection[Kind], *, brokers: int) -> Iterator[Fleet]:
                 clocks=clocks,
                 hangs=Kind.HANG in kinds,
                 versions=any(kind in VERSIONS for kind in kinds),
+                zones=Kind.ZONE in kinds,
             )
         )
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +22,25 @@ from ops.stack.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.brokers import Brokers
-from tests.chaos.actors.kafka_cluster import KafkaCluster
+from tests.chaos.actors.kafka_cluster import KafkaCluster, rack_of
 from tests.chaos.actors.member import STOP_S, Member
+from tests.chaos.actors.scaling import Scaling
 from tests.chaos.actors.versions import LANES, Versions
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
-from tests.chaos.faults.schedule import GATEWAYS, VERSIONS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
+from tests.chaos.faults.schedule import (
+    GATEWAYS,
+    MEMBERS,
+    SCALED,
+    VERSIONS,
+    WORKERS,
+    ZONES,
+    Fault,
+    Kind,
+    Strike,
+    clock_off_s,
+    member_of,
+    taken_by,
+)
 from tests.chaos.hops.gates import Gates, kafka_listeners
 from tests.chaos.ledger.requests import Line
 from tests.chaos.ledger.rights import PROMPT_ENV
@@ -53,27 +68,20 @@ _ENV: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault that was carried out. `back_s`: from the kill until all was up again."""
-
-    kind: Kind
-    at_s: float
-    back_s: float
-
-
 @dataclass(slots=True, kw_only=True)
 class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
     tells what was done, for the stories. `gates`: the proxies before the one broker and before Redis, whose addresses
     are the only ones that gateways and workers ever hear of. `clocks`: those of gateways and workers can be wrong.
-    `hangs`: workers' engines can hang. `versions`: there are two, and workers of a canary and of its control."""
+    `hangs`: workers' engines can hang. `versions`: there are two, and workers of a canary and of its control.
+    `zones`: three, with a broker and a worker each, and a gateway in two of them."""
 
     brokers: int
     gates: Gates | None = None
     clocks: bool = False
     hangs: bool = False
     versions: bool = False
+    zones: bool = False
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
@@ -86,6 +94,7 @@ class Fleet:
     _workers: list[Member] = field(default_factory=list)
     _beside: list[Member] = field(default_factory=list)
     _moved: Versions | None = None
+    _scaling: Scaling | None = None
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     @property
@@ -139,12 +148,22 @@ class Fleet:
             await self._moved.start()
         for number in range(GATEWAYS):
             env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
+            env |= self._rack(number)
             self._gateways.append(self._member(f"gateway-{number}", "gateway", common | env))
-        for number in range(WORKERS):
+        for number in range(ZONES if self.zones else WORKERS):
             # One static member of the group, which comes back to what it had, and one that leaves and joins.
             env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
-            env |= self._ways(GATEWAYS + number, kafka.bootstrap, redis)
+            env |= self._ways(min(GATEWAYS + number, MEMBERS - 1), kafka.bootstrap, redis) | self._rack(number)
             self._workers.append(self._member(f"worker-{number}", "workers", common | env))
+        comers = common | self._ways(0, kafka.bootstrap, redis)
+        self._scaling = Scaling(
+            gateways=self._gateways,
+            workers=self._workers,
+            brokers=self._brokers,
+            make=lambda name: self._member(name, "workers", comers),
+            launch=self._launch,
+            note=self._note,
+        )
         for lane in LANES if self.versions else ():
             env = {"WORKER__LANE": lane} | self._ways(0, kafka.bootstrap, redis)
             self._beside.append(self._member(f"worker-{lane}", "workers", common | env))
@@ -159,7 +178,15 @@ class Fleet:
 
     @property
     def _members(self) -> list[Member]:
-        return [*self._gateways, *self._workers, *self._beside]
+        return [
+            *self._gateways,
+            *self._workers,
+            *self._beside,
+            *(self._scaling.comers if self._scaling is not None else ()),
+        ]
+
+    def _rack(self, zone: int) -> dict[str, str]:
+        return {"KAFKA__CLIENT_RACK": rack_of(zone + 1)} if self.zones else {}
 
     def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
         """Where a gateway or worker finds Kafka and Redis."""
@@ -202,9 +229,14 @@ class Fleet:
             for name in taken_by(fault):
                 await stack.enter_async_context(self._lock(name))
             at_s = time.monotonic()
-            strike = self._move_versions if fault.kind in VERSIONS else self._carry_out
-            if await strike(fault):
+            if await self._way_of(fault.kind)(fault):
                 self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
+
+    def _way_of(self, kind: Kind) -> Callable[[Fault], Awaitable[bool]]:
+        if kind in SCALED:
+            assert self._scaling is not None, "start comes first"
+            return self._scaling.carry_out
+        return self._move_versions if kind in VERSIONS else self._carry_out
 
     async def _carry_out(self, fault: Fault) -> bool:
         """Return whether there was anything to hit."""

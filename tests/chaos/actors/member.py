@@ -11,6 +11,7 @@ from ops.operate.up import wait_ready
 from ops.stack.processes import Child, ServiceError
 from shared.settings import PREFIX
 from tests.chaos.faults.hangs import taken
+from tests.support.system import get
 
 STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
@@ -57,6 +58,15 @@ class Member:
         assert self.child is not None, "launch comes first"
         self.child.signal(signal.SIGTERM)
         return await self.gone(STOP_S)
+
+    async def drained(self) -> bool:
+        """Ask it to drain; return whether it has in time."""
+        for _ in range(int(STOP_S / _POLL_S)):
+            page = await asyncio.to_thread(get, f"http://127.0.0.1:{self.metrics_port}/drain")
+            if page is not None and b'"drained"' in page.body:
+                return True
+            await asyncio.sleep(_POLL_S)
+        return False
 
     async def hangs(self, limit_s: float) -> bool:
         """Let its engine hang in its next step. Return whether it had one within that time; it has none later."""

@@ -19,8 +19,9 @@ class Kind(StrEnum):
     again. `ROLL`: every gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket.
     `BURST`: five to eight times the rate. `NOISE`: what nobody honest sends. `CLOCK_SKEW`: a process's clock jumps, and
     back; `CLOCK_WRONG`: it is off from the process's start. `SWITCH`: the champion is another version. `ROLLBACK`: a
-    canary gets a share, and loses it. `CONTROLLER`: a rollout's controller is killed and started again. What a proxy
-    does to connections is in `Proxy.worsen`."""
+    canary gets a share, and loses it. `CONTROLLER`: a rollout's controller is killed and started again. `SCALE_OUT`:
+    one or two workers join; `SCALE_IN`: as many are drained and end. `ZONE`: a broker, and the gateway and worker of
+    its zone, are killed at once. What a proxy does to connections is in `Proxy.worsen`."""
 
     WORKER = "worker"
     HANG = "hang"
@@ -49,6 +50,9 @@ class Kind(StrEnum):
     SWITCH = "switch"
     ROLLBACK = "rollback"
     CONTROLLER = "controller"
+    SCALE_OUT = "scale-out"
+    SCALE_IN = "scale-in"
+    ZONE = "zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,24 @@ class Fault:
     down_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that was carried out. `back_s`: from the kill until all was up again."""
+
+    kind: Kind
+    at_s: float
+    back_s: float
+
+
 NETWORK: Final = (Kind.LATENCY, Kind.TIMEOUT, Kind.RESET, Kind.SLOW_CLOSE, Kind.BANDWIDTH, Kind.SLICER)
 CLOCKS: Final = (Kind.CLOCK_SKEW, Kind.CLOCK_WRONG)
+SCALED: Final = (Kind.SCALE_OUT, Kind.SCALE_IN, Kind.ZONE)
 VERSIONS: Final = (Kind.SWITCH, Kind.ROLLBACK, Kind.CONTROLLER)
 SLOW: Final = (Kind.SLOW_KAFKA, Kind.SLOW_REDIS)
 PARTITIONS: Final = (Kind.PARTITION, Kind.PARTITION_OUT, Kind.PARTITION_IN)
 INSIDE: Final = (*SLOW, *PARTITIONS)
 """Between the processes and what they stand on; the others of the network's are between clients and gateways."""
+ZONES: Final = 3
 GATEWAYS: Final = 2
 WORKERS: Final = 2
 MEMBERS: Final = GATEWAYS + WORKERS
@@ -98,6 +113,15 @@ PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.REBALANCE: 1,
     Kind.CUT: 30,
     **dict.fromkeys(NETWORK, 1),
+}
+_TAKEN: Final[Mapping[Kind, tuple[Kind, ...]]] = {
+    Kind.REBALANCE: (Kind.WORKER,),
+    Kind.HANG: (Kind.WORKER,),
+    Kind.DISK_FULL: (Kind.BROKER,),
+    Kind.ROLLBACK: (Kind.SWITCH,),
+    Kind.CONTROLLER: (Kind.SWITCH,),
+    Kind.SCALE_IN: (Kind.SCALE_OUT, Kind.WORKER),
+    Kind.ZONE: (Kind.BROKER, Kind.GATEWAY, Kind.WORKER),
 }
 CLOCKS_OFF_S: Final = (1.0, -1.0, 60.0, -60.0, 3_600.0, -3_600.0)
 _LEAD_S: Final = 2.0
@@ -121,6 +145,8 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group((Kind.NOISE,), 1, (2.0, 4.0), 1.0, 6.0),
         Group((Kind.CLOCK_SKEW,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 3.0, 8.0),
         Group(VERSIONS, 1, (1.0, 3.0), 12.0, 12.0),
+        Group((Kind.SCALE_OUT, Kind.SCALE_IN), 2, (0.0, 0.0), 7.0, 7.0),
+        Group((Kind.ZONE,), ZONES, (1.0, 4.0), 20.0, 20.0),
         Group((Kind.CLOCK_WRONG,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 10.0, 18.0),
     )
 
@@ -139,19 +165,13 @@ def taken_by(fault: Fault) -> tuple[str, ...]:
     """What nothing else may hit as long as it lasts: of two workers, two gateways and the brokers one is hit at a time,
     by whatever it is, and a clock by one fault."""
     match fault.kind:
-        case Kind.REBALANCE | Kind.HANG:
-            return (Kind.WORKER,)
-        case Kind.DISK_FULL:
-            return (Kind.BROKER,)
-        case Kind.SWITCH | Kind.ROLLBACK | Kind.CONTROLLER:
-            return (Kind.SWITCH,)
         case Kind.CLOCK_SKEW:
             return (_clock_of(fault.target),)
         case Kind.CLOCK_WRONG:
             killed = Kind.GATEWAY if member_of(fault.target) < GATEWAYS else Kind.WORKER
             return _clock_of(fault.target), killed
         case kind:
-            return (kind,)
+            return _TAKEN.get(kind, (kind,))
 
 
 def _clock_of(target: int) -> str:
