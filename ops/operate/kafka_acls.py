@@ -16,7 +16,7 @@ from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, SHADOW, Lane, in_lane
 from shared.wire.topics import BUCKETS
 
 Role = Literal["gateway", "worker", "operator", "recorder"]
-Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
+Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Alter"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator", "recorder")
 
 _WILDCARDS: Final = frozenset("*?[]")
@@ -123,6 +123,7 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     topics = settings.kafka.topics
     yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
     yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
+    yield Right("operator", "Alter", "topic", topics.inbox, "`topics grow`", prefixed=True)
     yield Right("operator", "Describe", "group", settings.kafka.workers_group, "`diagnose`: what waits", prefixed=True)
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")

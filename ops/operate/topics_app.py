@@ -14,7 +14,7 @@ from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topics import reply_topic_allowed
 
 topics_app = typer.Typer(
-    help="Create or describe the Kafka topics; print the rights on them.",
+    help="Create, describe or grow the Kafka topics; print the rights on them.",
     no_args_is_help=True,
 )
 
@@ -50,6 +50,22 @@ def describe_() -> None:
     wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
     told = asyncio.run(describe_wanted(kafka, wanted))
     _show_topics(told.lines, told.remedies)
+
+
+@topics_app.command("grow")
+def grow(
+    partitions: Annotated[int, typer.Option(min=1, max=1_000, help="of each request topic, of every lane")],
+) -> None:
+    """Give the request topics more partitions, so that more workers can share them, while people chat.
+
+    A conversation with an open question stays in its partition; then its key chooses among all. No turn overtakes
+    another."""
+    from ops.operate.topics import grow as give_more
+
+    for line in asyncio.run(give_more(settings_of("topics").kafka, partitions)):
+        Console().print(line)
+    told = f"set REPLYLINE_KAFKA__REQUEST_PARTITIONS={partitions}: topics of lanes that come later are made by it"
+    Console(stderr=True).print(told, soft_wrap=True)
 
 
 @topics_app.command("acls")

@@ -1,6 +1,11 @@
 """Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
 
-from shared.kafka.broker.administration import create_topics, describe_topics, more_partitions_command
+from shared.kafka.broker.administration import (
+    create_topics,
+    describe_topics,
+    grow_topics,
+    more_partitions_command,
+)
 from shared.kafka.broker.closed_transports import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
@@ -30,6 +35,7 @@ __all__ = [
     "create_topics",
     "describe_topics",
     "group_lag",
+    "grow_topics",
     "more_partitions_command",
     "read_at",
     "read_on",

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError
 
 from shared.errors import BrokerUnavailable
@@ -41,6 +41,17 @@ async def create_topics(
                 raise BrokerUnavailable(f"cannot create {name}: {message or f'error {code}'}")
             outcome[name] = "exists" if code else "created"
     return outcome
+
+
+async def grow_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> None:
+    """Give topics more partitions; topic → number of all. Raises `BrokerUnavailable`; then those before it have
+    theirs."""
+    async with _admin(settings) as admin:
+        for name, partitions in topics.items():
+            try:
+                await admin.create_partitions({name: NewPartitions(partitions)})
+            except TopicAuthorizationFailedError as error:
+                raise BrokerUnavailable(unauthorized(TopicAuthorizationFailedError(name), settings, "alter")) from error
 
 
 async def describe_topics(settings: KafkaSettings) -> dict[str, int]:

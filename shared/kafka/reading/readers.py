@@ -31,6 +31,8 @@ from shared.telemetry import metrics
 _PARTING_S = 1.0
 _HEARTBEATS = 20  # in a session's time
 _LEAST_HEARTBEAT_MS = 100
+# So late a group hears that its topics have more partitions. Until then nobody reads those.
+_METADATA_MS = 5_000
 
 Parting = Callable[[], Awaitable[None]]
 
@@ -206,6 +208,7 @@ class GroupReader:
             partition_assignment_strategy=(StickyAssignor(),),
             session_timeout_ms=self._settings.session_timeout_ms,
             heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
+            metadata_max_age_ms=_METADATA_MS,
         )
         await start_or_stop(consumer, self._settings)
         consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, parting))

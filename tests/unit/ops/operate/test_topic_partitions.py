@@ -7,9 +7,10 @@ from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
 from ops.operate import topics
+from shared.errors import SettingsError
 from shared.kafka import PartitionReader
 from shared.settings.kafka import KafkaSettings
-from shared.wire.topics import KEPT_MS
+from shared.wire.topics import BUCKETS, KEPT_MS
 
 KAFKA = KafkaSettings(bootstrap_servers="a:1,b:2")
 ALTER = "kafka-topics.sh --bootstrap-server a:1,b:2 --alter --topic"
@@ -27,24 +28,34 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return outcomes
 
     async def describe(_: KafkaSettings) -> dict[str, int]:
-        return there
+        return dict(there)
 
     monkeypatch.setattr(topics, "create_topics", create)
+
+    async def grow(_: KafkaSettings, more: Mapping[str, int]) -> None:
+        there.update(more)
+
     monkeypatch.setattr(topics, "describe_topics", describe)
+    monkeypatch.setattr(topics, "grow_topics", grow)
     return there
 
 
 async def test_what_is_there_with_too_few_partitions_is_not_said_to_have_those_wanted(broker: dict[str, int]) -> None:
-    broker |= {"short": 4, "enough": 8, "more": 16}
-    wanted = dict.fromkeys(("new", "short", "enough", "more"), 8)
+    broker |= {"chat.requests.short": 4, "chat.replies": 4, "enough": 8, "more": 16, "chat.posts": 4}
+    wanted = dict.fromkeys(("new", *broker), 8)
     told = await topics.create(KAFKA, wanted)
     assert told.lines == [
         "new: created, 8 partitions",
-        "short: exists, 4 partitions",
+        "chat.requests.short: exists, 4 partitions",
+        "chat.replies: exists, 4 partitions",
         "enough: exists, 8 partitions",
         "more: exists, 16 partitions",
+        "chat.posts: exists, 4 partitions",
     ]
-    assert told.remedies == [f"short: has 4 partitions, wanted 8: {ALTER} short --partitions 8"]
+    assert told.remedies == [
+        "chat.requests.short: has 4 partitions, wanted 8: replyline topics grow --partitions 8",
+        f"chat.replies: has 4 partitions, wanted 8: {ALTER} chat.replies --partitions 8",
+    ]
     assert (await topics.describe(KAFKA, wanted)).remedies == told.remedies
 
 
@@ -61,10 +72,10 @@ async def test_of_a_topic_that_this_user_may_not_see_no_number_is_said(
 
 
 async def test_what_is_missing_and_what_is_too_small_have_each_its_remedy(broker: dict[str, int]) -> None:
-    broker["short"] = 4
-    told = await topics.describe(KAFKA, {"new": 1, "short": 8})
-    assert told.lines == ["new: missing", "short: 4 partitions"]
-    assert [remedy.partition(":")[0] for remedy in told.remedies] == ["create them", "short"]
+    broker["chat.replies"] = 4
+    told = await topics.describe(KAFKA, {"new": 1, "chat.replies": 8})
+    assert told.lines == ["new: missing", "chat.replies: 4 partitions"]
+    assert [remedy.partition(":")[0] for remedy in told.remedies] == ["create them", "chat.replies"]
 
 
 async def test_cancels_that_would_miss_their_worker_have_one_remedy(broker: dict[str, int]) -> None:
@@ -74,7 +85,33 @@ async def test_cancels_that_would_miss_their_worker_have_one_remedy(broker: dict
     assert remedy.startswith("chat.cancels has 3 partitions, and chat.requests.short has 4")
     assert (await topics.create(KAFKA, wanted)).remedies == [remedy]
     broker["chat.cancels"] = 2
-    assert [each.partition(":")[0] for each in (await topics.describe(KAFKA, wanted)).remedies] == ["chat.cancels"]
+    assert (await topics.describe(KAFKA, wanted)).remedies == []
+
+
+async def test_growing_takes_every_lane_that_has_topics_the_champions_first(broker: dict[str, int]) -> None:
+    broker |= KAFKA.topics.all(request_partitions=4, reply_partitions=1)
+    broker |= KAFKA.topics.of_lane("canary", request_partitions=8)
+    lines = await topics.grow(KAFKA, 8)
+    assert lines[:3] == [f"chat.requests.{bucket}: 4 → 8 partitions" for bucket in BUCKETS]
+    assert lines[3:] == [f"chat.requests.canary.{bucket}: 8 → 8 partitions" for bucket in BUCKETS]
+    assert {broker[KAFKA.topics.requests(bucket)] for bucket in BUCKETS} == {8}
+    assert broker["chat.cancels"] == broker["chat.requests"] == broker["chat.posts"] == 4
+
+
+@pytest.mark.parametrize(
+    ("partitions", "why"),
+    [
+        (3, r"--partitions 3: chat\.requests\.medium has 8, and Kafka takes none away; type 8 or more"),
+        (10, r"--partitions 10: the 4 of chat\.cancels must divide it, .*; type 12"),
+    ],
+)
+async def test_a_number_that_cannot_be_is_refused_by_name(broker: dict[str, int], partitions: int, why: str) -> None:
+    broker |= KAFKA.topics.all(request_partitions=4, reply_partitions=1) | {"chat.requests.medium": 8}
+    with pytest.raises(SettingsError, match=f"^{why}$"):
+        await topics.grow(KAFKA, partitions)
+    broker.clear()
+    with pytest.raises(SettingsError, match="is missing; create them: replyline topics create"):
+        await topics.grow(KAFKA, partitions)
 
 
 class _Consumer:
