@@ -7,6 +7,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from shared.conversation.erasure_log import Missed
 from shared.errors import ReplylineError
 from shared.process.clock import monotonic_s
 from shared.settings.credential_files import read_password
@@ -43,17 +44,6 @@ class FaqPage:
     signature: bytes = b""
 
 
-class _Erased(msgspec.Struct):
-    session_id: str
-    generation: int
-
-
-class MissedErasures(msgspec.Struct):
-    next: int
-    gap: bool = False
-    erased: list[_Erased] = []
-
-
 class CentrePages:
     """To be closed. Methods raise `CentreAway`."""
 
@@ -77,11 +67,11 @@ class CentrePages:
         except (KeyError, ValueError):
             raise CentreAway(f"{self._settings.http_url} is no centre of edges") from None
 
-    async def erasures(self, after: int | None) -> MissedErasures:
+    async def erasures(self, after: int | None) -> Missed:
         """Return the erasures from that place on; None: only where to go on from."""
         got = await self._call("GET", "/erasures", params={} if after is None else {"after": after})
         try:
-            return msgspec.json.decode(got.content, type=MissedErasures)
+            return msgspec.json.decode(got.content, type=Missed)
         except msgspec.DecodeError as error:
             raise CentreAway(f"{self._settings.http_url} is no centre of edges: {error}") from None
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shared.conversation.erasure_log import Erased, Missed
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.in_step import InStep
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
-from workers.edge.centre_pages import CentreAway, FaqPage, FaqUnsigned, JournalRefused, MissedErasures
+from workers.edge.centre_pages import CentreAway, FaqPage, FaqUnsigned, JournalRefused
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
 from workers.edge.sync import Sync
@@ -26,7 +26,7 @@ class FakeCentre:
     """The centre's pages, and the edge's journal and conversations."""
 
     page: FaqPage = field(default_factory=lambda: FaqPage(10.0, 0, SECOND.document, SECOND.signature))
-    missed: MissedErasures = field(default_factory=lambda: MissedErasures(0))
+    missed: Missed = field(default_factory=lambda: Missed(0))
     fails: Exception | None = None
     entries: list[bytes] = field(default_factory=list)
     known_place: int | None = 0
@@ -38,7 +38,7 @@ class FakeCentre:
             raise self.fails
         return self.page
 
-    async def erasures(self, _after: int | None) -> MissedErasures:
+    async def erasures(self, _after: int | None) -> Missed:
         return self.missed
 
     async def add(self, entries: bytes) -> None:
@@ -127,13 +127,12 @@ async def test_what_the_centre_never_takes_does_not_hold_up_the_rest(made: Made)
 
 
 async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Made) -> None:
-    missed = {"next": 7, "erased": [{"session_id": "s", "generation": 3}]}
-    centre = FakeCentre(page=FaqPage(10.0, 7), missed=msgspec.convert(missed, MissedErasures))
+    centre = FakeCentre(page=FaqPage(10.0, 7), missed=Missed(7, erased=(Erased("s", 3),)))
     sync = made(centre)
     await sync.look()
     assert (centre.erased, centre.known_place) == ([("s", 3)], 7)
     await sync.look()
     assert centre.erased == [("s", 3)]
-    centre.page, centre.missed = FaqPage(10.0, 90), MissedErasures(90, gap=True)
+    centre.page, centre.missed = FaqPage(10.0, 90), Missed(90, gap=True)
     await sync.look()
     assert (centre.erased[1:], centre.known_place) == (["all"], 90)
