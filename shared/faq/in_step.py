@@ -64,7 +64,11 @@ class Freshness:
     def is_stale(self, now_unix_ms: float) -> bool:
         if not self.stale_s:
             return False
-        return self._behind or self.seen is None or now_unix_ms - self.seen.unix_ms > self.stale_s * 1_000
+        if self._behind or self.seen is None:
+            return True
+        return (
+            abs(now_unix_ms - self.seen.unix_ms) > self.stale_s * 1_000
+        )  # of a clock that was set back nothing is known
 
     def told(self, answer: Fallback, now_unix_ms: float) -> Fallback:
         """Return an answer with the version that its entries are of; with a doubt, where they may have changed."""

@@ -69,6 +69,7 @@ async def test_an_faq_that_nobody_confirms_is_told_with_its_date(edge: FaqFiles,
     assert (fresh.source, fresh.text, fresh.faq_version) == ("faq", "30 days.", 2)
     stale = faq.freshness.told(plain, 1_800_000_010_001)
     assert (stale.source, stale.faq_version) == ("unsure", 2)
+    assert faq.freshness.is_stale(1_700_000_000_000), "the clock was set back"
     assert stale.text == "I could not check since 2027-01-15 08:00 UTC whether this still holds:\n\n30 days."
 
 
