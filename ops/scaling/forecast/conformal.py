@@ -1,9 +1,9 @@
 """The upper bound of a forecast, calibrated online by how far earlier forecasts were off. Pure.
 
-The bound is a quantile of the last residuals, each a share of what was expected then. The quantile's level moves after
-each bin: up after a bin that exceeded its bound, down after one that did not, so that in the long run the asked share
-stays below, also while the series changes (adaptive conformal inference: Gibbs and Candès, "Adaptive conformal
-inference under distribution shift", NeurIPS 2021)."""
+The bound is a quantile of the last residuals, in units of what is usual. The quantile's level moves after each bin: up
+after a bin that exceeded its bound, down after one that did not, so that in the long run the asked share stays below,
+also while the series changes (adaptive conformal inference: Gibbs and Candès, "Adaptive conformal inference under
+distribution shift", NeurIPS 2021)."""
 
 from bisect import insort
 from collections import deque
@@ -14,7 +14,10 @@ _WINDOW: Final = 288
 _FEWEST: Final = 20
 _HEADROOM: Final = 0.3  # covers 0.86 to 0.97 of the bins of the recorded series
 _STEP: Final = 0.01  # of the level, a bin
-_FLOOR: Final = 0.05  # of the usual value: a residual of nearly nothing says little in shares
+_OF_EXPECTED: Final = (
+    0.25  # with the usual value, the unit of a residual. In shares of what was expected alone, a burst
+)
+# out of nearly nothing would later be feared a hundred times as large
 
 
 class UpperBound:
@@ -34,17 +37,17 @@ class UpperBound:
     def settle(self, value: float) -> None:
         """Learn how far off the forecast of this bin was. Nothing is learned of a NaN."""
         full = len(self._promised) == self._promised.maxlen
-        expected, scale, upper = self._promised.popleft() if full else (nan, nan, nan)
+        expected, unit, upper = self._promised.popleft() if full else (nan, nan, nan)
         if isnan(value):
             return
         self._num_values += 1
         usual = 0.0 if isnan(self._usual) else self._usual
         self._usual = usual + (value - usual) / min(self._num_values, _WINDOW)
-        if isnan(expected) or scale <= 0.0:
+        if isnan(expected) or unit <= 0.0:
             return
         if len(self._residuals) >= _FEWEST:
             self._level += _STEP * (self._miss - (value > upper))
-        residual = (value - expected) / scale
+        residual = (value - expected) / unit
         self._residuals.append(residual)
         insort(self._ordered, residual)
         if len(self._residuals) > _WINDOW:
@@ -52,13 +55,12 @@ class UpperBound:
 
     def promise(self, expected: float) -> None:
         """Take what is `expected` of the bin `steps` after the one that was settled last."""
-        scale = max(expected, 0.0) + _FLOOR * self._usual
-        self.upper = max(expected + self._share() * scale, 0.0)
-        self._promised.append((expected, scale, self.upper))
+        unit = self._usual + _OF_EXPECTED * expected
+        above = self._headroom * expected if len(self._ordered) < _FEWEST else self._residual() * unit
+        self.upper = max(expected + above, 0.0)
+        self._promised.append((expected, unit, self.upper))
 
-    def _share(self) -> float:
-        if len(self._ordered) < _FEWEST:
-            return self._headroom
+    def _residual(self) -> float:
         level = min(max(self._level, 0.0), 1.0)
         rank = ceil((len(self._ordered) + 1) * (1.0 - level))
         return self._ordered[min(max(rank, 1), len(self._ordered)) - 1]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.scaling.forecast.models import DEFAULT, MODELS, make
+from ops.traces.recorded import read_series
 from shared.errors import SettingsError
 
 QUICK = ("last", "damped", "day")
@@ -90,6 +91,15 @@ def test_zeros_are_values(name: str) -> None:
     for _ in range(50):
         forecaster.observe(0.0)
     assert forecaster.upper(1, 0.9) == 0.0
+
+
+def test_a_burst_out_of_nearly_nothing_is_not_feared_a_hundred_times_as_large() -> None:
+    values = [value or 0.0 for value in read_series("azure-code").values]
+    forecaster, uppers = make("damped", bin_s=10), []
+    for value in values:
+        forecaster.observe(value)
+        uppers.append(forecaster.upper(6, 0.9))
+    assert max(uppers) < 10 * max(values)
 
 
 def test_the_default_is_one_of_the_models_and_others_are_refused() -> None:
