@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ops.scaling.autoscale.budget import Budget
 from ops.scaling.autoscale.scaler import Seen, Wanted
 from shared.wire.scaling import ScalingRecord
 
@@ -15,18 +16,25 @@ Curve = Callable[[float], float]
 """Return the share that a worker answers in time, by the work that it is asked (machine seconds a second)."""
 
 _TINY: Final = 1e-9
+_WORTH: Final = 0.5
+_LONGEST: Final = 6.0  # in stabilisation windows
+_HALVINGS: Final = 30
 
 
 class Sizing(Struct, frozen=True, kw_only=True):
     """What a pool's size is decided by. `carries`: the work that one worker may be asked (machine seconds a second) so
     that `attainment` of it is answered in time. `least` and `most`: the bounds of the size.
 
-    A shrink needs `stabilisation_ms` in which fewer would always have done. A growth is taken back (a shrink after a
-    growth) no earlier than `hold_ms` after the last one that was: with an hour there is one such reversal an hour at
-    most. `backlog`: records that a worker may have uncommitted before more workers are wanted for them; 0: no guard."""
+    That is kept in the mean: a moment is sized for as little as `spare` less, after others that answered more.
+
+    A shrink by half of the pool or more needs `stabilisation_ms` in which fewer would always have done; a smaller one
+    saves less and needs longer, up to six times that. A growth is taken back (a shrink after a growth) no earlier than
+    `hold_ms` after the last one that was: with an hour there is one such reversal an hour at most. `backlog`: records
+    that a worker may have uncommitted before more workers are wanted for them; 0: no guard."""
 
     carries: float
     attainment: float = 0.96
+    spare: float = 0.1
     least: int = 1
     most: int
     stabilisation_ms: float = 300_000.0
@@ -96,6 +104,12 @@ class DemandScaler:
     _window: deque[_Need] = field(default_factory=deque)  # descending in to_keep: the first is the window's largest
     _known_ms: float = 0.0
     _last_known_unix_ms: float | None = None
+    _budget: Budget = field(init=False)
+    _carries: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(self.sizing.attainment, self.sizing.spare)
+        self._carries = self.sizing.carries
 
     def decide(self, seen: Seen) -> Wanted:
         """Return the wanted size and why."""
@@ -103,6 +117,7 @@ class DemandScaler:
         if self.past.wanted is None:
             self.past.wanted = self._bounded(seen.found if seen.found is not None else self.sizing.least)
         before = self.past.wanted
+        self._spend(seen)
         need = self._need(seen)
         self._remember(need, seen)
         size, why = self._size(need, seen)
@@ -118,28 +133,62 @@ class DemandScaler:
             return need.to_grow, why + self._say_bound(need.to_grow)
         if (silence := _silence(seen)) is not None:
             return before, f"{silence}, so that the last decision stands"
-        largest = self._window[0]
-        if self._bounded(largest.to_keep) >= before:
-            return before, self._say_kept(largest, before)
-        would_do = f"{self._bounded(largest.to_keep)} would do"
-        if self._known_ms < self.sizing.stabilisation_ms:
-            window_s = self.sizing.stabilisation_ms / 1_000
-            return before, f"{would_do} for {self._known_ms / 1_000:.0f} s, a shrink waits for {window_s:.0f} s"
+        recent = next(each for each in self._window if each.known_ms >= self._known_ms - self.sizing.stabilisation_ms)
+        if (would_do := self._bounded(recent.to_keep)) >= before:
+            return before, self._say_kept(recent, before)
+        largest = self._lasting(before)
+        if largest is None:
+            waits_s = self._waits_ms(before, would_do) / 1_000
+            return before, f"{would_do} would do, a shrink by {before - would_do} of {before} waits for {waits_s:.0f} s"
         since_ms = seen.now_unix_ms - self.past.taken_back_unix_ms
         if self.past.grew and since_ms < self.sizing.hold_ms:
             ago = f"{since_ms / 1_000:.0f} s ago, less than {self.sizing.hold_ms / 1_000:.0f} s"
-            return before, f"{would_do}, but a growth was taken back {ago}"
+            return before, f"{self._bounded(largest.to_keep)} would do, but a growth was taken back {ago}"
         share = self.in_time((largest.load or 0.0) / max(1, largest.to_keep))
         return largest.to_keep, f"{self._say_window(largest)}, and {share:.3f} of it stay in time"
+
+    def _lasting(self, before: int) -> _Need | None:
+        """Return the need that fewer than `before` workers have met for as long as such a shrink waits."""
+        earlier_ms: float | None = None
+        for each in self._window:
+            size = self._bounded(each.to_keep)
+            waits_ms = self._waits_ms(before, size)
+            lasted = self._known_ms >= waits_ms if earlier_ms is None else self._known_ms - earlier_ms > waits_ms
+            if size < before and lasted:
+                return each
+            earlier_ms = each.known_ms
+        return None
+
+    def _waits_ms(self, before: int, size: int) -> float:
+        """Return how long fewer must do before a shrink to `size`."""
+        share = max(before - size, 0) / max(before, 1)
+        return self.sizing.stabilisation_ms * min(max(1.0, _WORTH / max(share, _TINY)), _LONGEST)
+
+    def _spend(self, seen: Seen) -> None:
+        """Move what is sized for by what the workers that are found answer in time now."""
+        if _silence(seen) is not None or seen.asked is None or not seen.found:
+            return
+        if self._budget.note(seen.asked, self.in_time(seen.asked / seen.found), seen.now_unix_ms):
+            self._carries = (
+                self.sizing.carries * self._most_load(self._budget.level) / self._most_load(self._budget.goal)
+            )
+
+    def _most_load(self, share: float) -> float:
+        """Return the most load at which a worker answers that share in time."""
+        low, high = 0.0, 4.0 * self.sizing.carries
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.in_time(middle) >= share else (low, middle)
+        return high
 
     def _need(self, seen: Seen) -> _Need:
         load = _load(seen)
         waiting = self._waiting(seen)
         if load is None:
             return _Need(self._known_ms, None, 0, 0, waiting)
-        carriers = math.ceil(load / self.sizing.carries - _TINY)
+        carriers = math.ceil(load / self._carries - _TINY)
         survivors = carriers
-        while 0 < survivors < self.sizing.most and self.in_time(load / survivors) < self.sizing.attainment:
+        while 0 < survivors < self.sizing.most and self.in_time(load / survivors) < self._budget.level - _TINY:
             survivors += 1
         return _Need(self._known_ms, load, carriers, survivors, waiting)
 
@@ -161,7 +210,7 @@ class DemandScaler:
         while self._window and self._window[-1].to_keep <= need.to_keep:
             self._window.pop()
         self._window.append(_Need(self._known_ms, need.load, need.carriers, need.survivors, need.waiting))
-        while self._window[0].known_ms < self._known_ms - self.sizing.stabilisation_ms:
+        while self._window[0].known_ms < self._known_ms - self.sizing.stabilisation_ms * _LONGEST:
             self._window.popleft()
 
     def _bounded(self, size: int) -> int:
@@ -170,7 +219,7 @@ class DemandScaler:
     def _say_load(self, seen: Seen) -> str:
         asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
         expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
-        return f"{asked} s of work a second asked{expected}, {self.sizing.carries:.2f} carried by each"
+        return f"{asked} s of work a second asked{expected}, {self._carries:.2f} carried by each"
 
     def _say_backlog(self, seen: Seen) -> str:
         records = max(seen.lag, seen.waiting)
@@ -190,9 +239,9 @@ class DemandScaler:
             return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
         if largest.carriers < size <= largest.survivors:
             each = (largest.load or 0.0) / (size - 1)
-            share = f"{self.in_time(each):.3f} in time at {each:.2f} each, {self.sizing.attainment:g} is the goal"
+            share = f"{self.in_time(each):.3f} in time at {each:.2f} each, {self._budget.level:.3g} is the goal"
             return f"{self._say_window(largest)}, and {size - 1} would answer {share}"
-        return f"{self._say_window(largest)}, {self.sizing.carries:.2f} carried by each"
+        return f"{self._say_window(largest)}, {self._carries:.2f} carried by each"
 
 
 def _absent(size: int, seen: Seen) -> str:

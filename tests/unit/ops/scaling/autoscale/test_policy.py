@@ -86,6 +86,26 @@ def test_a_shrink_waits_until_fewer_would_do_for_the_whole_window() -> None:
     assert sizes(scaler(4), [1.9, *[0.9] * 6]) == [4, 4, 4, 4, 4, 4, 2]
 
 
+def test_a_shrink_that_saves_little_waits_longer() -> None:
+    """Half of four at once; one of eight, an eighth, four times as long."""
+    assert sizes(scaler(4), [0.9] * 7)[5:] == [2, 2]
+    changes = sizes(scaler(8), [3.4] * 25)
+    assert changes[19:21] == [8, 7]
+    assert "a shrink by 1 of 8 waits for 1200 s" in look(scaler(8), 0, 3.4).reason
+
+
+def test_what_was_sized_for_more_than_the_goal_is_made_up() -> None:
+    """A pool that is held at twice of what carries its load answers more than the goal; later each is asked more. While
+    somebody is silent nothing is made up."""
+    sizing = Sizing(carries=0.2, attainment=0.96, least=20, most=60)
+    pool, silent = (DemandScaler(sizing, lambda load: 1 - load / 5, Past(wanted=20)) for _ in range(2))
+    for minute in range(30):
+        look(pool, minute, 2.0)
+        look(silent, minute, 2.0, whole=False)
+    assert look(silent, 30, 8.0).workers == 40
+    assert 24 <= look(pool, 30, 8.0).workers <= 34
+
+
 def test_lost_moments_lengthen_the_window_and_do_not_end_it() -> None:
     asked = [0.9, 0.9, 0.9, None, 0.9, 0.9, 0.9, 0.9]
     assert sizes(scaler(4), asked)[-2:] == [4, 2]
@@ -93,7 +113,8 @@ def test_lost_moments_lengthen_the_window_and_do_not_end_it() -> None:
 
 def test_the_survivors_must_keep_the_goal() -> None:
     """Three could carry it by the mean, but the curve says what each would then answer in time."""
-    pool = DemandScaler(SIZING, lambda load: 0.99 if load <= 0.4 else 0.93, Past(wanted=4))
+    sizing = msgspec.structs.replace(SIZING, spare=0.0)
+    pool = DemandScaler(sizing, lambda load: 0.99 if load <= 0.4 else 0.93, Past(wanted=4))
     assert sizes(pool, [1.4] * 10)[-1] == 4
     reason = look(pool, 10, 1.4).reason
     assert "3 would answer 0.930 in time at 0.47 each, 0.96 is the goal" in reason
