@@ -53,7 +53,7 @@ def simulate(options: FleetOptions) -> None:
     from ops.scaling.fleet.replay import Replay, Told
     from ops.simulate.experiment import Experiment
     from ops.traces.costs import read_costs
-    from ops.traces.recorded_series import read_series
+    from ops.traces.recorded import read_series
 
     settings = settings_of("autoscale")
     names = tuple(dict.fromkeys(options.scalers or (*BARS, *ENTRIES)))

@@ -12,7 +12,7 @@ from ops.measure.runner import Cell, markdown
 from ops.scaling.fleet.curve import Curve
 from ops.scaling.fleet.load import Floats
 from ops.scaling.fleet.replay import Row, Told
-from ops.traces.recorded_series import Series
+from ops.traces.recorded import Series
 
 _TITLES: Final = (
     "trace", "cold start", "scaler", "setting", "in time", "worker-hours", "of static", "of clairvoyant",

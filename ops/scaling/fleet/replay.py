@@ -18,7 +18,7 @@ from ops.scaling.fleet.simulator import FleetSimulator, Played
 from ops.scaling.fleet.watch import MINUTE_MS, Watch
 from ops.scaling.forecast.models import make
 from ops.simulate.experiment import Experiment
-from ops.traces.recorded_series import Series
+from ops.traces.recorded import Series
 
 SHORT_TICK_S: Final = 5.0
 LONG_TICK_S: Final = 15.0
