@@ -34,7 +34,7 @@ class Row(Struct, frozen=True, kw_only=True):
     the cheapest of a grid that keeps the goal stands there, or, where none does, the one that answers most. `of_static`
     and `of_clairvoyant` are its worker-hours by theirs, `answers_of_clairvoyant` its answers by theirs.
     `saved`: of its worker-hours, what ours would have saved at the same `answered`; None where ours was not swept that
-    far. `taken_back`: growths that a shrink followed, an hour."""
+    far. `taken_back`: growths that a shrink followed, an hour; a shorter trace counts as one."""
 
     trace: str
     cold_start_s: float
@@ -121,7 +121,7 @@ class Replay:
                 of_static=round(hours / bars["static"].worker_hours, 4),
                 of_clairvoyant=round(hours / bars["clairvoyant"].worker_hours, 4),
                 answers_of_clairvoyant=round(played.attainment / bars["clairvoyant"].attainment, 4),
-                taken_back=round(len(taken_back(played.pool.changes)) / load.span_ms * _HOUR_MS, 2),
+                taken_back=round(len(taken_back(played.pool.changes)) / max(load.span_ms / _HOUR_MS, 1.0), 2),
                 saved=None if of_ours is None else round(1 - of_ours / hours, 4),
             )
             return Told(row=row, load=load, played=played)
