@@ -8,7 +8,7 @@ stays where that is: its answers keep their order.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_low
 from typing import Final, Literal
 
 # What a prediction may be wrong by: nearer ones are alike, and the key's hash decides.
@@ -60,10 +60,11 @@ def choose(home: int, waits: Mapping[int, Wait], known: Known) -> Chosen:
 
 
 def skew(waits: Mapping[int, Wait]) -> float:
-    """Return the longest predicted wait of a partition over the median one; 1 where all are alike, or none is known."""
-    each = [wait.warm_ms for wait in waits.values()]
-    middle = median(each) if each else 0.0
-    return max(each) / middle if middle > 0 else 1.0
+    """Return the busiest worker's predicted wait over the median one, the lower of two; 1 where all are alike, or none
+    is known. A worker's partitions have one wait."""
+    by_worker = {id(wait): wait.warm_ms for wait in waits.values()}.values()
+    middle = median_low(by_worker) if by_worker else 0.0
+    return max(by_worker) / middle if middle > 0 else 1.0
 
 
 def _nearly(waits: Mapping[int, Wait], number: int, best: int, *, warm: bool) -> bool:

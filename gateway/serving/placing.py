@@ -53,9 +53,8 @@ class Placing:
         is still to be answered. Raises `BrokerUnavailable`."""
         publication, session = entry.publication, entry.request.session
         topic = self.topics.requests(publication.bucket, publication.route.lane)
-        home = self.producer.partition_of(topic, session.record_key)
-        if self.places is None or home is None:
-            return True
+        if self.places is None or (home := await self._home(topic, session)) is None:
+            return not entry.answer.done
         held = self._held(session)
         chosen = choose(home, {}, held)
         if entry.request.generation_known:  # Redis has answered a moment ago
@@ -75,8 +74,7 @@ class Placing:
     async def follow(self, order: Order, topic: str) -> int | None:
         """Return the partition for a request of another service: by its key, unless an earlier question holds its
         conversation elsewhere; None where the key's hash decides. Raises `BrokerUnavailable`."""
-        home = self.producer.partition_of(topic, order.session.record_key)
-        if self.places is None or home is None:
+        if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
         chosen = choose(home, {}, self._held(order.session))
         with suppress(StoreUnavailable):
@@ -111,6 +109,12 @@ class Placing:
         """Release what is being released."""
         await self._releasing.drain(_WATCH_S)
 
+    async def _home(self, topic: str, session: SessionKey) -> int | None:
+        """Return the partition of a conversation by its key's hash; None where there is no such topic. Raises
+        `BrokerUnavailable`."""
+        await self._learn_partitions(topic, 0)
+        return self.producer.partition_of(topic, session.record_key)
+
     async def _find(self, places: Places, session: SessionKey) -> Known:
         return Known(*await places.find(session, wire_unix_ms()))
 
@@ -126,7 +130,8 @@ class Placing:
         return chosen if at == chosen.partition else Chosen(at, "pinned")
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
-        """Ask Kafka how many partitions a topic has, where another gateway knows of more."""
+        """Ask Kafka how many partitions a topic has, where it has not been asked yet, or another gateway knows of
+        more."""
         if partition >= self.producer.known_partitions(topic):
             await self.producer.num_partitions(topic)
 

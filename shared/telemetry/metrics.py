@@ -87,7 +87,7 @@ for _why in ("hash", "slack", "kv", "moved", "pinned"):
     placed.labels(_why)
 partition_skew = Gauge(
     "replyline_gateway_partition_skew",
-    "The longest predicted wait of a partition over the median one, of lane champion",
+    "The busiest worker's predicted wait over the median one, of lane champion",
 )
 fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(

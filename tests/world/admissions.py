@@ -1,11 +1,14 @@
 """What gateways decide of their questions, judged as they do."""
 
+import asyncio
 from typing import Any
 
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import Admission
 from gateway.kafka.request_publisher import RequestPublisher
-from tests.world.oracles import Oracles, kafka_ails
+from gateway.request.entry import Entry
+from shared.process.clock import now_unix_ms
+from tests.world.oracles import Oracles, kafka_ails, redis_ails
 from tests.world.tokens import TENANTS
 from tests.world.virtual.node import NODE
 
@@ -41,10 +44,24 @@ def watch(oracles: Oracles) -> None:
         if before.request.received_unix_ms > entry.request.received_unix_ms and not kafka_ails(oracles.plan):
             oracles.breach("OVERTAKEN", f"{entry.request.event_id} by {before.request.event_id}")
         sent[entry.request.session] = entry
+        _judge_place(entry, oracles)
         return enqueue(self, entry, asked)
 
     for owner, name, method in ((Admission, "decide", decided), (RequestPublisher, "enqueue", enqueued)):
         setattr(owner, name, method)
+
+
+def _judge_place(entry: Entry, oracles: Oracles) -> None:
+    """Judge that a question stands where the open ones of its conversation do, at whichever gateway they are."""
+    now_s, to = asyncio.get_running_loop().time(), entry.publication
+    placed = oracles.placed.setdefault(entry.request.session, [])
+    placed[:] = [each for each in placed if each[0].alive and each[1] > now_s and not each[2].answer.done]
+    for _, _, other in placed:
+        there = other.publication
+        if there.route == to.route and there.partition != to.partition and not redis_ails(oracles.plan):
+            oracles.breach("OVERTAKEN", f"{entry.request.event_id} is not where {other.request.event_id} is open")
+    left_ms = entry.deadline.deadline_unix_ms - now_unix_ms()
+    placed.append((NODE.get(), now_s + left_ms / 1_000, entry))
 
 
 def _floods(admission: Any, tenant: str) -> bool:

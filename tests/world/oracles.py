@@ -10,10 +10,10 @@ and go, an answer that has begun goes on within a second and a half. HANDED: who
 a person comes stands in the topic that people read. HARMED: an exception of our own harms one who asked, in an engine's
 step those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations'
 or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
-conversation's questions are sent in their order. POISON: a record ends four processes at most, no other is called
-poison, and where no reader ends no delivery counts. QUOTED: no line of a log has a customer's words. QUOTA: who has
-used up a minute is refused, and nobody else. RATE: a flood is refused. REVISION: an answer
-is wholly the text of the version that it names. SERVED: each request of a service is answered.
+conversation's questions are sent in their order, those that are open to one partition. POISON: a record ends four
+processes at most, no other is called poison, and where no reader ends no delivery counts. QUOTED: no line of a log has
+a customer's words. QUOTA: who has used up a minute is refused, and nobody else. RATE: a flood is refused. REVISION: an
+answer is wholly the text of the version that it names. SERVED: each request of a service is answered.
 SHARES: who has all the slots gets no more where another tenant asks. SHED: where nothing is wrong and half of the slots
 are free every question goes to the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no
 process computes without end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and
@@ -28,11 +28,13 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
+from gateway.request.entry import Entry
 from shared.errors import ProtocolError
 from shared.records.deliveries import MAX_DELIVERIES, Note
 from shared.telemetry.logs import render_exception
 from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
 from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.rights import Oracle
@@ -78,6 +80,7 @@ class Oracles:
         self._ended: set[str] = set()
         self._deaths = self.num_by_canary = 0
         self._answers: list[tuple[float, dict[str, Any]]] = []
+        self.placed: dict[SessionKey, list[tuple[Node, float, Entry]]] = {}
         self.thrown: list[Fault] = []
         self._unseen: dict[str, str] = {}
         self.plan = Plan(0)
