@@ -61,10 +61,9 @@ def choose(home: int, waits: Mapping[int, Wait], known: Known) -> Chosen:
 
 def skew(waits: Mapping[int, Wait]) -> float:
     """Return the busiest worker's predicted wait over the median one, the lower of two; 1 where all are alike, or none
-    is known. A worker's partitions have one wait."""
-    by_worker = {id(wait): wait.warm_ms for wait in waits.values()}.values()
-    middle = median_low(by_worker) if by_worker else 0.0
-    return max(by_worker) / middle if middle > 0 else 1.0
+    is known. A worker's partitions have one wait; less than a prediction may be wrong by counts as that."""
+    by_worker = {id(wait): max(wait.warm_ms, _ALIKE_MS) for wait in waits.values()}.values()
+    return max(by_worker) / median_low(by_worker) if by_worker else 1.0
 
 
 def _nearly(waits: Mapping[int, Wait], number: int, best: int, *, warm: bool) -> bool:

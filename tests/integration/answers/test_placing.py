@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
 from tests.integration.answers.test_cancels import PARTITIONS, REMEMBERED, share_out
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.wire import Client
 
 QUESTION: Final = "How do I return an item?"
@@ -27,6 +27,7 @@ WHOLE: Final = ("incomplete", "max_output_tokens", "model")
 @pytest_asyncio.fixture
 async def system(new_system: MakeSystem) -> System:
     return await new_system(
+        gateway__cursor_secret_file=CURSOR_SECRET,
         worker__slots=SLOTS,
         worker__fake_decode_ms_per_step=20,
         promise__deadline_ms=40_000,
@@ -103,15 +104,17 @@ async def test_what_is_said_of_a_placed_question_finds_its_worker_from_either_ga
             first = await client.create(QUESTION, max_output_tokens=LONG)
             await client.text_of(first, chars=5)
             cursor = [event["cursor"] for event in client.events if event.get("cursor")][-1]
-        async with Client.connect(two.ws, session_id=session_id, resume={"cursor": cursor}) as back:
+        async with Client.connect(two.ws, session_id=session_id, cursor=cursor) as back:
             second = await back.create(QUESTION, max_output_tokens=5)
             assert (await back.answer(second)).outcome == WHOLE
+            assert back.events[0]["recovered"]
             await back.send({"type": "response.cancel", "target_event_id": first})
+            await back.until(lambda event: event.get("response", {}).get("status") == "cancelled")
         ended = [lambda each=each: each.logged("answered", status="cancelled") for each in workers]
         await eventually(lambda: sum(len(each()) for each in ended) == 1)
         async with Client.connect(without.ws, session_id=other) as client:
-            await client.create(QUESTION, max_output_tokens=1)
-            found = await eventually(lambda: placed(system, session_id, other))
+            await client.created(await client.create(QUESTION, max_output_tokens=1))
+        found = await placed(system, session_id, other)
         assert await one.metric("replyline_gateway_placed_total", why="slack") == 1
         assert await two.metric("replyline_gateway_placed_total", why="pinned") == 1
     assert [partition for _, partition, _ in found[other]] == [0]

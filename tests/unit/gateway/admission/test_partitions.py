@@ -52,3 +52,5 @@ def test_skew_is_the_busiest_workers_wait_over_the_median_one() -> None:
     assert skew({}) == skew({0: IDLE, 1: replace(IDLE)}) == 1.0
     assert skew({0: IDLE, 1: BUSY, 2: BUSY}) == skew({0: IDLE, 1: replace(IDLE), 2: BUSY}) == 20.0
     assert skew({0: IDLE, 1: BUSY, 2: replace(BUSY)}) == 1.0
+    assert skew({0: Wait(0.0, 0.0), 1: Wait(5.0, 5.0)}) == 1.0
+    assert skew({0: Wait(0.0, 0.0), 1: BUSY}) > 1
