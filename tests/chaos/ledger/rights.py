@@ -53,7 +53,7 @@ class Oracle:
             for engine in self._engines
             for prompts in self._prompts
         ]
-        return Rights(model, fallback.text, tuple(others))
+        return Rights(model, fallback.text, tuple(others), choose_fallback("", ()).text)
 
     def kv(self, question: Question) -> bytes:
         """Return the KV of a question's last token: no other's is the same."""

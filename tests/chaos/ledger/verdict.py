@@ -18,11 +18,13 @@ _TELLTALE_CHARS: Final = 12
 @dataclass(frozen=True, slots=True)
 class Rights:
     """The only right texts of a question: the model's, whole, and the fallback's. `others`: that of each model that
-    writes beside it, while the workers are replaced one by one."""
+    writes beside it, while the workers are replaced one by one. `unread`: what a gateway says to a client that came to
+    it from another, where the question could not be read in time: it knows neither its language nor its words."""
 
     model: str
     fallback: str
     others: tuple[str, ...] = ()
+    unread: str = ""
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -96,7 +98,9 @@ def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
             elif page.refused is None:
                 found[Breach.UNHEARD] = "nothing was heard of it"
         else:
-            found |= dict(_misread(page, rights[page.question.event_id], owners))
+            absences = ledger.absences.get(page.question.session, ())
+            moved = any(away.until_s is not None and away.until_s > page.asked_s for away in absences)
+            found |= dict(_misread(page, rights[page.question.event_id], owners, moved=moved))
             if (lateness := late.of(page)) is not None:
                 found[Breach.LATE] = lateness
         for breach, what in found.items():
@@ -122,12 +126,15 @@ def _ending(response: Response) -> str:
     return f"{response.source} {response.status}/{response.reason}"
 
 
-def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
-    """Where the text is another than the only right one: a whole answer's all of it, a cut one's its beginning."""
+def _misread(page: Page, right: Rights, owners: dict[str, str], *, moved: bool) -> list[tuple[Breach, str]]:
+    """Where the text is another than the only right one: a whole answer's all of it, a cut one's its beginning.
+    `moved`: its client came back to a gateway since it asked."""
     response = page.ends[0][1]
     said = response.output_text
     whole = response.reason in {"stop", "max_output_tokens"}
     wanted = right.written if response.source == "model" else (right.fallback,)
+    if response.source == "busy" and moved and right.unread:
+        wanted = (*wanted, right.unread)
     if said in wanted or (not whole and any(want.startswith(said) for want in wanted)):
         return []
     return [_blame(page, said, f"{' or '.join(map(repr, wanted))} is right", owners)]

@@ -20,7 +20,7 @@ DEADLINE_MS = 5_000
 
 def rights(question: Question) -> Rights:
     """As the fake engine does: a text of the question's own."""
-    return Rights(model=f"{question.event_id:>12} is answered, and no more", fallback="we are busy")
+    return Rights(model=f"{question.event_id:>12} is answered, and no more", fallback="we are busy", unread="busy")
 
 
 @dataclass(frozen=True)
@@ -422,6 +422,18 @@ def test_a_fallback_and_a_cut_answer_are_right_texts() -> None:
     verdict = verdict_of([fallback, cut])
     assert verdict.holds
     assert verdict.endings == {"busy incomplete/stop": 1, "model incomplete/deadline": 1}
+
+
+@pytest.mark.parametrize("came_back", [True, False])
+def test_only_who_came_to_another_gateway_may_be_told_that_its_question_was_not_read(came_back: bool) -> None:
+    told = right_answer(0, "s0", [])
+    told.events[1:] = [Heard("s0", told.asked_s + 0.1, None)] if came_back else []
+    text = rights(told.question).unread
+    if came_back:
+        told.add(created(told), 0.2)
+    told.add(delta(told, 0, 0, text), 0.3)
+    told.add(done(told, text, source="busy", reason="stop"), 0.9)
+    assert found(verdict_of([told])) == (set() if came_back else {Breach.WRONG_TEXT})
 
 
 def test_a_story_tells_in_order_what_happened_to_a_request_and_around_it() -> None:
