@@ -3,10 +3,12 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from ops.stack.kafka_broker import KafkaBroker
+from tests.chaos.ledger.requests import Page
 from tests.elastic.conftest import Note
 from tests.elastic.crowd import Crowd, broken, kept
 from tests.elastic.pool import SETTINGS, Pool
@@ -17,6 +19,7 @@ _CLIENTS = 70  # each asks every five seconds
 _STEADY_S = 7.0
 _MOST_GAP_S = 1.5
 _LEAST_KEPT = 0.6
+_SOON_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ async def _change(pool: Pool, more: int, chance: random.Random) -> Change:
     return Change(begin_s, end_s, time.monotonic(), min(before, after) / max(before, after))
 
 
+def _within(page: Page, changes: Sequence[Change]) -> bool:
+    """Return whether it was asked while a fleet changed, or so shortly before that it may have been read after."""
+    return any(change.begin_s - _SOON_S <= page.asked_s <= change.end_s for change in changes)
+
+
 async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Note, whole: bool) -> None:
     times, chance, changes = 20 if whole else 3, random.Random(1), []
     pool = Pool(await new_system(**SETTINGS))
@@ -52,7 +60,8 @@ async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Not
             changes += [await _change(pool, more, chance) for more in (2, -2)]
     verdict, workers = crowd.judged(), pool.answered_by()
     gaps = sorted(map(crowd.gap_s, crowd.pages))
-    waits = sorted(map(crowd.wait_s, crowd.pages))
+    waits = [crowd.wait_s(page) for page in crowd.pages if _within(page, changes)]
+    steady_waits = [crowd.wait_s(page) for page in crowd.pages if not _within(page, changes)]
     shares = [
         mean(kept(crowd.pages, workers, change.begin_s, change.end_s, change.until_s)) / change.possible
         for change in changes
@@ -72,10 +81,10 @@ async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Not
         holds=gaps[-1] <= _MOST_GAP_S,
     )
     note(
-        "live: longest wait for the first text",
-        f"{waits[-1]:.2f} s; p99 {waits[len(waits) * 99 // 100]:.2f} s",
+        "live: longest wait for the first text while workers come and go",
+        f"{max(waits):.2f} s, and {max(steady_waits):.2f} s while none does",
         f"≤ {_MOST_GAP_S} s",
-        holds=waits[-1] <= _MOST_GAP_S,
+        holds=max(waits) <= _MOST_GAP_S,
     )
     note(
         "live: conversations that keep their worker, of the possible",
