@@ -25,7 +25,7 @@ async def test_what_many_partitions_cost(tmp_path: Path, note: Note) -> None:
     few, many = [await cost(number, tmp_path) for number in (FEW, MANY)]
     figure = ", ".join(
         f"{name} {few[name]:.1f} → {many[name]:.1f} {unit}"
-        for name, unit in (("broker", "% CPU"), ("worker", "% CPU"), ("memory", "MiB"), ("join", "ms"))
+        for name, unit in (("broker", "% CPU"), ("worker", "% CPU"), ("memory", "MiB"), ("join", "ms"), ("leave", "ms"))
     )
     cheap = (
         many["broker"] + many["worker"] - few["broker"] - few["worker"] <= 3 and many["memory"] - few["memory"] <= 100
@@ -52,22 +52,28 @@ async def cost(partitions: int, folder: Path) -> dict[str, float]:
         finally:
             system.stop()
         memory = watched["broker"].memory_info().rss / 2**20
-        return {**idle, "memory": memory, "join": await join_ms(kafka, partitions)}
+        return {**idle, "memory": memory, **await moves_ms(kafka, partitions)}
 
 
-async def join_ms(kafka: KafkaSettings, partitions: int) -> float:
-    """The median time from a member's join until four read all partitions evenly."""
-    topics, took = [kafka.topics.requests(bucket) for bucket in BUCKETS], []
+async def moves_ms(kafka: KafkaSettings, partitions: int) -> dict[str, float]:
+    """The median times from a fourth member's join until all have partitions, and from its leave until three do."""
+    topics, num_all = [kafka.topics.requests(bucket) for bucket in BUCKETS], partitions * len(BUCKETS)
+    took: dict[str, list[float]] = {"join": [], "leave": []}
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_Member(kafka, topics)) for _ in range(3)]
+        await eventually(lambda: _shared(members, num_all))
         for _ in range(JOINS):
-            await eventually(lambda: _shared(members, partitions * len(topics)))
             start = time.monotonic()
             async with _Member(kafka, topics) as last:
                 four = [*members, last]
-                await eventually(lambda four=four: _shared(four, partitions * len(topics)))  # type: ignore[misc]
-                took.append((time.monotonic() - start) * 1_000)
-    return median(took)
+                await eventually(lambda four=four: _shared(four, num_all))  # type: ignore[misc]
+                joined = time.monotonic()
+                await asyncio.sleep(1)
+                leaves = time.monotonic()
+            await eventually(lambda: _shared(members, num_all))
+            took["join"].append((joined - start) * 1_000)
+            took["leave"].append((time.monotonic() - leaves) * 1_000)
+    return {what: median(each) for what, each in took.items()}
 
 
 def _shared(members: "list[_Member]", partitions: int) -> bool:
