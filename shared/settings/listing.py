@@ -32,6 +32,8 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "worker.threads",
         "kv.enabled",
         "kv.host_mib",
+        "kv.disk_mib",
+        "kv.disk_dir",
         "kafka.fetch_max_wait_ms",
         "redis.timeout_ms",
         "kv.timeout_ms",

@@ -31,6 +31,13 @@ class KvSettings(Group):
     )
     ttl_s: int = Field(3_600, ge=1, le=2_592_000, description="Redis drops KV so many seconds after its last use")
     host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for KV, in MiB (0: none, Redis only)")
+    disk_mib: int = Field(
+        0,
+        ge=0,
+        le=16_777_216,
+        description="disk for KV that host memory has no room for, in MiB, emptied at the worker's end (0: none)",
+    )
+    disk_dir: Path = Field(Path(".models/kv"), description="folder for that; nobody else may read what is in it")
     timeout_ms: int = Field(
         20, ge=1, le=10_000, description="longest that one read or write of KV in Redis takes, in ms"
     )

@@ -217,6 +217,7 @@ kv_time = Histogram(
     buckets=_LATENCY_S,
 )
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
+kv_disk_bytes = Gauge("replyline_kv_disk_bytes", "Disk that holds blocks which host memory has no room for")
 kv_bytes = Counter("replyline_kv_bytes_total", "Blocks read from Redis (load) and written to it (save)", ["what"])
 for _what in ("load", "save"):
     kv_bytes.labels(_what)

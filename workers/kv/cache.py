@@ -1,6 +1,6 @@
 """Keep what was computed of a conversation for its next turn: found before it waits, kept after it has ended.
 
-    prompt → names → host memory → ask Redis → is it worth loading? → load → check → the sequence's `prefix`
+    prompt → names → host memory, disk → ask Redis → is it worth loading? → load → check → the sequence's `prefix`
     the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
 
 Redis, encoding and decoding are two threads' work, one a direction: a prompt waits for no write. The engine's thread
@@ -106,6 +106,7 @@ class KvCache:
         """Write what is to be kept, within a limit."""
         self._fetches.close(_CLOSE_S)
         self._saves.close(_CLOSE_S)
+        self._memory.close()
         self._loader.store.close()
         self._saver.store.close()
 

@@ -1,34 +1,48 @@
-"""Encoded blocks in this process's memory: the least recently used give way when the bytes run out. Pure.
+"""Encoded blocks in this process's memory, or what stands for them: the least recently used give way when the bytes run
+out. Pure.
 
 Each belongs to an owner, a conversation or what a tenant's conversations share, and is forgotten with it. Every
 operation takes the same time however many blocks there are, but `erase`, which takes as long as the owner has blocks.
 """
 
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sized
+from typing import Final, Generic, NamedTuple, TypeVar
 
 ENTRY_BYTES: Final = 400
 """What an entry takes besides its value, measured on CPython 3.11: so that many small values stay in the budget too."""
 
 
-class _Entry(NamedTuple):
-    value: bytes
+V = TypeVar("V", bound=Sized)
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
     owner: str
     used_unix_ms: float
 
 
-class HostCache:
-    """At most `max_bytes`; what is not used for `ttl_s` is gone. One thread owns it.
+class HostCache(Generic[V]):
+    """At most `max_bytes`; what is not used for `ttl_s` is gone. One thread owns it. `evicted(name, value, owner)` is
+    told what gives way to others, `dropped(value)` all that is no longer kept.
 
     `num_bytes` counts values and `ENTRY_BYTES` each.
     """
 
-    __slots__ = ("_entries", "_max_bytes", "_owners", "_ttl_ms", "num_bytes")
+    __slots__ = ("_dropped", "_entries", "_evicted", "_max_bytes", "_owners", "_ttl_ms", "num_bytes")
 
-    def __init__(self, *, max_bytes: int, ttl_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        ttl_s: float,
+        evicted: Callable[[bytes, V, str], None] = lambda _name, _value, _owner: None,
+        dropped: Callable[[V], None] = lambda _value: None,
+    ) -> None:
+        self._evicted, self._dropped = evicted, dropped
         self._max_bytes = max_bytes
         self._ttl_ms = ttl_s * 1_000
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()  # the least recently used first
+        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # the least recently used first
         self._owners: dict[str, set[bytes]] = {}
         self.num_bytes = 0
 
@@ -43,7 +57,7 @@ class HostCache:
         """Return whether a value is there, or was until it expired. It is no use of it."""
         return name in self._entries
 
-    def get(self, name: bytes, now_unix_ms: float) -> bytes | None:
+    def get(self, name: bytes, now_unix_ms: float) -> V | None:
         """Return the value, which is now the most recently used; None where there is none."""
         entry = self._entries.get(name)
         if entry is None:
@@ -55,16 +69,19 @@ class HostCache:
         self._entries.move_to_end(name)
         return entry.value
 
-    def put(self, name: bytes, value: bytes, owner: str, now_unix_ms: float) -> None:
-        """Keep a value in place of the name's former one. One that is larger than all the room is not kept."""
+    def put(self, name: bytes, value: V, owner: str, now_unix_ms: float) -> None:
+        """Keep a value in place of the name's former one. One that is larger than all the room gives way at once."""
         if name in self._entries:
             self._drop(name)
         self._purge(now_unix_ms)
         size = len(value) + ENTRY_BYTES
         if size > self._max_bytes:
+            self._evicted(name, value, owner)
             return
         while self.num_bytes + size > self._max_bytes:
-            self._drop(next(iter(self._entries)))
+            oldest, entry = next(iter(self._entries.items()))
+            self._drop(oldest)
+            self._evicted(oldest, entry.value, entry.owner)
         self._entries[name] = _Entry(value, owner, now_unix_ms)
         self._owners.setdefault(owner, set()).add(name)
         self.num_bytes += size
@@ -83,7 +100,7 @@ class HostCache:
                 return
             self._drop(name)
 
-    def _expired(self, entry: _Entry, now_unix_ms: float) -> bool:
+    def _expired(self, entry: _Entry[V], now_unix_ms: float) -> bool:
         return now_unix_ms - entry.used_unix_ms >= self._ttl_ms
 
     def _drop(self, name: bytes) -> None:
@@ -93,3 +110,4 @@ class HostCache:
         names.discard(name)
         if not names:
             del self._owners[entry.owner]
+        self._dropped(entry.value)

@@ -1,4 +1,4 @@
-"""Find a prompt's KV: in host memory, then in Redis where loading is sooner than computing. On one thread."""
+"""Find a prompt's KV: in host memory, on disk, then in Redis where loading is sooner than computing. On one thread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,9 +46,8 @@ class KvLoader:
         """Return what there is of a prompt's KV; see `KvCache.find`."""
         ids = tokens.ids
         chain = self.namer.chain(tokens.session, ids, tokens.shared)
-        run, values = self.memory.longest_run(chain)
+        run, values, here = self.memory.longest_run(chain)
         blocks = unbroken(block for block in run if block.name in values)
-        here = frozenset(values)
         if standing and standing >= (blocks[-1].stop if blocks else 0):
             return Prefix(num_tokens=min(standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
         if self._handed_out.num_bytes() >= max(self.memory.max_bytes, _LEAST_WAITING_BYTES):

@@ -1,7 +1,8 @@
-"""The host memory for KV, as the threads that load and save share it; what was erased is not put into it again."""
+"""The host memory for KV and the disk under it, as the threads that load and save share them; what was erased is put
+into neither again."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.conversation.erasures import Erasures
@@ -9,6 +10,7 @@ from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.wire.session_key import SessionKey
 from workers.kv.blocks import Block, BlockChain
+from workers.kv.disk import DiskTier, StoredBlock
 from workers.kv.host import HostCache
 
 
@@ -23,28 +25,35 @@ class ConversationTokens:
 
 
 class KvMemory:
-    """Blocks by name; may be used on any thread."""
+    """Blocks by name; may be used on any thread. What the memory has no room for goes to the `disk`, where there is
+    one."""
 
-    def __init__(self, host: HostCache) -> None:
-        self._host = host
+    def __init__(self, *, max_bytes: int, ttl_s: float, disk: DiskTier | None = None) -> None:
+        self._host: HostCache[bytes] = HostCache(max_bytes=max_bytes, ttl_s=ttl_s, evicted=self._evict)
+        self._disk = disk
+        self._spilled: list[tuple[StoredBlock, bytes]] = []
         self._lock = threading.Lock()
         self._erasures = Erasures()
-        self.max_bytes = host.max_bytes
+        self.max_bytes = max_bytes
 
     def has(self, name: bytes) -> bool:
         with self._lock:
-            return name in self._host
+            return name in self._host or (self._disk is not None and name in self._disk)
 
-    def longest_run(self, chain: BlockChain) -> tuple[tuple[Block, ...], dict[bytes, bytes]]:
-        """Return the first blocks of a chain that are here, and the values of those that have not expired."""
+    def longest_run(self, chain: BlockChain) -> tuple[tuple[Block, ...], dict[bytes, bytes], frozenset[bytes]]:
+        """Return the first blocks of a chain that are here, the values of those that have not expired, and the names of
+        those that stood in memory: what a disk gave back is to be checked."""
         with self._lock:
-            run = chain.longest_run(self._host).blocks
-            return run, self._values(run)
+            run = chain.longest_run(self._host if self._disk is None else _Either(self._host, self._disk)).blocks
+            values, stored = self._values(run)
+        in_memory = frozenset(values)
+        return run, values | self._read(stored), in_memory
 
     def values(self, blocks: Iterable[Block]) -> dict[bytes, bytes]:
         """Return the values of the blocks that are here, by name."""
         with self._lock:
-            return self._values(blocks)
+            values, stored = self._values(blocks)
+        return values | self._read(stored)
 
     def put(self, tokens: ConversationTokens, block: Block, value: bytes) -> None:
         """Keep a block, unless its conversation's generation was erased; shared blocks hold nothing of it."""
@@ -53,18 +62,26 @@ class KvMemory:
             if block.shared or not self._is_erased(tokens):
                 self._host.put(block.name, value, session.tenant if block.shared else _owner(session), now_unix_ms())
                 metrics.kv_host_bytes.set(self._host.num_bytes)
+            spilled, self._spilled = self._spilled, []
+        for place, evicted in spilled:
+            self._write(place, evicted)
 
     def erase(self, session: SessionKey, generation: int) -> None:
         """Forget a conversation's earlier generations."""
         with self._lock:
             self._erasures.add(session, generation, now_unix_ms())
-            self._host.erase(_owner(session))
+            self._forget(session)
             metrics.kv_host_bytes.set(self._host.num_bytes)
 
     def drop(self, session: SessionKey) -> None:
         """Forget a conversation whose erasure this process has not heard of yet."""
         with self._lock:
-            self._host.erase(_owner(session))
+            self._forget(session)
+
+    def close(self) -> None:
+        """Remove what the disk holds."""
+        if self._disk is not None:
+            self._disk.close()
 
     def is_erased(self, tokens: ConversationTokens) -> bool:
         with self._lock:
@@ -73,10 +90,48 @@ class KvMemory:
     def _is_erased(self, tokens: ConversationTokens) -> bool:
         return self._erasures.erased(tokens.session, tokens.generation, now_unix_ms())
 
-    def _values(self, blocks: Iterable[Block]) -> dict[bytes, bytes]:
+    def _values(self, blocks: Iterable[Block]) -> tuple[dict[bytes, bytes], dict[bytes, StoredBlock]]:
+        """Return the values in memory, and where the others stand on disk."""
         now = now_unix_ms()
         found = {block.name: self._host.get(block.name, now) for block in blocks}
+        values = {name: value for name, value in found.items() if value is not None}
+        absent = found.keys() - values.keys()
+        return values, {} if self._disk is None else self._disk.find(absent, now)
+
+    def _forget(self, session: SessionKey) -> None:
+        self._host.erase(_owner(session))
+        if self._disk is not None:
+            self._disk.erase(_owner(session))
+
+    def _evict(self, name: bytes, value: bytes, owner: str) -> None:
+        if self._disk is not None and name not in self._disk:
+            self._spilled.append((self._disk.keep(name, value, owner, now_unix_ms()), value))
+
+    def _write(self, place: StoredBlock, value: bytes) -> None:
+        """Write a block that gave way; where it was erased meanwhile its file goes again."""
+        assert self._disk is not None
+        self._disk.write(place, value)
+        with self._lock:
+            gone = bytes.fromhex(place.path.name) not in self._disk
+        if gone:
+            place.path.unlink(missing_ok=True)
+
+    def _read(self, stored: Mapping[bytes, StoredBlock]) -> dict[bytes, bytes]:
+        if self._disk is None:
+            return {}
+        found = {name: self._disk.read(place) for name, place in stored.items()}
         return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    """What is in the memory or on the disk."""
+
+    host: HostCache[bytes]
+    disk: DiskTier
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.host or name in self.disk
 
 
 def _owner(session: SessionKey) -> str:

@@ -17,6 +17,7 @@ from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
 from workers.kv.blocks import BlockNamer
 from workers.kv.cache import KvCache
+from workers.kv.disk import DiskTier
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.loader import KvLoader
@@ -138,7 +139,7 @@ class Worker:
     cache: KvCache
     loading: Store
     saving: Store
-    host: HostCache
+    host: HostCache[bytes]
     gate: LoadGate
 
     async def restored(
@@ -188,10 +189,17 @@ class Workers:
         self.redis = Redis()
         self._started: list[Worker] = []
 
-    def start(self, *, ms_per_token: float = 10.0, host_bytes: int = 1 << 20, ttl_s: float = 3_600.0) -> Worker:
-        host, gate = HostCache(max_bytes=host_bytes, ttl_s=ttl_s), LoadGate(probe_interval_ms=3_600_000.0)
+    def start(
+        self,
+        *,
+        ms_per_token: float = 10.0,
+        host_bytes: int = 1 << 20,
+        ttl_s: float = 3_600.0,
+        disk: DiskTier | None = None,
+    ) -> Worker:
+        gate = LoadGate(probe_interval_ms=3_600_000.0)
         loading, saving = Store(self.redis), Store(self.redis)
-        memory = KvMemory(host)
+        memory = KvMemory(max_bytes=host_bytes, ttl_s=ttl_s, disk=disk)
         namer = BlockNamer(salt=b"", layout_id="layout", block_tokens=BLOCK)
         costs = LinearCosts(ms_per_token, ms_per_token)
         loader = KvLoader(
@@ -207,7 +215,7 @@ class Workers:
         saver = KvSaver(codec="exact", namer=namer, memory=memory, store=saving)  # type: ignore[arg-type]
         cache = KvCache(memory=memory, loader=loader, saver=saver, costs=costs)
         cache.start()
-        self._started.append(Worker(cache, loading, saving, host, gate))
+        self._started.append(Worker(cache, loading, saving, memory._host, gate))
         return self._started[-1]
 
     def close(self) -> None:

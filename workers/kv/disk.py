@@ -1,0 +1,104 @@
+"""Blocks that host memory has no room for, as files of a folder that is this process's own and ends with it.
+
+The files are read and written by the threads that load and save, without the memory's lock; a file that is missing, cut
+or changed fails its block's check and is computed anew. Nobody else may read the folder. Folders of processes that were
+killed are removed by the next that starts: theirs is whoever holds the lock in it.
+"""
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
+from workers.kv.host import HostCache
+
+_LOCK: Final = "lock"
+_PREFIX: Final = "kv-"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """A block's file, of `size` bytes."""
+
+    path: Path
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class DiskTier:
+    """At most `max_bytes` of files. `keep`, `find` and `erase` are called with the memory's lock held, `write` and
+    `read` without."""
+
+    def __init__(self, folder: Path, *, max_bytes: int, ttl_s: float) -> None:
+        """Raise `OSError` where the folder cannot be made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_orphans(folder)
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+        self._lock = (self._folder / _LOCK).open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._index: HostCache[StoredBlock] = HostCache(max_bytes=max_bytes, ttl_s=ttl_s, dropped=_unlink)
+        self._writes = Availability("kv disk")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def keep(self, name: bytes, value: bytes, owner: str, now_unix_ms: float) -> StoredBlock:
+        """Return the place of a block, which is to be written there."""
+        block = StoredBlock(self._folder / name.hex(), len(value))
+        self._index.put(name, block, owner, now_unix_ms)
+        metrics.kv_disk_bytes.set(self._index.num_bytes)
+        return block
+
+    def find(self, names: Iterable[bytes], now_unix_ms: float) -> dict[bytes, StoredBlock]:
+        """Return the places of those that are kept."""
+        found = {name: self._index.get(name, now_unix_ms) for name in names}
+        return {name: block for name, block in found.items() if block is not None}
+
+    def erase(self, owner: str) -> None:
+        """Remove all of an owner's blocks."""
+        self._index.erase(owner)
+        metrics.kv_disk_bytes.set(self._index.num_bytes)
+
+    def write(self, block: StoredBlock, value: bytes) -> None:
+        """Write a block. What the disk does not take is not kept."""
+        try:
+            block.path.write_bytes(value)
+        except OSError as error:
+            self._writes.down(str(error), action="KV that host memory has no room for is computed again")
+            _unlink(block)
+        else:
+            self._writes.up()
+
+    def read(self, block: StoredBlock) -> bytes | None:
+        """Return a block; None where its file is gone."""
+        try:
+            return block.path.read_bytes()
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _unlink(block: StoredBlock) -> None:
+    block.path.unlink(missing_ok=True)
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove the folders whose process has ended: its lock is free."""
+    for orphan in folder.glob(f"{_PREFIX}*"):
+        try:
+            with (orphan / _LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(orphan, ignore_errors=True)
+        except OSError:  # it lives, or is being made
+            continue
