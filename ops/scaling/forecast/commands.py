@@ -30,8 +30,8 @@ class ForecastOptions(Struct, frozen=True, kw_only=True):
 def forecast(options: ForecastOptions) -> None:
     """Hold every forecast to what came in recorded series, each bin forecast from those before it alone.
 
-    A model is the default only where its bound leaves at least 5 % less unserved, at equal cost, than the last value's
-    and damped smoothing's on most series.
+    A model is the default only where it leaves at least 5 % less unserved, at equal cost, than the last value and
+    damped smoothing do in most rows, ten minutes ahead or more.
     """
     from time import process_time
 

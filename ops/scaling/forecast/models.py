@@ -11,7 +11,7 @@ from ops.scaling.forecast.regression import Fit, fit_mean, fit_quantile
 from shared.errors import SettingsError
 
 _DAY_S: Final = 86_400.0
-_REFIT_EVERY: Final = 36
+_REFIT_EVERY: Final = 12
 
 MODELS: Final = ("last", "damped", "day", "week", "linear", "conditional")
 DEFAULT: Final = "conditional"

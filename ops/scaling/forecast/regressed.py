@@ -12,7 +12,7 @@ from ops.scaling.forecast.features import LAGS, Past
 from ops.scaling.forecast.points import DampedSmoothing
 from ops.scaling.forecast.regression import Fit, Predict
 
-_FEWEST_ROWS: Final = 288
+_FEWEST_ROWS: Final = 720  # with fewer it leaves as much unserved as the last value does
 _FEWEST_KNOWN: Final = 96
 _CALIBRATED_ON: Final = 288
 

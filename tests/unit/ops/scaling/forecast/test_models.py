@@ -57,7 +57,7 @@ def test_a_bin_that_was_not_recorded_is_never_learned(name: str, values: list[fl
 def test_a_bound_that_is_asked_for_late_has_learned_from_what_was_before(name: str) -> None:
     random = Random(1)
     late = make(name)
-    for _ in range(500):
+    for _ in range(900):
         late.observe(random.uniform(50, 100))
     assert 80 < late.upper(2, 0.9) < 160
 
@@ -67,12 +67,12 @@ def test_a_quantile_of_its_own_knows_when_it_is_calm() -> None:
     random = Random(1)
     conditional, damped = make("conditional", bin_s=600), make("damped")
     rooms: list[float] = []
-    for number in range(800):
+    for number in range(1_100):
         calm = number % 144 < 72
         value = 100 * random.lognormvariate(0, 0.02 if calm else 0.5)
         for forecaster in (conditional, damped):
             forecaster.observe(value)
-        if number >= 500 and calm and number % 72 >= 6:
+        if number >= 800 and calm and number % 72 >= 6:
             rooms.append(conditional.upper(1, 0.9) / damped.upper(1, 0.9))
     assert sum(rooms) / len(rooms) < 0.8
 

@@ -78,10 +78,10 @@ def test_each_kept_series_says_where_it_is_from() -> None:
 
 
 def test_the_command_prints_a_row_a_model_and_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    forecast(ForecastOptions(trace=["azure-conv"], model=["last", "damped", "day"]))
+    forecast(ForecastOptions(trace=["azure-conv", "elb"], model=["last", "damped", "day"]))
     out = capsys.readouterr().out
-    assert out.count("| azure-conv |") == 6
-    assert "day: leaves at least 5 % less unserved than last and damped in 0 of 2" in out
+    assert (out.count("| azure-conv |"), out.count("| elb |")) == (6, 6)
+    assert "last and damped, 10 minutes ahead or more, in 0 of 2" in out
 
 
 @pytest.mark.parametrize(
