@@ -436,6 +436,19 @@ def test_only_who_came_to_another_gateway_may_be_told_that_its_question_was_not_
     assert found(verdict_of([told])) == (set() if came_back else {Breach.WRONG_TEXT})
 
 
+@pytest.mark.parametrize(("times", "breaches"), [(1, set()), (2, {Breach.TWICE})])
+def test_what_is_asked_again_before_its_end_is_heard_may_be_told_once_more(times: int, breaches: set[Breach]) -> None:
+    told, ledger = right_answer(0, "s0", []), Ledger()
+    ledger.asked(told.question, told.asked_s)
+    *begun, end = told.events
+    for heard in begun:
+        hear(ledger, heard)
+    ledger.asked_again(told.question.event_id, end.at_s)
+    for heard in [end, *told.events * times]:
+        hear(ledger, heard)
+    assert found(judge(ledger, rights)) == breaches
+
+
 def test_a_story_tells_in_order_what_happened_to_a_request_and_around_it() -> None:
     """Times from the load's beginning; the kill near it stands where it was."""
     from tests.chaos.ledger.requests import Line
