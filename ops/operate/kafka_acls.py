@@ -137,7 +137,8 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     prefix = settings.kafka.topic_prefix
     yield Right("operator", "Read", "group", f"{prefix}replyline-rollout", "`rollout`: which controller leads")
     yield Right("operator", "Read", "topic", topics.demand, "`autoscale`: what is asked")
-    yield Right("operator", "Read", "group", f"{prefix}replyline-autoscale", "`autoscale`: which one leads")
+    autoscalers = f"{prefix}replyline-autoscale-"
+    yield Right("operator", "Read", "group", autoscalers, "`autoscale`: which one leads a pool", prefixed=True)
     yield Right("operator", "Write", "topic", topics.inbox, "`dlq replay`")
     yield Right("operator", "Write", "topic", f"{topics.inbox}.", "`dlq replay`", prefixed=True)
 

@@ -224,6 +224,16 @@ for _what in ("load", "save"):
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
 
 # --- the controller of rollouts
+wanted_workers = Gauge(
+    "replyline_wanted_workers", "Workers that a pool should have; none where this autoscaler stands by", ["pool"]
+)
+found_workers = Gauge("replyline_found_workers", "Workers of a pool that report; NaN where nobody can say", ["pool"])
+asked_by_pool = Gauge(
+    "replyline_asked_work", "Machine seconds that a second asks of a pool, lately; NaN while no gateway says", ["pool"]
+)
+expected_by_pool = Gauge(
+    "replyline_expected_work", "The same when a worker that starts now serves: nine in ten times less", ["pool"]
+)
 rollout_leads = Gauge("replyline_rollout_leads", "1 where this controller decides, 0 where it stands by")
 rollout_e_value = Gauge(
     "replyline_rollout_e_value_ratio", "Evidence that the canary is worse, in all and by metric: 1 for none", ["kind"]
@@ -252,11 +262,11 @@ for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post, version or observation that "
-    "cannot be read, a reply that no topic takes",
+    "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post, version, observation, "
+    "demand or size that cannot be read, a reply that no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "observation", "reply"):
+for _what in ("report", "cancel", "erasure", "handoff", "post", "version", "observation", "demand", "scaling", "reply"):
     records_ignored.labels(_what)
 passed_on = Counter(
     "replyline_passed_on_total",

@@ -31,10 +31,11 @@ _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
 
 
-def worker_name(instance_id: str = "", device: str = "") -> str:
+def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = None) -> str:
     """Return the static member's name, else one that no other worker has now, `w-PID-HOST`: in containers every process
-    has the same id. `device`, the GPU or slice that it computes on, stands behind the id: `w-PID.GPU1a2b3c4d-HOST`."""
-    process = f"{os.getpid()}.{device.replace('-', '')}" if device else str(os.getpid())
+    has the same id. `device`, the GPU or slice that it computes on, stands behind the id: `w-PID.GPU1a2b3c4d-HOST`.
+    `pid` is that of another process of this machine."""
+    process = f"{pid or os.getpid()}.{device.replace('-', '')}" if device else str(pid or os.getpid())
     name = f"w-{instance_id or f'{process}-{socket.gethostname()}'}"
     return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
 

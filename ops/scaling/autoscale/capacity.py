@@ -20,11 +20,12 @@ _KIND: Final = "poisson"
 _REQUESTS: Final = 600  # of a simulation
 _SPAN_S: Final = (10.0, 3_600.0)
 _HALF: Final = 0.5
+_TINY: Final = 1e-9
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
     """The most work that a worker may be asked (machine seconds a second, as it reports them) for the goal, and the
-    share that it answers in time by its work. More than the most that was tried counts as all lost."""
+    share that it answers in time by its work. Beyond the most that was tried it answers no more than then."""
 
     carries: float
     loads: tuple[float, ...]
@@ -33,10 +34,12 @@ class Capacity(Struct, frozen=True, kw_only=True):
     @classmethod
     def given(cls, carries: float) -> "Capacity":
         """Return what an operator says: all is in time up to that, nothing beyond."""
-        return cls(carries=carries, loads=(carries,), shares=(1.0,))
+        return cls(carries=carries, loads=(carries, carries + _TINY), shares=(1.0, 0.0))
 
     def in_time(self, load: float) -> float:
-        return float(np.interp(load, self.loads, self.shares, left=1.0, right=0.0))
+        if load > self.loads[-1]:
+            return self.shares[-1] * self.loads[-1] / load
+        return float(np.interp(load, self.loads, self.shares, left=1.0))
 
 
 def simulate(

@@ -47,7 +47,7 @@ class CalledServer:
                 self.end_headers()
                 self.wfile.write(reply.body)
 
-            do_GET = do_POST  # noqa: N815 - http.server's name
+            do_GET = do_PATCH = do_POST  # noqa: N815 - http.server's names
 
             def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
 

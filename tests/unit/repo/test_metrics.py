@@ -32,7 +32,7 @@ Asked = tuple[str, str, str]
 # What a label may be called: each has a handful of values, fixed in the code or by the hardware.
 LABELS: Final = {
     "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "lane", "language", "level", "mode", "of",
-    "outcome", "reason", "source", "state", "status", "what", "why",
+    "outcome", "pool", "reason", "source", "state", "status", "what", "why",
 }  # fmt: skip
 # What a process is: one series, or one for each version in its memory, whatever is asked.
 # Of versions a gateway names those that the registry has; a few at a time.
@@ -45,8 +45,8 @@ OF_THE_PROCESS: Final = {
 DECLARED: Final = {
     name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)
 }
-# What no code of ours chooses: Prometheus' own labels, a histogram's bounds, what names a device, a model or a version.
-_NOT_CHOSEN: Final = {"job", "instance", "le", "gpu", "model", "revision", "engine", "release"}
+# What no code of ours chooses: Prometheus' labels, a histogram's bounds, the name of a device, pool, model or version.
+_NOT_CHOSEN: Final = {"job", "instance", "le", "gpu", "pool", "model", "revision", "engine", "release"}
 _SELECTOR: Final = re.compile(r'\b((?:replyline|infer)_\w+)\{((?:[^{}"]|"[^"]*")*)\}')
 _MATCHER: Final = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 _READS: Final = {"now", "gain", "rate", "mean", "quantile", "lowest"}

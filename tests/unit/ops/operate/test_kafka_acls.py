@@ -63,7 +63,7 @@ def test_the_prefix_counts() -> None:
     assert {right.name for right in rights(settings) if right.kind == "group"} == {
         "shop.replyline-router",
         "shop.replyline-workers",
-        "shop.replyline-autoscale",
+        "shop.replyline-autoscale-",
         "shop.replyline-workers.",
         "shop.replyline-rollout",
     }

@@ -1,0 +1,267 @@
+"""The autoscaler: reads what is asked and who is there, decides each second, and publishes what is wanted.
+
+Several may run for a pool. The leader is the member of the pool's group that has the one partition of `chat.demand`;
+the others read along. A new leader takes over what was wanted, and the forecast's history, from `chat.scaling`.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from ops.operate.leader import Leadership
+from ops.scaling.autoscale.capacity import Capacity
+from ops.scaling.autoscale.evidence import Evidence
+from ops.scaling.autoscale.expectation import Expectation
+from ops.scaling.autoscale.hands import Hands
+from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
+from ops.scaling.autoscale.scaler import Seen, Wanted
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, PartitionReader, Producer, Record, group_lag, read_on, scan
+from shared.process.clock import monotonic_s, wire_unix_ms
+from shared.process.tasks import Tasks
+from shared.records.report_reader import read_reports
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
+from shared.telemetry.faults import contained
+from shared.telemetry.logs import get_logger
+from shared.telemetry.status import Readiness
+from shared.wire.codec import decode_demand, decode_scaling, msgpack_encode
+from shared.wire.lanes import in_lane
+from shared.wire.messages import WorkerReport
+from shared.wire.scaling import ScalingRecord
+from shared.wire.topics import BROADCAST_PARTITION
+
+log: Final = get_logger()
+
+_RETRY_S: Final = 1.0
+_LAG_S: Final = 5.0
+_BACKLOG: Final = 4  # requests by slot that a worker may have before more workers are wanted for them
+
+Measure = Callable[[Evidence], Capacity]
+"""Find what a worker carries, by what workers report; it takes seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Autoscaler:
+    """`cold_start_ms` holds until a cold start was seen. `dry`: decides and logs, and publishes nothing."""
+
+    kafka: KafkaSettings
+    evidence: Evidence
+    expectation: Expectation
+    sizing: Sizing
+    measure: Measure
+    cold_start_ms: float
+    hands: Hands
+    dry: bool
+    producer: Producer
+    leadership: Leadership
+    demand: PartitionReader
+    reports: PartitionReader
+    _scaler: DemandScaler | None = None
+    _measured: bool = False
+    _lag: int = 0
+    _decided_s: float = -math.inf
+    _outage: Availability = field(default_factory=lambda: Availability("autoscaler"))
+
+    def readiness(self) -> Readiness:
+        return Readiness({"kafka": lambda: None if self.leadership.connected else "not connected"})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Decide whenever the group says so. Without Kafka the last decision stands."""
+        tasks = Tasks()
+        try:
+            tasks.start(self._read_demand(), "demand")
+            tasks.start(self._read_reports(), "reports")
+            tasks.start(self._watch_lag(), "lag")
+            tasks.start(self._lead(), "lead")
+            await tasks.run_until(stop)
+        finally:
+            await tasks.cancel()
+            await self.hands.close()
+            for part in (self.leadership, self.demand, self.reports, self.producer):
+                await part.stop()
+
+    # --- reading
+
+    async def _read_demand(self) -> None:
+        await self.demand.start()
+
+        def handle(records: list[Record]) -> None:
+            for record in records:
+                with contained("record", offset=record.offset):
+                    self._hear(record)
+
+        await read_on("kafka demand", self.demand.read, handle)
+
+    def _hear(self, record: Record) -> None:
+        if record.value is None:
+            self.evidence.hear_gateway((record.key or b"").decode("utf-8", "replace"), None, wire_unix_ms())
+            return
+        try:
+            report = decode_demand(record.value)
+        except ProtocolError:
+            metrics.records_ignored.labels("demand").inc()
+            return
+        self.evidence.hear_gateway(report.gateway_id, report, wire_unix_ms())
+
+    async def _read_reports(self) -> None:
+        def hear(worker_id: str, report: WorkerReport | None) -> None:
+            now = wire_unix_ms()
+            if self.evidence.listens_unix_ms is None:
+                self.evidence.listens_unix_ms = now
+            self.evidence.hear_worker(worker_id, report, now)
+
+        await read_reports(self.reports, hear)
+
+    async def _watch_lag(self) -> None:
+        """Ask how much waits; what was known last stands while nobody says."""
+        pool = self.evidence.pool
+        topics = [self.kafka.topics.requests(bucket, pool.lane) for bucket in pool.buckets]
+        while True:
+            if self.reports.next_offset(BROADCAST_PARTITION) is not None and self.evidence.listens_unix_ms is None:
+                self.evidence.listens_unix_ms = wire_unix_ms()
+            try:
+                lag = await group_lag(self.kafka, in_lane(self.kafka.workers_group, pool.lane), topics)
+                self._lag = sum(lag.values())
+            except (BrokerUnavailable, TimeoutError, OSError):
+                pass  # it is asked again
+            await asyncio.sleep(_LAG_S)
+
+    # --- deciding
+
+    async def _lead(self) -> None:
+        await self.producer.start()
+        await self.leadership.start()
+        while True:
+            try:
+                await self._turn()
+            except BrokerUnavailable as error:
+                self._outage.still(str(error), monotonic_s())
+                await asyncio.sleep(_RETRY_S)
+
+    async def _turn(self) -> None:
+        """Stay in the group, and decide once a second where this member leads. While a rebalance goes on all stands."""
+        leads = await self.leadership.leads()
+        if leads is False:
+            self._scaler = None
+            _show_nothing()
+        elif leads:
+            if self._scaler is None:
+                self._scaler = await self._begin()
+            if monotonic_s() - self._decided_s >= self._scaler.every_ms / 1_000:
+                self._decided_s = monotonic_s()
+                if not self._measured and self.evidence.service_ms:
+                    self._scaler = await self._size(self._scaler.past)
+                await self._decide(self._scaler)
+
+    async def _begin(self) -> DemandScaler:
+        """Take over from the last leader."""
+        pool, topic = self.evidence.pool, self.kafka.topics.scaling
+        found = [
+            each.record.value
+            async for each in scan(self.kafka, topic)
+            if each.record.key == pool.name.encode() and each.record.value is not None
+        ]
+        records = sorted(_decoded(found), key=lambda record: record.unix_ms)
+        if records:
+            self.evidence.service_ms = {**records[-1].service_ms, **self.evidence.service_ms}
+        await asyncio.to_thread(self.expectation.replay, records, self._horizon_ms)
+        past = Past.of(records)
+        log.info("leads", pool=pool.name, records=len(records), wanted=past.wanted)
+        return await self._size(past)
+
+    async def _size(self, past: Past) -> DemandScaler:
+        """Return a scaler by what a worker carries; before any has reported as if they were a measured CPU."""
+        known = bool(self.evidence.service_ms)
+        capacity = await asyncio.to_thread(self.measure, self.evidence)
+        slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values()]
+        backlog = _BACKLOG * max(slots) if slots else self.sizing.backlog
+        self._measured = known
+        log.info("carries", pool=self.evidence.pool.name, carries=round(capacity.carries, 3))
+        sizing = msgspec.structs.replace(self.sizing, carries=capacity.carries, backlog=backlog)
+        scaler = DemandScaler(sizing, capacity.in_time, past)
+        await self._bound(scaler)
+        return scaler
+
+    async def _bound(self, scaler: DemandScaler) -> None:
+        """Bound the size by the partitions that the workers share: they may have become more."""
+        pool, topics = self.evidence.pool, self.kafka.topics
+        partitions = [await self.producer.num_partitions(topics.requests(bucket, pool.lane)) for bucket in pool.buckets]
+        scaler.sizing = msgspec.structs.replace(scaler.sizing, most=min(self.sizing.most, max(partitions)))
+
+    async def _decide(self, scaler: DemandScaler) -> None:
+        now = wire_unix_ms()
+        live = self.evidence.workers(now)
+        expected, lag = self.expectation.expected, self._lag
+        seen = self.evidence.seen(now, expected=expected, lag=lag, loading=self.hands.loading(live))
+        if scaler.past.wanted is None and seen.found is None:
+            return  # nothing is known yet, and nothing was wanted before
+        before = scaler.past.wanted
+        wanted = scaler.decide(seen)
+        changed = wanted.workers != before
+        if changed:
+            self.evidence.change(before if before is not None else wanted.workers, wanted.workers, now)
+            log.info(
+                "wanted", pool=self.evidence.pool.name, workers=wanted.workers, before=before, reason=wanted.reason
+            )
+        minute = self.expectation.end_minute(now, seen.asked, self._horizon_ms)
+        if minute:
+            await self._bound(scaler)
+        if self.dry:
+            return
+        self._show(seen, wanted)
+        if changed or minute:
+            await self._write(scaler, seen, wanted, changed=changed)
+        await self.hands.size(wanted.workers, live)
+
+    @property
+    def _horizon_ms(self) -> float:
+        """Return how long a worker takes to serve: the longest of those seen lately."""
+        return max(self.evidence.cold_starts_ms, default=self.cold_start_ms)
+
+    def _show(self, seen: Seen, wanted: Wanted) -> None:
+        pool, unknown = self.evidence.pool.name, math.nan
+        metrics.wanted_workers.labels(pool).set(wanted.workers)
+        metrics.found_workers.labels(pool).set(unknown if seen.found is None else seen.found)
+        metrics.asked_by_pool.labels(pool).set(unknown if seen.asked is None else seen.asked)
+        metrics.expected_by_pool.labels(pool).set(unknown if seen.expected is None else seen.expected)
+
+    async def _write(self, scaler: DemandScaler, seen: Seen, wanted: Wanted, *, changed: bool) -> None:
+        """Write a record. One that Kafka does not take is not written again: the next minute's says the same."""
+        pool = self.evidence.pool.name
+        record = ScalingRecord(
+            pool=pool,
+            unix_ms=int(seen.now_unix_ms),
+            kind="change" if changed else "minute",
+            wanted=wanted.workers,
+            found=seen.found or 0,
+            reason=wanted.reason,
+            asked=seen.asked,
+            expected=seen.expected,
+            carries=scaler.sizing.carries,
+            service_ms=self.evidence.service_ms,
+        )
+        topic, value = self.kafka.topics.scaling, msgpack_encode(record)
+        try:
+            await self.producer.publish(Outgoing(topic, value, key=pool.encode(), partition=BROADCAST_PARTITION))
+        except (BrokerUnavailable, ProtocolError) as error:
+            self._outage.still(str(error), monotonic_s())
+
+
+def _decoded(values: list[bytes]) -> Iterator[ScalingRecord]:
+    for value in values:
+        try:
+            yield decode_scaling(value)
+        except ProtocolError:
+            metrics.records_ignored.labels("scaling").inc()
+
+
+def _show_nothing() -> None:
+    """Have one who stands by show no size: what reads it takes the leader's."""
+    for gauge in (metrics.wanted_workers, metrics.found_workers, metrics.asked_by_pool, metrics.expected_by_pool):
+        gauge.clear()

@@ -1,0 +1,61 @@
+"""Expect what will be asked when a worker that starts now serves: by the minutes before, and the operator's calendar.
+Pure."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ops.scaling.forecast.calendar import Calendar
+from ops.scaling.forecast.forecaster import Forecaster
+from shared.wire.scaling import ScalingRecord
+
+MINUTE_MS: Final = 60_000
+_QUANTILE: Final = 0.9
+_LONGEST_GAP: Final = 7 * 24 * 60
+
+
+@dataclass(slots=True)
+class Expectation:
+    """`expected` is the work a second that is exceeded in one of ten cases; None before the first minute."""
+
+    forecaster: Forecaster
+    calendar: Calendar
+    expected: float | None = None
+    minute: int | None = None
+    """The last one that has ended."""
+
+    def replay(self, records: Iterable[ScalingRecord], horizon_ms: float) -> None:
+        """Learn the minutes of a pool's records, oldest first, and what was expected before a promotion began."""
+        for record in records:
+            if self._observe(record.unix_ms, record.asked):
+                base = record.asked if record.expected is None else record.expected
+                self.calendar.at_least(record.unix_ms, horizon_ms, math.nan if base is None else base)
+        if self.minute is not None:
+            self._look(self.minute * MINUTE_MS, horizon_ms)
+
+    def end_minute(self, now_unix_ms: float, asked: float | None, horizon_ms: float) -> bool:
+        """Take what the minute that has just ended asked, None where nobody knows; return False where it was taken
+        already."""
+        new = self._observe(now_unix_ms, asked)
+        if new:
+            self._look(now_unix_ms, horizon_ms)
+        return new
+
+    def _observe(self, now_unix_ms: float, asked: float | None) -> bool:
+        """Observe a minute, and before it as unknown what was not recorded between."""
+        minute = int(now_unix_ms // MINUTE_MS)
+        if self.minute is not None:
+            if minute <= self.minute:
+                return False
+            for _ in range(min(minute - self.minute - 1, _LONGEST_GAP)):
+                self.forecaster.observe(math.nan)
+        self.minute = minute
+        self.forecaster.observe(math.nan if asked is None else asked)
+        return True
+
+    def _look(self, now_unix_ms: float, horizon_ms: float) -> None:
+        upper = self.forecaster.upper(max(1, math.ceil(horizon_ms / MINUTE_MS)), _QUANTILE)
+        planned = self.calendar.at_least(now_unix_ms, horizon_ms, upper)
+        known = planned if math.isnan(upper) else max(upper, planned)
+        self.expected = known if known > 0.0 or not math.isnan(upper) else None

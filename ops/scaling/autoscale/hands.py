@@ -1,0 +1,32 @@
+"""Who carries a decision out: whoever reads the metric, or this process itself."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from shared.wire.messages import WorkerReport
+
+
+class Hands(Protocol):
+    """`live` are the newest reports of the pool's workers, by their ids."""
+
+    def loading(self, live: Mapping[str, WorkerReport]) -> int | None:
+        """Return how many workers were started and do not report yet; None where nobody knows."""
+
+    async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
+        """Bring the pool nearer to its size; called each second."""
+
+    async def close(self) -> None:
+        """End what was begun."""
+
+
+class Elsewhere:
+    """KEDA, an HPA or a person reads what is wanted."""
+
+    def loading(self, live: Mapping[str, WorkerReport]) -> None:
+        """Nobody knows."""
+
+    async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
+        """Leave it to them."""
+
+    async def close(self) -> None:
+        """Nothing was begun."""

@@ -1,0 +1,151 @@
+"""Workers are started and ended as they are wanted, and Kubernetes is told whom to end first."""
+
+import json
+import signal
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+
+from ops.scaling.autoscale.deletion_costs import DeletionCosts
+from ops.scaling.autoscale.local_workers import LocalWorkers
+from shared.errors import SettingsError
+from shared.wire.messages import WorkerReport
+from tests.support.builders.gateway import report
+from tests.support.certificates import Authority
+from tests.support.servers.called_server import Call, CalledServer, Reply
+from workers.serving.capacity import worker_name
+
+_PIDS = count(1_000_000)
+
+
+@dataclass
+class FakeChild:
+    """A process that ends when it is told to by `end`."""
+
+    process: Any = field(default_factory=lambda: SimpleNamespace(pid=next(_PIDS), returncode=1))
+    running: bool = True
+    signals: list[int] = field(default_factory=list)
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def stop(self, *, timeout_s: float) -> None:
+        self.running = False
+
+    @property
+    def name(self) -> str:
+        return worker_name(pid=self.process.pid)
+
+
+@dataclass
+class Machine:
+    children: list[FakeChild] = field(default_factory=list)
+    local: LocalWorkers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.local = LocalWorkers(self.start, 5.0)
+
+    def start(self) -> Any:
+        self.children.append(FakeChild())
+        return self.children[-1]
+
+    def live(self, *running: int) -> dict[str, WorkerReport]:
+        """Return reports of the first children, with so many requests each."""
+        return {child.name: report(child.name, running=n) for child, n in zip(self.children, running, strict=False)}
+
+    @property
+    def leaving(self) -> list[int]:
+        return [number for number, child in enumerate(self.children) if signal.SIGTERM in child.signals]
+
+
+async def test_what_is_missing_is_started_once_and_others_workers_count() -> None:
+    machine = Machine()
+    others = {"w-1-elsewhere": report("w-1-elsewhere")}
+    await machine.local.size(3, others)
+    await machine.local.size(3, others)
+    assert len(machine.children) == 2
+    assert machine.local.loading(others | machine.live(0)) == 1
+
+
+async def test_the_least_busy_end_first_and_each_drains() -> None:
+    machine = Machine()
+    await machine.local.size(4, {})
+    await machine.local.size(2, machine.live(3, 0, 4, 1))
+    await machine.local.size(2, machine.live(3, 0, 4, 1))
+    assert machine.leaving == [1, 3]
+    assert [child.signals for child in machine.children] == [[], [signal.SIGTERM], [], [signal.SIGTERM]]
+    await machine.local.size(3, machine.live(3, 0, 4, 1))
+    assert len(machine.children) == 5, "those that leave are counted no more"
+
+
+async def test_one_that_ends_by_itself_is_started_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("ops.scaling.autoscale.local_workers.monotonic_s", lambda: now[0])
+    machine = Machine()
+    await machine.local.size(1, {})
+    machine.children[0].running = False
+    await machine.local.size(1, {})
+    assert len(machine.children) == 1
+    now[0] += 6.0
+    await machine.local.size(1, {})
+    assert len(machine.children) == 2
+
+
+async def test_the_end_of_the_command_ends_them_all() -> None:
+    machine = Machine()
+    await machine.local.size(3, {})
+    await machine.local.size(2, machine.live(0, 0, 0))
+    await machine.local.close()
+    assert not [child for child in machine.children if child.running]
+
+
+PODS = "/api/v1/namespaces/shop/pods/"
+
+
+def account(folder: Path) -> Path:
+    for name, text in {"token": "t0ken", "namespace": "shop"}.items():
+        (folder / name).write_text(text)
+    (folder / "ca.crt").write_bytes(Authority(folder, "cluster").ca.read_bytes())
+    return folder
+
+
+async def test_pods_cost_what_they_have_in_flight_and_only_what_changes_is_sent(tmp_path: Path) -> None:
+    answers = {f"{PODS}chat-main-a": 200, f"{PODS}chat-main-b": 404}
+
+    def answer(call: Call) -> Reply:
+        return Reply(status=answers[call.path])
+
+    live = {name: report(name, running=running) for name, running in (("w-1-chat-main-a", 3), ("w-7-chat-main-b", 0))}
+    with CalledServer(answer).serve() as server:
+        costs = DeletionCosts(httpx2.AsyncClient(base_url=server.url + PODS, trust_env=False), account(tmp_path))
+        for _ in range(2):
+            await costs.set(live)
+        answers[f"{PODS}chat-main-a"] = 403
+        live["w-1-chat-main-a"] = report("w-1-chat-main-a", running=1)
+        await costs.set(live)  # it is refused, logged, and tried again
+        answers[f"{PODS}chat-main-a"] = 200
+        await costs.set(live)
+        await costs.close()
+    key = "controller.kubernetes.io/pod-deletion-cost"
+    sent = [
+        (each.path.removeprefix(PODS), json.loads(each.body)["metadata"]["annotations"][key]) for each in server.calls
+    ]
+    assert sent == [("chat-main-a", "3"), ("chat-main-b", "0"), ("chat-main-a", "1"), ("chat-main-a", "1")]
+    assert {(each.method, each.headers["authorization"], each.headers["content-type"]) for each in server.calls} == {
+        ("PATCH", "Bearer t0ken", "application/merge-patch+json")
+    }
+
+
+async def test_the_api_server_is_reached_by_the_pods_account_alone(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"token.*service account"):
+        DeletionCosts.of({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
+    with pytest.raises(SettingsError, match="KUBERNETES_SERVICE_HOST"):
+        DeletionCosts.of({}, account(tmp_path))
+    costs = DeletionCosts.of({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
+    assert str(costs.http.base_url) == "https://[fd00::1]/api/v1/namespaces/shop/pods/"
+    await costs.close()
