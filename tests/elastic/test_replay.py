@@ -138,12 +138,12 @@ def test_a_lost_metric_changes_nothing(experiment: Experiment, curve: Curve, not
 def test_the_curve_against_every_request(experiment: Experiment, curve: Curve, note: Note) -> None:
     apart = []
     for exact in (False, True):
-        replay = _replay(experiment, curve, hours=0.2, exact=exact, names=(OURS,))
+        replay = _replay(experiment, curve, hours=0.1, exact=exact, names=(OURS,))
         (one,) = replay.rows(read_series("azure-conv"), 120.0)
         apart.append(one.row)
     fast, played = apart
     note(
-        "replay azure-conv: twelve minutes by the curve and request by request",
+        "replay azure-conv: six minutes by the curve and request by request",
         f"in time {fast.answered:.1%} and {played.answered:.1%}, worker-hours {fast.worker_hours} and "
         f"{played.worker_hours}",
         "within 2 points and 5 %",
