@@ -15,7 +15,9 @@ from typing import Any, Final
 from unittest import mock
 
 import yaml
+from typer.testing import CliRunner
 
+from ops.cli import app
 from shared.errors import SettingsError
 from shared.settings import load_settings
 
@@ -93,6 +95,8 @@ def _of_container(container: Object, maps: dict[str, dict[str, str]], grace_s: i
         except SettingsError as error:
             yield str(error)
             return
+    if CliRunner().invoke(app, [*container["args"], "--help"]).exit_code:
+        yield f"replyline takes no such command or option: {' '.join(container['args'])}"
     if container["args"] == ["worker"]:
         needed = settings.worker.drain_s + settings.promise.max_deadline_ms / 1_000 + _TO_END_S
         if grace_s < needed:

@@ -27,8 +27,12 @@ EXPRESSIONS: Final = {
     for panel in board.panels
     for legend, expr in panel.lines.items()
 }
-# What shows nothing on a machine without a GPU.
-NO_GPU: Final = {
+# What shows nothing on a machine without a GPU, and where no pool is sized.
+ABSENT: Final = {
+    ("fleet", "Workers wanted and found"),
+    ("fleet", "Work asked and expected"),
+    ("fleet", "Work that a worker is asked"),
+    ("fleet", "Changes of the wanted size"),
     ("workers", "GPU memory"),
     ("workers", "GPU temperature"),
     ("workers", "GPU: share of time with a kernel running"),
@@ -86,7 +90,7 @@ async def test_every_panel_shows_something_after_two_conversations(running: Runn
                 await caller.send({"type": "handoff.request"})
                 await _scraped_again(prometheus)
             sessions = (one.session_id, other.session_id)
-        assert _empty(prometheus) == NO_GPU
+        assert _empty(prometheus) == ABSENT
         assert prometheus.ask("ALERTS") == []
         for service in (gateway, worker):
             await _names_nobody(service, sessions)
