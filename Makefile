@@ -24,7 +24,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check chaos reliability doors lifecycle elastic up lock clean
+.PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +105,10 @@ k8s-check: ## render the Helm chart with every example; are its manifests and se
 	@ops/setup/venv test
 	@ops/setup/k8s-tools
 	@exec ops/k8s/check
+
+k8s-prove: k8s-check ## the chart on a real API server with the real HPA controller, which are built first (an hour of a core)
+	@ops/setup/kube-apiserver
+	@exec $(BIN)/python -m tests.cluster
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test
