@@ -44,11 +44,15 @@ class Sync:
         return self._centre.cause is not None or monotonic_s() - self._heard_s > _QUIET_POLLS * self.poll_s + 1
 
     async def run(self) -> None:
-        """Keep in step until cancelled."""
+        """Keep in step until cancelled. A long journal holds up no look."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self._look_in_time))
+            group.create_task(self._repeat(self._push_if_there))
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                async with asyncio.timeout(_QUIET_POLLS * self.poll_s):
-                    await self.look()
+                await step()
             except CentreAway as error:
                 self.lost(str(error))
             except TimeoutError:
@@ -56,6 +60,14 @@ class Sync:
             except (StoreUnavailable, BrokerUnavailable):  # the history and the producer say so
                 pass
             await asyncio.sleep(self.poll_s)
+
+    async def _look_in_time(self) -> None:
+        async with asyncio.timeout(_QUIET_POLLS * self.poll_s):
+            await self.look()
+
+    async def _push_if_there(self) -> None:
+        if not self.away:
+            await self.push()
 
     def lost(self, cause: str) -> None:
         """Note that the centre does not answer, until it does."""
@@ -80,7 +92,6 @@ class Sync:
         self._centre.up()
         if place is not None:
             await self._hear_of_erasures(place)
-        await self.push()
 
     def _take(self, page: FaqPage, asked_unix_ms: float) -> None:
         """Take what came, if anything did; then the version in use is the centre's, which is written down. On a

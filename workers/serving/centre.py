@@ -8,6 +8,7 @@ after a cut (the client resumes by its cursor), or the answer ends by its deadli
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -34,6 +35,7 @@ AnswerHere = Callable[[Job], None]
 
 _MOST_OPEN: Final = 1_000
 _IDLE_S: Final = 600.0
+_TELL_S: Final = 0.5  # so long a question waits for the journal
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
@@ -205,9 +207,11 @@ class Centre:
         )
 
     async def _chat(self, session: SessionKey) -> AsyncReplyline:
-        """Return the conversation at the centre, which knows by then what was said here. Raises `ConnectFailed`,
-        `CentreAway`, `StoreUnavailable`."""
-        await self.reach.push()
+        """Return the conversation at the centre, which knows by then what was said here, unless much is still to be
+        told. Raises `ConnectFailed`, `CentreAway`, `StoreUnavailable`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TELL_S):
+                await self.reach.push()
         now_s = monotonic_s()
         for idle in [key for key, (_, used_s) in self._chats.items() if now_s - used_s > _IDLE_S]:
             self._close(idle)

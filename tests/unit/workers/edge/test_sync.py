@@ -113,7 +113,7 @@ async def test_the_journal_goes_once_and_in_order(made: Made) -> None:
     centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=CentreAway("cut"))
     sync = made(centre)
     with pytest.raises(CentreAway):
-        await sync.look()
+        await sync.push()
     assert (len(centre.entries), centre.got) == (3, [])
     centre.fails = None
     await sync.push()
