@@ -48,10 +48,11 @@ return 1
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local generation = math.max(before + 1, tonumber(ARGV[1]))
-redis.call('DEL', unpack(KEYS, 2, 5))
+local last = ARGV[3] and #KEYS - 1 or #KEYS
+redis.call('DEL', unpack(KEYS, 2, last))
 local begun = string.format('%.0f', generation)
 redis.call('SET', KEYS[1], begun, 'EX', ARGV[2])
-if ARGV[3] then redis.call('RPUSH', KEYS[6], ARGV[3] .. begun .. ARGV[4]) end
+if ARGV[3] then redis.call('RPUSH', KEYS[last + 1], ARGV[3] .. begun .. ARGV[4]) end
 return generation
 """
 

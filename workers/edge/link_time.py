@@ -9,7 +9,7 @@ from typing import Final
 _GAIN: Final = 1 / 8
 _DEVIATION_GAIN: Final = 1 / 4
 _DEVIATIONS: Final = 4
-ANSWER_MS: Final = 50.0  # what this edge takes to answer by itself, where the centre has not
+ANSWER_MS: Final = 100.0  # what this edge takes to answer by itself, where the centre has not
 
 
 @dataclass(slots=True)

@@ -105,13 +105,13 @@ async def test_what_is_unsure_is_asked_with_the_time_left_and_told_as_it_comes()
     assert (it.bench.deltas(), it.end) == (["Ada", " wrote."], ("completed", "model", "Ada wrote."))
     [request] = it.chat.asked
     assert (request.event_id, request.input, it.reach.pushed) == ("r0", "hi", 1)
-    assert 2_000 < (request.first_token_ms or 0) <= 2_900
+    assert 2_000 < (request.first_token_ms or 0) <= 2_800
     assert [turn.output_text for turn in it.bench.history.turns] == ["Ada wrote."]
 
 
 @pytest.mark.parametrize(
     "case",
-    [{"source": "faq"}, {"away": True}, {"first_ms": 90}],
+    [{"source": "faq"}, {"away": True}, {"first_ms": 190}],
     ids=["sure", "away", "no time behind the link"],
 )
 async def test_the_centre_is_not_asked(case: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ async def test_a_fault_of_our_own_leaves_the_edges_own() -> None:
 
 
 async def test_a_centre_that_says_nothing_in_time_leaves_the_edges_own() -> None:
-    it = await asked(hangs=True, first_ms=170)
+    it = await asked(hangs=True, first_ms=320)
     await until(it.bench.ends)
     await quiet()
     assert (it.end, it.chat.cancelled) == (("completed", "unsure", "I don't know."), ["r0"])
