@@ -117,6 +117,6 @@ def _assumptions(forecast: PlanOptions, experiment: Experiment, model: str) -> d
         "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, measured on a 2 vCPU Xeon; 0.6 of a core each",
         "brokers": "50 MB/s each, given, not measured; three replicas where there is more than one worker",
         "Redis": f"{SESSION_TOKENS:,} tokens a conversation, of {model}, for as long as it is kept after its last use",
-        "not in it": "conversations go to workers by their key, so one may get more than its share; what KV reuse "
-        "saves on later turns",
+        "not in it": "who asks in one conversation without a pause stays at one worker; what KV reuse saves on later "
+        "turns",
     }

@@ -1,0 +1,193 @@
+"""Virtual time with several workers of one lane, and the gateway that places conversations among them.
+
+Its admission, its choice of partitions and the workers' scheduler are those that serve. A conversation's KV is where
+its last question was computed; at another worker nine tenths of it are loaded, as measured (docs/measured.md), and the
+rest is computed. What Redis notes of open questions is noted here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+from msgspec import structs
+
+from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.admission.partitions import Known, choose
+from ops.simulate.experiment import Experiment
+from ops.simulate.gate import Gate
+from ops.simulate.rivals import OURS, scheduler_of
+from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of, shown_tokens
+from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from ops.traces.drawn import KINDS, capacity_per_s
+from ops.traces.mixes import PROFILES, held
+from ops.traces.trace import Request, Trace
+from shared.kafka.producer import partition_of
+from shared.wire.session_key import SessionKey
+from workers.schedule.costs import CostModel
+from workers.schedule.scheduler import Scheduler, Step
+from workers.schedule.sequence import Finished, Prefix
+
+_MIX: Final = "poisson"
+_PARTITIONS: Final = 24
+_RESTS_MS: Final = 1_000.0  # as `gateway/serving/placing.py` has it
+_HISTORY_TOKENS: Final = 200
+_LOADED: Final = 0.9
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Worker:
+    """A worker that reads the partitions of its gate; `step` is computed until `ends_ms`."""
+
+    scheduler: Scheduler
+    engine: VirtualEngine
+    gate: Gate
+    mail: list[SimulatedSequence] = field(default_factory=list)
+    step: tuple[Step, Computed] | None = None
+    ends_ms: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Conversation:
+    """Where its last question was computed, and until when each of its questions holds it there."""
+
+    worker: _Worker | None = None
+    partition: int | None = None
+    held_ms: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlacedSimulator:
+    """Runs a trace once. `by_slack`: the gateway chooses partitions; else the keys' hash does."""
+
+    trace: Trace
+    workers: Sequence[_Worker]
+    by_slack: bool
+    in_time: int = 0
+    _conversations: dict[SessionKey, _Conversation] = field(default_factory=dict)
+    _offered: int = 0
+
+    def run(self) -> int:
+        """Run until every request has ended; return how many the model answered whole in time."""
+        while (now_ms := self._next_ms()) is not None:
+            for worker in self.workers:
+                if worker.step is not None and worker.ends_ms <= now_ms:
+                    self._complete(worker, now_ms)
+            while self._arrival_ms() <= now_ms:
+                self._ask(self._offered, now_ms)
+                self._offered += 1
+            for worker in self.workers:
+                if worker.step is None:
+                    self._begin(worker, now_ms)
+        return self.in_time
+
+    def _next_ms(self) -> float | None:
+        at_ms = min([each.ends_ms for each in self.workers if each.step is not None], default=float("inf"))
+        at_ms = min(at_ms, self._arrival_ms())
+        return None if at_ms == float("inf") else at_ms
+
+    def _arrival_ms(self) -> float:
+        requests = self.trace.requests
+        return requests[self._offered].arrival_ms if self._offered < len(requests) else float("inf")
+
+    def _ask(self, index: int, now_ms: float) -> None:
+        request = self.trace.requests[index]
+        conversation = self._conversations.setdefault(_key(request), _Conversation())
+        partition = partition_of(_key(request).record_key, _PARTITIONS)
+        if self.by_slack:
+            pinned = any(until_ms > now_ms for until_ms in conversation.held_ms.values())
+            waits = self.workers[0].gate.admission.fleet.waits(request.bucket, now_ms)
+            partition = choose(partition, waits, Known(conversation.partition, pinned)).partition
+        conversation.partition = partition
+        worker = next(each for each in self.workers if partition in each.gate.partitions)
+        deadline = deadline_of(request)
+        if worker.gate.decide(str(index), request, deadline, partition=partition) != "accept":
+            return
+        moved = conversation.worker not in {None, worker}
+        conversation.held_ms[index], conversation.worker = float("inf"), worker
+        sequence = sequence_of(index, request, deadline, hints=False)
+        sequence.begin_with(Prefix(num_tokens=round(_HISTORY_TOKENS * (_LOADED if moved else 1.0))))
+        worker.mail.append(sequence)
+
+    def _begin(self, worker: _Worker, now_ms: float) -> None:
+        for sequence in worker.mail:
+            worker.scheduler.add(sequence, now_ms)
+        worker.mail.clear()
+        for finished in worker.scheduler.sweep(now_ms):
+            self._end(worker, finished, now_ms)
+        step = worker.scheduler.next_step(now_ms)
+        worker.gate.report(worker.scheduler, now_ms)
+        if step is not None:
+            computed = worker.engine.run(step)
+            took_ms = computed.prefill_ms + computed.decode_ms + worker.engine.costs.step_overhead_ms
+            worker.step, worker.ends_ms = (step, computed), now_ms + took_ms
+
+    def _complete(self, worker: _Worker, now_ms: float) -> None:
+        assert worker.step is not None
+        (step, computed), worker.step = worker.step, None
+        events = worker.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, now_ms)
+        for sequence in (*step.decoded, *step.prefilled):
+            assert isinstance(sequence, SimulatedSequence)
+            if sequence.shown_unix_ms is None and len(sequence.output_ids) >= shown_tokens(sequence.request):
+                worker.scheduler.shown(sequence, now_ms)
+                worker.gate.heard(sequence.request_id, now_ms)
+        for finished in [event for event in events if isinstance(event, Finished)]:
+            self._end(worker, finished, now_ms)
+            worker.engine.ended(finished.sequence, last=not worker.scheduler.num_running)
+
+    def _end(self, worker: _Worker, finished: Finished, now_ms: float) -> None:
+        sequence = finished.sequence
+        assert isinstance(sequence, SimulatedSequence)
+        worker.gate.ended(sequence.request_id, now_ms)
+        self._conversations[_key(sequence.request)].held_ms[sequence.index] = now_ms + _RESTS_MS
+        self.in_time += outcome_of(sequence, finished, now_ms) is SimulatedOutcome.IN_DEADLINE
+
+
+def placed_simulator(experiment: Experiment, trace: Trace, *, workers: int, by_slack: bool) -> PlacedSimulator:
+    """Return the simulator of a trace at so many workers with equal shares of the partitions."""
+    admission, limits, share = Admission(AdmissionPolicy()), Gate.of(experiment.settings).limits, _PARTITIONS // workers
+    lengths = [experiment.history(_MIX) for _ in range(workers)]
+    made = [
+        _Worker(
+            scheduler=scheduler_of(
+                OURS, limits=experiment.limits, costs=CostModel.from_state(experiment.costs.table), lengths=known
+            ),
+            engine=VirtualEngine(experiment.costs, 0.0, Random(number)),  # noqa: S311 - a load, not a secret
+            gate=Gate(
+                admission=admission,
+                limits=limits,
+                worker_id=f"w{number}",
+                partitions=range(number * share, (number + 1) * share),
+            ),
+        )
+        for number, known in enumerate(lengths)
+    ]
+    return PlacedSimulator(trace=trace, workers=made, by_slack=by_slack)
+
+
+def zipf_trace(experiment: Experiment, *, workers: int, load: float, tenants: int, exponent: float) -> Trace:
+    """Return a steady trace of tenants that ask in a conversation each, the n-th of them 1/n^`exponent` as often as the
+    first. At load 1.0 they ask what the machines can do at the very best (`LeastWork`)."""
+    draw = KINDS[_MIX].mix(PROFILES[experiment.costs.profile])
+    per_ms = load * workers * capacity_per_s(draw, experiment.least) / 1_000
+    random = Random(f"zipf/{experiment.seed}")  # noqa: S311 - a load, not a secret
+    often = list(accumulate((number + 1) ** -exponent for number in range(tenants)))
+
+    def arrivals() -> Iterator[Request]:
+        t = 0.0
+        while (t := t + random.expovariate(per_ms)) < experiment.seconds * 1_000:
+            request, [name] = draw(random, t), random.choices(range(tenants), cum_weights=often)
+            yield structs.replace(
+                request,
+                prompt_tokens=request.prompt_tokens + _HISTORY_TOKENS,
+                tenant=f"t{name}",
+                session=f"s{experiment.seed}",
+            )
+
+    requests = held(arrivals(), Random(f"held/{experiment.seed}"))  # noqa: S311 - a load, not a secret
+    return Trace(name="zipf", load=load, seed=experiment.seed, requests=requests)
+
+
+def _key(request: Request) -> SessionKey:
+    return SessionKey(request.tenant, request.session or "")
