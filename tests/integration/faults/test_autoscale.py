@@ -45,6 +45,14 @@ class Bench:
     since: int = field(default_factory=lambda: int(wire_unix_ms()) - 60_000)
     runs: list[Service] = field(default_factory=list)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "REPLYLINE_KAFKA__TOPIC_PREFIX": self.kafka.topic_prefix,
+            "REPLYLINE_KAFKA__SESSION_TIMEOUT_MS": "3000",
+        }
+
     async def report(self) -> None:
         """Report until cancelled, as far as the broker takes it."""
         while True:
@@ -68,14 +76,19 @@ class Bench:
     def run(self, *options: str, env: dict[str, str] | None = None) -> Service:
         at = f"127.0.0.1:{free_port()}"
         argv = [*CLI, "autoscale", "run", "--carries", "0.5", "--max", "6", *options, "--metrics-port", at[10:]]
-        env = env or {
-            "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
-            "REPLYLINE_KAFKA__TOPIC_PREFIX": self.kafka.topic_prefix,
-            "REPLYLINE_KAFKA__SESSION_TIMEOUT_MS": "3000",
-        }
+        env = env or self.environment
         log = self.folder / f"autoscale-{len(self.runs)}.log"
         self.runs.append(Service(child=Child.start(argv, env=env, log=log), address=at, operators=at, log=log))
         return self.runs[-1]
+
+    async def status(self) -> str:
+        """Return what `replyline autoscale status` prints."""
+        typed = await asyncio.create_subprocess_exec(
+            *(*CLI, "autoscale", "status"), env=os.environ | self.environment, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await typed.communicate()
+        assert typed.returncode == 0
+        return out.decode()
 
     async def records(self) -> list[ScalingRecord]:
         found = [each.record.value async for each in scan(self.kafka, self.kafka.topics.scaling)]
@@ -133,6 +146,7 @@ async def test_the_last_decision_stands_over_a_killed_leader_silence_and_a_broke
     records = [record for record in await bench.records() if record.wanted != 1]
     assert [record.wanted for record in records if record.kind == "change"] == [3]
     assert "1.10 s of work a second asked" in records[0].reason
+    assert "3 wanted: 1.10 s of work a second asked" in await bench.status()
 
     bench.work *= 10
     await bench.wants(4, stands_by)  # the topics have as many partitions

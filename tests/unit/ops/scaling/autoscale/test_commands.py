@@ -1,0 +1,30 @@
+"""Options that do not go together are refused, each by its name."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from ops.scaling.autoscale.building import build
+from ops.scaling.autoscale.commands import RunOptions, run
+from shared.errors import SettingsError
+from shared.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"least": 5, "most": 2}, "--min 5 is more than --max 2"),
+        ({"local": True, "deletion_cost": True}, "--local .* --deletion-cost"),
+        ({"costs": "cpu", "carries": 0.7}, "--carries and --costs"),
+        ({"buckets": "short,tiny"}, "'tiny': write some of short,medium,long"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(typer.BadParameter, match=named):
+        run(RunOptions(**options))
+
+
+def test_a_model_that_is_unknown_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(SettingsError, match="oracle"):
+        build(Settings(), RunOptions(forecast="oracle"))
