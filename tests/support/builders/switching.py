@@ -11,6 +11,7 @@ import pytest
 
 from shared.conversation.turn import Turn
 from shared.faq import FaqIndex
+from shared.faq.in_step import Freshness
 from shared.process.clock import now_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.offsets import OffsetTracker
@@ -186,6 +187,7 @@ def own_tokens(job: Job) -> list[int]:
 
 class _NoFaq:
     index = FaqIndex([])
+    freshness = Freshness(0.0)
 
     async def vector_of(self, _: str) -> None:
         return None

@@ -11,17 +11,25 @@ LABELS = {"app": "worker"}
 
 def deployment(*, variables: dict[str, str], probe: str = "metrics") -> dict[str, Any]:
     container = {
+        "args": ["gateway"],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
         "envFrom": [{"configMapRef": {"name": "all"}}],
         "ports": [{"name": "metrics"}],
         "readinessProbe": {"httpGet": {"port": probe}},
     }
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
-    spec = {"selector": {"matchLabels": LABELS}, "template": template}
+    spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template}
     return {"kind": "Deployment", "metadata": {"name": "worker"}, "spec": spec}
 
 
 CONFIG = {"kind": "ConfigMap", "metadata": {"name": "all"}, "data": {"REPLYLINE_REDIS__URL": "redis://redis:6379/0"}}
+
+
+SCALER = {
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "worker"},
+    "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "worker"}},
+}
 
 
 def service(selector: dict[str, str]) -> dict[str, Any]:
@@ -41,6 +49,7 @@ def test_a_manifest_that_works_has_no_fault() -> None:
         ([deployment(variables={})], "no ConfigMap all"),
         ([CONFIG, deployment(variables={}, probe="chat")], "asks port chat"),
         ([CONFIG, deployment(variables={}), service({"app": "gateway"})], "no pod has"),
+        ([CONFIG, deployment(variables={}), SCALER], "Deployment worker: 2 size it"),
     ],
 )
 def test_what_cannot_work_is_named(objects: list[dict[str, Any]], fault: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.faq import FaqEntry, FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, Thresholds
+from shared.faq.in_step import Freshness
 from shared.model.chat_template import ChatTemplate
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -51,6 +52,7 @@ class FakeHistory:
 @dataclass
 class FakeFaq:
     index: FaqIndex = INDEX
+    freshness: Freshness = field(default_factory=lambda: Freshness(0.0))
 
     async def vector_of(self, text: str) -> None:
         del text
