@@ -43,6 +43,7 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
             least=options.least,
             most=options.most,
             stabilisation_ms=options.stabilisation_s * 1_000,
+            standby=options.standby,
         ),
         measure=_measure(settings, options),
         cold_start_ms=options.cold_start_s * 1_000,

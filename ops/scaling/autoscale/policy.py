@@ -30,7 +30,8 @@ class Sizing(Struct, frozen=True, kw_only=True):
     A shrink by half of the pool or more needs `stabilisation_ms` in which fewer would always have done; a smaller one
     saves less and needs longer, up to six times that. A growth is taken back (a shrink after a growth) no earlier than
     `hold_ms` after the last one that was: with an hour there is one such reversal an hour at most. `backlog`: records
-    that a worker may have uncommitted before more workers are wanted for them; 0: no guard."""
+    that a worker may have uncommitted before more workers are wanted for them; 0: no guard. `standby`: workers
+    beyond what the work needs, for a burst that does not wait for a cold start; they serve meanwhile."""
 
     carries: float
     attainment: float = 0.96
@@ -40,6 +41,7 @@ class Sizing(Struct, frozen=True, kw_only=True):
     stabilisation_ms: float = 300_000.0
     hold_ms: float = 3_600_000.0
     backlog: int = 64
+    standby: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +170,8 @@ class DemandScaler:
         """Move what is sized for by what the workers that are found answer in time now."""
         if _silence(seen) is not None or seen.asked is None or not seen.found:
             return
-        if self._budget.note(seen.asked, self.in_time(seen.asked / seen.found), seen.now_unix_ms):
+        needed = max(1, seen.found - self.sizing.standby)
+        if self._budget.note(seen.asked, self.in_time(seen.asked / needed), seen.now_unix_ms):
             self._carries = (
                 self.sizing.carries * self._most_load(self._budget.level) / self._most_load(self._budget.goal)
             )
@@ -190,7 +193,8 @@ class DemandScaler:
         survivors = carriers
         while 0 < survivors < self.sizing.most and self.in_time(load / survivors) < self._budget.level - _TINY:
             survivors += 1
-        return _Need(self._known_ms, load, carriers, survivors, waiting)
+        standby = self.sizing.standby
+        return _Need(self._known_ms, load, carriers + standby, survivors + standby, waiting)
 
     def _waiting(self, seen: Seen) -> int:
         """Return the workers that the backlog wants, at most twice those that are there: they are found meanwhile."""
@@ -219,7 +223,8 @@ class DemandScaler:
     def _say_load(self, seen: Seen) -> str:
         asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
         expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
-        return f"{asked} s of work a second asked{expected}, {self._carries:.2f} carried by each"
+        standby = f", {self.sizing.standby} to stand by" if self.sizing.standby else ""
+        return f"{asked} s of work a second asked{expected}, {self._carries:.2f} carried by each{standby}"
 
     def _say_backlog(self, seen: Seen) -> str:
         records = max(seen.lag, seen.waiting)

@@ -26,7 +26,10 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
     ] = None
     scalers: Annotated[
         list[str] | None,
-        typer.Option("--scaler", help="static, clairvoyant, replyline, keda, hpa, reactive; repeatable (default: all)"),
+        typer.Option(
+            "--scaler",
+            help="static, clairvoyant, replyline, standby, keda, hpa, reactive; repeatable (default: all but standby)",
+        ),
     ] = None
     goal: Annotated[float, typer.Option(min=0.5, max=0.999, help="share that the model answers in time")] = 0.96
     workers: Annotated[int, typer.Option(min=1, max=24, help="that carry the trace's busiest minute")] = 12
@@ -47,7 +50,7 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
 def simulate(options: FleetOptions) -> None:
     """Replay recorded traffic on a simulated fleet under our scaler, others', and one who knows what comes."""
     from ops.measure.runner import progress_bar, write_html, write_json
-    from ops.scaling.fleet.contest import BARS, ENTRIES
+    from ops.scaling.fleet.contest import BARS, ENTRIES, SCALERS
     from ops.scaling.fleet.curve import LOADS, curve_of
     from ops.scaling.fleet.page import page, table
     from ops.scaling.fleet.replay import Replay, Told
@@ -56,7 +59,7 @@ def simulate(options: FleetOptions) -> None:
     from ops.traces.recorded import read_series
 
     settings = settings_of("autoscale")
-    names = tuple(dict.fromkeys(options.scalers or (*BARS, *ENTRIES)))
+    names = tuple(dict.fromkeys(options.scalers or SCALERS))
     for name in names:
         if name not in {*BARS, *ENTRIES}:
             raise SettingsError(f"--scaler {name}: none of {', '.join((*BARS, *ENTRIES))}")

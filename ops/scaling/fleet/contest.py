@@ -19,6 +19,8 @@ from ops.scaling.fleet.simulator import PARTITIONS
 from ops.traces.costs import EngineCosts
 
 OURS: Final = "replyline"
+STANDBY: Final = "standby"
+"""Ours with workers that stand by: to be asked for by name."""
 BARS: Final = ("static", "clairvoyant")
 """What a scaler is held to: nothing of them is swept."""
 _FIRST_TOKEN_MS: Final = 500.0  # Dynamo's defaults; the time between two tokens is the knob
@@ -98,8 +100,8 @@ def _behaviour() -> Behaviour:
     return Behaviour(least=1, most=PARTITIONS)
 
 
-def _ours(arena: Arena, goal: float) -> Scaler:
-    sizing = Sizing(carries=arena.curve.carries(goal), attainment=goal, most=PARTITIONS)
+def _ours(arena: Arena, goal: float, standby: int = 0) -> Scaler:
+    sizing = Sizing(carries=arena.curve.carries(goal), attainment=goal, most=PARTITIONS, standby=standby)
     return DemandScaler(sizing=sizing, in_time=arena.curve.at)
 
 
@@ -111,6 +113,12 @@ def _reactive(arena: Arena, token_ms: float) -> Scaler:
 
 ENTRIES: Final[Mapping[str, Entry]] = {
     OURS: Entry(knob="goal", default=0.96, grid=(0.8, 0.85, 0.9, 0.94, 0.98, 0.99, 0.995), make=_ours),
+    STANDBY: Entry(
+        knob="workers that stand by",
+        default=1.0,
+        grid=(2.0, 3.0),
+        make=lambda arena, standby: _ours(arena, ENTRIES[OURS].default, round(standby)),
+    ),
     "keda": Entry(
         knob="lagThreshold",
         default=10.0,
@@ -127,6 +135,8 @@ ENTRIES: Final[Mapping[str, Entry]] = {
         knob="ITL in ms", default=50.0, grid=(24.0, 22.0, 20.0, 17.0, 15.0, 13.0, 11.0, 9.0), make=_reactive
     ),
 }
+SCALERS: Final = (*BARS, *(name for name in ENTRIES if name != STANDBY))
+"""Who is compared unless names are given."""
 
 
 def bar(name: str, arena: Arena) -> Scaler:

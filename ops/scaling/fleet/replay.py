@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from ops.scaling.autoscale.scaler import Scaler
-from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, Arena, bar
+from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena, bar
 from ops.scaling.fleet.curve import Curve
 from ops.scaling.fleet.fast import FastSimulator
 from ops.scaling.fleet.load import Load, scaled
@@ -70,7 +70,7 @@ class Replay:
     workers: int
     forecast: str | None
     exact: bool = False
-    names: Sequence[str] = (*BARS, *ENTRIES)
+    names: Sequence[str] = SCALERS
     hours: float | None = None
     tell: Callable[[int], None] = lambda _: None
     _num: int = field(default=0, init=False)

@@ -153,3 +153,14 @@ def test_the_first_size_is_what_is_there_and_a_new_leader_goes_on_where_the_last
     ]
     past = Past.of(records)
     assert (past.wanted, past.grew, past.taken_back_unix_ms) == (3, False, 30 * MINUTE)
+
+
+@given(st.lists(st.floats(0.1, 3.0), min_size=1, max_size=40).map(sorted))
+def test_so_many_stand_by_beyond_what_the_work_needs(asked: list[float | None]) -> None:
+    """And what they answer more buys no smaller fleet."""
+    alone, beside = sizes(scaler(), asked), sizes(scaler(standby=2), asked)
+    assert [more - size for size, more in zip(alone, beside, strict=True)] == [2] * len(asked)
+
+
+def test_the_reason_says_who_stands_by() -> None:
+    assert "2 to stand by" in look(scaler(standby=2), 0, 1.9).reason
