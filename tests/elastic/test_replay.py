@@ -6,7 +6,7 @@ import pytest
 
 from ops.scaling.autoscale.scaler import Scaler, Seen, Wanted
 from ops.scaling.fleet.commands import TRACES
-from ops.scaling.fleet.contest import ENTRIES, OURS, Arena
+from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, SCALERS, Arena
 from ops.scaling.fleet.curve import Curve, curve_of
 from ops.scaling.fleet.replay import Replay, Row
 from ops.simulate.experiment import Experiment
@@ -81,7 +81,7 @@ def test_the_bars(trace: str, rows: list[Row], note: Note) -> None:
 
 
 @pytest.mark.parametrize("trace", TRACES)
-@pytest.mark.parametrize("rival", [name for name in ENTRIES if name != OURS])
+@pytest.mark.parametrize("rival", [name for name in SCALERS if name not in {*BARS, OURS}])
 def test_the_rivals(trace: str, rival: str, rows: list[Row], note: Note) -> None:
     theirs = [row for row in rows if row.trace == trace and row.scaler == rival]
     saved = [row.saved for row in theirs]

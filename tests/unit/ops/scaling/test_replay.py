@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ops.scaling.fleet.commands import TRACES, FleetOptions, simulate
-from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, Arena
+from ops.scaling.fleet.contest import BARS, ENTRIES, OURS, STANDBY, Arena
 from ops.scaling.fleet.curve import Curve
 from ops.scaling.fleet.load import Load
 from ops.scaling.fleet.page import page, table
@@ -51,13 +51,15 @@ def test_the_recorded_series_are_there(name: str) -> None:
 
 
 def test_every_scaler_has_a_row_and_a_rival_its_best_setting_too() -> None:
-    told = list(_replay().rows(DAY, 120))
+    told = list(_replay(names=(*BARS, *ENTRIES)).rows(DAY, 120))
     rows = {(one.row.scaler, one.row.tuned): one.row for one in told}
     assert set(rows) == {(name, False) for name in (*BARS, *ENTRIES)} | {(n, True) for n in ENTRIES if n != OURS}
     clairvoyant, static, ours = (rows[name, False] for name in ("clairvoyant", "static", OURS))
     assert clairvoyant.answered == pytest.approx(0.96, abs=0.003)
     assert clairvoyant.worker_hours < ours.worker_hours < static.worker_hours
     assert static.worker_hours == pytest.approx(12 * 24)
+    assert rows[STANDBY, False].answered > ours.answered
+    assert rows[STANDBY, False].worker_hours > ours.worker_hours
     for name in set(ENTRIES) - {OURS}:
         assert rows[name, True].answered >= 0.96 or rows[name, True].answered >= rows[name, False].answered
     text = table([one.row for one in told])
