@@ -126,19 +126,19 @@ doors: ## ask by every client through every door, kill gateways in mid-stream (1
 	@ops/setup/test-services
 	@ops/setup/door-clients
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/pytest tests/doors --doors doors.json $(DOORS_ARGS)
+	@exec $(BIN)/pytest tests/proofs/doors --doors doors.json $(DOORS_ARGS)
 
 lifecycle: ## switch, roll out, roll back and spoil real models under load (15 minutes; LIFECYCLE_ARGS=--whole: all of it); writes lifecycle.json
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/pytest tests/lifecycle --lifecycle lifecycle.json $(LIFECYCLE_ARGS)
+	@exec $(BIN)/pytest tests/proofs/lifecycle --lifecycle lifecycle.json $(LIFECYCLE_ARGS)
 
 elastic: ## grow and shrink a fleet under load (20 minutes; ELASTIC_ARGS=--whole: all of it); writes elastic.json
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/pytest tests/elastic --elastic elastic.json $(ELASTIC_ARGS)
+	@exec $(BIN)/pytest tests/proofs/elastic --elastic elastic.json $(ELASTIC_ARGS)
 
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test

@@ -17,9 +17,9 @@ from shared.conversation.history import History
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.process.clock import now_unix_ms
 from shared.wire.session_key import SessionKey
-from tests.elastic.conftest import Note
-from tests.elastic.edges import TENANT, EdgeNode, ask, centre_of, edge_of, history_at
-from tests.elastic.slow_link import SlowLink
+from tests.proofs.elastic.conftest import Note
+from tests.proofs.elastic.edges import TENANT, EdgeNode, ask, centre_of, edge_of, history_at
+from tests.proofs.elastic.slow_link import SlowLink
 
 SURE = "How long do I have to return something?"
 UNSURE = "Which moon is best for selling umbrellas?"

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shared.settings import Settings
 from tests.bench.start import StartRow, bench_start
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 
 _MOST_S: Final = 2.0
 

@@ -4,7 +4,7 @@ from ops.scaling.forecast.models import DEFAULT, make
 from ops.scaling.forecast.rolling import Row, rows_of
 from ops.scaling.forecast.table import beats
 from ops.traces.recorded import read_series
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 
 TRACES = ("m-small", "m-mid", "m-large", "elb")
 

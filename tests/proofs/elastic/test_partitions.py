@@ -13,7 +13,7 @@ from ops.stack.kafka_broker import KafkaBroker
 from shared.kafka import GroupReader, create_topics
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topics import BUCKETS
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 from tests.support.system import System, eventually, start_redis
 
 IDLE_S = 10

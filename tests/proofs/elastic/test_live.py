@@ -9,9 +9,9 @@ from statistics import mean
 
 from ops.stack.kafka_broker import KafkaBroker
 from tests.chaos.ledger.requests import Page
-from tests.elastic.conftest import Note
-from tests.elastic.crowd import Crowd, broken, kept
-from tests.elastic.pool import SETTINGS, Pool
+from tests.proofs.elastic.conftest import Note
+from tests.proofs.elastic.crowd import Crowd, broken, kept
+from tests.proofs.elastic.pool import SETTINGS, Pool
 from tests.support.system import MakeSystem
 
 _RATE = 14.0

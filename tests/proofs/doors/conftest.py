@@ -19,16 +19,16 @@ from ops.stack.processes import free_port
 from tests.support.rows import Rows
 from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, model_dir
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLIENTS = ROOT / ".cache" / "door-clients"
-PROGRAMS = ROOT / "tests" / "doors" / "clients"
+PROGRAMS = ROOT / "tests" / "proofs" / "doors" / "clients"
 SECRET = b"a secret of thirty-two bytes or more"
 _LIMIT_S = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/doors/" in item.nodeid:
+        if "tests/proofs/doors/" in item.nodeid:
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(1_200))
 

@@ -19,8 +19,8 @@ from tests.chaos.actors.load import Load
 from tests.chaos.faults.schedule import Fault, Kind
 from tests.chaos.ledger.requests import Ledger, Page, Question
 from tests.chaos.ledger.verdict import Rights, Verdict, judge
-from tests.lifecycle.models import HISTORY_TURNS, Speaker, question_of
-from tests.lifecycle.setting import Setting
+from tests.proofs.lifecycle.models import HISTORY_TURNS, Speaker, question_of
+from tests.proofs.lifecycle.setting import Setting
 
 NUM_TOKENS: Final = 48
 _DEADLINE_MS: Final = 20_000

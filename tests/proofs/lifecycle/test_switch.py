@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from shared.versions.state import Move
-from tests.lifecycle.conftest import MakeSetting
-from tests.lifecycle.setting import Setting
-from tests.lifecycle.talk import Answered, Talk, p99_ms
+from tests.proofs.lifecycle.conftest import MakeSetting
+from tests.proofs.lifecycle.setting import Setting
+from tests.proofs.lifecycle.talk import Answered, Talk, p99_ms
 from tests.support.rows import Rows
 from tests.support.system import Service, eventually
 

@@ -8,7 +8,7 @@ import openai
 import pytest_asyncio
 
 from shared.client.session import AsyncReplyline
-from tests.doors.conftest import CLIENTS, Tried, last_json, node_client, python_client, run_client, with_version
+from tests.proofs.doors.conftest import CLIENTS, Tried, last_json, node_client, python_client, run_client, with_version
 from tests.support.rows import Rows
 
 QUESTION = "How do I return an item?"

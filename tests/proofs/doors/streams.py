@@ -17,7 +17,7 @@ from grpc import aio
 from gateway.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
-from tests.doors.conftest import Doors
+from tests.proofs.doors.conftest import Doors
 
 
 class DoorStream(ABC):

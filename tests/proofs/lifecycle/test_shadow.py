@@ -10,8 +10,8 @@ import pytest
 
 from ops.measure.bootstrap import quantile_of, ratio
 from shared.versions.state import Move
-from tests.lifecycle.conftest import MakeSetting
-from tests.lifecycle.talk import Answered, Talk
+from tests.proofs.lifecycle.conftest import MakeSetting
+from tests.proofs.lifecycle.talk import Answered, Talk
 from tests.support.rows import Rows
 
 ROW = "shadow: p99 of the main's first text"

@@ -11,8 +11,8 @@ import pytest
 
 from shared.versions.state import Move, Rule
 from shared.wire.session_key import SessionKey
-from tests.lifecycle.conftest import MakeSetting
-from tests.lifecycle.talk import Answered, Talk, by_session
+from tests.proofs.lifecycle.conftest import MakeSetting
+from tests.proofs.lifecycle.talk import Answered, Talk, by_session
 from tests.support.rows import Rows
 
 _NAMES = 100_000

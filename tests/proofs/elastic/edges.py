@@ -21,7 +21,7 @@ from shared.settings.gateway import GatewaySettings
 from shared.settings.redis import RedisSettings
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import read_private_key
-from tests.elastic.slow_link import SlowLink
+from tests.proofs.elastic.slow_link import SlowLink
 
 TENANT = "demo"
 _COMMON = {

@@ -8,9 +8,9 @@ import pytest
 
 from shared.versions.registry import Registry
 from shared.versions.state import Move
-from tests.lifecycle.conftest import MakeSetting
-from tests.lifecycle.setting import Setting
-from tests.lifecycle.talk import Answered, Talk
+from tests.proofs.lifecycle.conftest import MakeSetting
+from tests.proofs.lifecycle.setting import Setting
+from tests.proofs.lifecycle.talk import Answered, Talk
 from tests.support.rows import Rows
 from tests.support.system import eventually
 

@@ -10,8 +10,8 @@ import pytest
 
 from ops.stack.embedded import EmbeddedRedis
 from tests.integration.conftest import _own_broker, own_broker
-from tests.lifecycle.models import Speaker, prepare_speaker
-from tests.lifecycle.setting import SETTINGS, Setting
+from tests.proofs.lifecycle.models import Speaker, prepare_speaker
+from tests.proofs.lifecycle.setting import SETTINGS, Setting
 from tests.support.rows import Rows
 from tests.support.system import MakeSystem
 from workers.engine import short_revision
@@ -42,7 +42,7 @@ _FAILURE: Final = pytest.StashKey[str]()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/lifecycle/" in item.nodeid:
+        if "tests/proofs/lifecycle/" in item.nodeid:
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(3_600))
 

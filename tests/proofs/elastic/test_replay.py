@@ -13,7 +13,7 @@ from ops.simulate.experiment import Experiment
 from ops.traces.costs import CPU
 from ops.traces.recorded import read_series
 from shared.settings import Settings
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 
 _COLD_STARTS_S = (5.0, 120.0)
 _GOAL = 0.96

@@ -15,7 +15,7 @@ from ops.traces.costs import CPU
 from shared.kafka.producer import partition_of
 from shared.settings import Settings
 from shared.wire.session_key import SessionKey
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 from tests.support.system import MakeSystem, Service, eventually
 from tests.support.wire import Client
 

@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/elastic/" in item.nodeid:
+        if "tests/proofs/elastic/" in item.nodeid:
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(3_600))
 

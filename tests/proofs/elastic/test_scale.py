@@ -8,7 +8,7 @@ from rich.console import Console
 from shared.settings import Settings
 from tests.bench.cell import Bench
 from tests.bench.scale import bench_scale, name_of
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 
 _SIZES = ((1, 1), (2, 1), (4, 1), (4, 2))
 _LEAST = 0.8

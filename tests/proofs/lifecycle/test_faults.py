@@ -14,9 +14,9 @@ from shared.versions.registry import Added, Checked
 from shared.versions.state import Rule
 from shared.versions.store import DOCUMENT
 from shared.versions.version import Version
-from tests.lifecycle.conftest import MakeSetting
-from tests.lifecycle.setting import Setting
-from tests.lifecycle.talk import Talk, by_session
+from tests.proofs.lifecycle.conftest import MakeSetting
+from tests.proofs.lifecycle.setting import Setting
+from tests.proofs.lifecycle.talk import Talk, by_session
 from tests.support.models.fixtures import flip
 from tests.support.rows import Rows
 

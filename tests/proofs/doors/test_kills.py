@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-from tests.doors.conftest import Tried
-from tests.doors.streams import ALL, DoorStream
+from tests.proofs.doors.conftest import Tried
+from tests.proofs.doors.streams import ALL, DoorStream
 from tests.support.rows import Rows
 from tests.support.system import eventually
 

@@ -13,7 +13,7 @@ from ops.stack.processes import ServiceError
 from shared.kafka import GroupReader, Outgoing, PartitionReader, Producer, create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.kafka_cluster import KafkaCluster, rack_of
-from tests.elastic.conftest import Note
+from tests.proofs.elastic.conftest import Note
 from tests.support.system import eventually
 
 RECORDS = 400

@@ -13,8 +13,8 @@ import psutil
 
 from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseDelta
-from tests.doors.conftest import Tried
-from tests.doors.streams import ALL, DoorStream, WebSocketStream
+from tests.proofs.doors.conftest import Tried
+from tests.proofs.doors.streams import ALL, DoorStream, WebSocketStream
 from tests.support.rows import Rows
 
 _ROUNDS = 3

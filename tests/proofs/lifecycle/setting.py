@@ -17,7 +17,7 @@ from shared.versions.log import VersionsLog, outgoing
 from shared.versions.registry import Checked, Entry, Registry
 from shared.versions.state import Move
 from shared.wire.lanes import Lane
-from tests.lifecycle.models import HISTORY_TURNS, MAX_LENGTH, Speaker
+from tests.proofs.lifecycle.models import HISTORY_TURNS, MAX_LENGTH, Speaker
 from tests.support.system import CURSOR_SECRET, Service, System, eventually
 
 SETTINGS: Final[dict[str, Any]] = {

@@ -1,0 +1,1 @@
+"""What the promises of whole capabilities cost and keep, each a table: doors, lifecycle, elastic."""
