@@ -168,12 +168,22 @@ async def test_pages_are_served_beside_the_socket(gateway: Service, path: str, s
     assert page.body
 
 
-@pytest.mark.parametrize("path", OPERATORS_PAGES)
+DRAIN = "/drain"  # the gateway that all tests share would drain
+
+
+@pytest.mark.parametrize("path", [path for path in OPERATORS_PAGES if path != DRAIN])
 async def test_what_operators_look_at_is_on_a_port_of_its_own(gateway: Service, path: str) -> None:
     shown = await asyncio.gather(
         *(asyncio.to_thread(get, f"http://{at}{path}") for at in (gateway.operators, gateway.address))
     )
     assert [page and page.status for page in shown] == [200, 404]
+
+
+async def test_a_customer_cannot_have_a_gateway_drain(gateway: Service) -> None:
+    page = await asyncio.to_thread(get, f"http://{gateway.address}{DRAIN}")
+    assert page is not None
+    assert page.status == 404
+    assert await gateway.status_of("/ready") == 200
 
 
 async def test_a_plain_get_of_the_sockets_path_is_told_to_upgrade(gateway: Service) -> None:
