@@ -23,7 +23,7 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Redis reads before it writes, and is heard of the writing first."""
-    history = History(RedisSettings())
+    history = History(RedisSettings(timeout_ms=10_000))
 
     async def append(*_: Any) -> int:
         return 1
