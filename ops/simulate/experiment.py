@@ -16,7 +16,7 @@ from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.placement import Placement
 from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
-from ops.simulate.ladder import LadderSimulator, SimulatedWorker
+from ops.simulate.ladder import LadderSimulator, LadderWorker
 from ops.simulate.recorded import read_trace
 from ops.simulate.rivals import IGNORES_DEADLINES, LADDER, OURS, POLICIES, RESERVE, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Row, Subject, bound_row, row_of
@@ -122,7 +122,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
             scheduler = scheduler_of(OURS, limits=self.limits, costs=model, lengths=self.history(trace.name))
             engine = VirtualEngine(costs, self.noise, Random(f"engine/{lane}/{self.seed}"))  # noqa: S311 - a load
             own = Gate(admission=admissions.of(lane), limits=gate.limits)
-            workers.append(SimulatedWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
+            workers.append(LadderWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
         placement = Placement(admissions, Ladder())
         return LadderSimulator(trace=trace, workers=workers, placement=placement, hints=self.lengths == "known")
 

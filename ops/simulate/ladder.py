@@ -6,12 +6,12 @@ While both compute, a step takes twice as long. A request that the champion's sc
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.ladder import Step as Rung
 from gateway.admission.placement import Asked, Placement
-from ops.simulate.gate import Gate
+from ops.simulate.simulated_worker import SimulatedWorker
 from ops.simulate.simulator import (
     Ending,
     Learns,
@@ -21,31 +21,22 @@ from ops.simulate.simulator import (
     first_text_ms,
     outcome_of,
     sequence_of,
-    shown_tokens,
     teach,
 )
-from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
 from ops.traces.trace import Request, Trace
 from shared.wire.lanes import CHAMPION
 from shared.wire.session_key import SessionKey
-from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished
 
 _PARTITION: Final = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class SimulatedWorker:
-    """One lane's worker. `gate` passes on its reports; `step` is computed until `ends_ms`."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class LadderWorker(SimulatedWorker):
+    """One lane's worker; `learns` is told what its calls took."""
 
     lane: Rung
-    scheduler: Scheduler
-    engine: VirtualEngine
     learns: Learns
-    gate: Gate
-    mail: list[SimulatedSequence] = field(default_factory=list)
-    step: tuple[Step, Computed] | None = None
-    ends_ms: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +44,7 @@ class LadderSimulator:
     """`workers` from the top of the ladder down."""
 
     trace: Trace
-    workers: Sequence[SimulatedWorker]
+    workers: Sequence[LadderWorker]
     placement: Placement
     hints: bool = True
     by_lane: Counter[str] = field(default_factory=Counter)
@@ -105,42 +96,24 @@ class LadderSimulator:
         [worker] = [each for each in self.workers if each.lane == lane]
         worker.mail.append(sequence_of(index, request, deadline_of(request), hints=self.hints))
 
-    def _begin(self, worker: SimulatedWorker, now_ms: float) -> None:
-        for sequence in worker.mail:
-            worker.scheduler.add(sequence, now_ms)
-        worker.mail.clear()
-        for finished in worker.scheduler.sweep(now_ms):
+    def _begin(self, worker: LadderWorker, now_ms: float) -> None:
+        for finished in worker.take_mail(now_ms):
             self._end(worker, finished, now_ms)
         step = worker.scheduler.next_step(now_ms)
         worker.gate.report(worker.scheduler, now_ms)
         if step is None:
             return
-        computed = worker.engine.run(step)
         shared = 1 + sum(other.step is not None for other in self.workers)
-        computed = replace(computed, prefill_ms=computed.prefill_ms * shared, decode_ms=computed.decode_ms * shared)
-        took_ms = computed.prefill_ms + computed.decode_ms + worker.engine.costs.step_overhead_ms
-        worker.step, worker.ends_ms = (step, computed), now_ms + took_ms
-        self._busy_ms += took_ms / shared
-        teach(worker.learns, step, computed)
-
-    def _complete(self, worker: SimulatedWorker, now_ms: float) -> None:
+        self._busy_ms += worker.begin(step, now_ms, times=shared) / shared
         assert worker.step is not None
-        (step, computed), worker.step = worker.step, None
-        scheduler = worker.scheduler
-        events = scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, now_ms)
-        for sequence in (*step.decoded, *step.prefilled):
-            assert isinstance(sequence, SimulatedSequence)
-            if sequence.shown_unix_ms is None and len(sequence.output_ids) >= shown_tokens(sequence.request):
-                scheduler.shown(sequence, now_ms)
-                worker.gate.heard(sequence.request_id, now_ms)
-        for finished in [event for event in events if isinstance(event, Finished)]:
-            self._end(worker, finished, now_ms)
-            worker.engine.ended(finished.sequence, last=not scheduler.num_running)
+        teach(worker.learns, *worker.step)
 
-    def _end(self, worker: SimulatedWorker, finished: Finished, now_ms: float) -> None:
-        sequence = finished.sequence
-        assert isinstance(sequence, SimulatedSequence)
-        worker.gate.ended(sequence.request_id, now_ms)
+    def _complete(self, worker: LadderWorker, now_ms: float) -> None:
+        for finished in worker.complete(now_ms):
+            self._end(worker, finished, now_ms)
+
+    def _end(self, worker: LadderWorker, finished: Finished, now_ms: float) -> None:
+        sequence = worker.end(finished, now_ms)
         if finished.reason == "infeasible" and sequence.shown_unix_ms is None:
             placed = self.placement.place_below(_asked(sequence.index, sequence.request), worker.lane, now_ms)
             if placed is not None:

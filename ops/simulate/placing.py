@@ -18,15 +18,15 @@ from gateway.admission.partitions import Known, choose
 from ops.simulate.experiment import Experiment
 from ops.simulate.gate import Gate
 from ops.simulate.rivals import OURS, scheduler_of
-from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of, shown_tokens
-from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from ops.simulate.simulated_worker import SimulatedWorker
+from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
+from ops.simulate.virtual_engine import VirtualEngine
 from ops.traces.drawn import KINDS, capacity_per_s
 from ops.traces.mixes import PROFILES, held
 from ops.traces.trace import Request, Trace
 from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
 from workers.schedule.costs import CostModel
-from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished, Prefix
 
 _MIX: Final = "poisson"
@@ -36,23 +36,11 @@ _HISTORY_TOKENS: Final = 200
 _LOADED: Final = 0.9
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Worker:
-    """A worker that reads the partitions of its gate; `step` is computed until `ends_ms`."""
-
-    scheduler: Scheduler
-    engine: VirtualEngine
-    gate: Gate
-    mail: list[SimulatedSequence] = field(default_factory=list)
-    step: tuple[Step, Computed] | None = None
-    ends_ms: float = 0.0
-
-
 @dataclass(slots=True, eq=False)
 class _Conversation:
     """Where its last question was computed, and until when each of its questions holds it there."""
 
-    worker: _Worker | None = None
+    worker: SimulatedWorker | None = None
     partition: int | None = None
     held_ms: dict[int, float] = field(default_factory=dict)
 
@@ -62,7 +50,7 @@ class PlacedSimulator:
     """Runs a trace once. `by_slack`: the gateway chooses partitions; else the keys' hash does."""
 
     trace: Trace
-    workers: Sequence[_Worker]
+    workers: Sequence[SimulatedWorker]
     by_slack: bool
     in_time: int = 0
     _conversations: dict[SessionKey, _Conversation] = field(default_factory=dict)
@@ -110,36 +98,20 @@ class PlacedSimulator:
         sequence.begin_with(Prefix(num_tokens=round(_HISTORY_TOKENS * (_LOADED if moved else 1.0))))
         worker.mail.append(sequence)
 
-    def _begin(self, worker: _Worker, now_ms: float) -> None:
-        for sequence in worker.mail:
-            worker.scheduler.add(sequence, now_ms)
-        worker.mail.clear()
-        for finished in worker.scheduler.sweep(now_ms):
+    def _begin(self, worker: SimulatedWorker, now_ms: float) -> None:
+        for finished in worker.take_mail(now_ms):
             self._end(worker, finished, now_ms)
         step = worker.scheduler.next_step(now_ms)
         worker.gate.report(worker.scheduler, now_ms)
         if step is not None:
-            computed = worker.engine.run(step)
-            took_ms = computed.prefill_ms + computed.decode_ms + worker.engine.costs.step_overhead_ms
-            worker.step, worker.ends_ms = (step, computed), now_ms + took_ms
+            worker.begin(step, now_ms)
 
-    def _complete(self, worker: _Worker, now_ms: float) -> None:
-        assert worker.step is not None
-        (step, computed), worker.step = worker.step, None
-        events = worker.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, now_ms)
-        for sequence in (*step.decoded, *step.prefilled):
-            assert isinstance(sequence, SimulatedSequence)
-            if sequence.shown_unix_ms is None and len(sequence.output_ids) >= shown_tokens(sequence.request):
-                worker.scheduler.shown(sequence, now_ms)
-                worker.gate.heard(sequence.request_id, now_ms)
-        for finished in [event for event in events if isinstance(event, Finished)]:
+    def _complete(self, worker: SimulatedWorker, now_ms: float) -> None:
+        for finished in worker.complete(now_ms):
             self._end(worker, finished, now_ms)
-            worker.engine.ended(finished.sequence, last=not worker.scheduler.num_running)
 
-    def _end(self, worker: _Worker, finished: Finished, now_ms: float) -> None:
-        sequence = finished.sequence
-        assert isinstance(sequence, SimulatedSequence)
-        worker.gate.ended(sequence.request_id, now_ms)
+    def _end(self, worker: SimulatedWorker, finished: Finished, now_ms: float) -> None:
+        sequence = worker.end(finished, now_ms)
         self._conversations[_key(sequence.request)].held_ms[sequence.index] = now_ms + _RESTS_MS
         self.in_time += outcome_of(sequence, finished, now_ms) is SimulatedOutcome.IN_DEADLINE
 
@@ -149,7 +121,7 @@ def placed_simulator(experiment: Experiment, trace: Trace, *, workers: int, by_s
     admission, limits, share = Admission(AdmissionPolicy()), Gate.of(experiment.settings).limits, _PARTITIONS // workers
     lengths = [experiment.history(_MIX) for _ in range(workers)]
     made = [
-        _Worker(
+        SimulatedWorker(
             scheduler=scheduler_of(
                 OURS, limits=experiment.limits, costs=CostModel.from_state(experiment.costs.table), lengths=known
             ),

@@ -1,7 +1,7 @@
 """An engine that takes virtual time and ends each answer where its request says. Randomness is a parameter."""
 
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, cast
 
@@ -32,6 +32,10 @@ class Computed:
     decode_tokens: list[int]
     prefill_ms: float
     decode_ms: float
+
+    def slower(self, times: float) -> "Computed":
+        """Return the same, whose calls took so many times as long."""
+        return replace(self, prefill_ms=self.prefill_ms * times, decode_ms=self.decode_ms * times)
 
 
 @dataclass(slots=True)

@@ -23,28 +23,25 @@ from ops.scaling.fleet.watch import Watch, Workers
 from ops.simulate.experiment import Experiment
 from ops.simulate.gate import Gate
 from ops.simulate.rivals import OURS, scheduler_of
-from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of, shown_tokens
-from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from ops.simulate.simulated_worker import SimulatedWorker
+from ops.simulate.simulator import SimulatedOutcome, deadline_of, outcome_of, sequence_of
+from ops.simulate.virtual_engine import VirtualEngine
 from ops.traces.trace import Request
 from shared.wire.assignment import Member, assign
 from shared.wire.topics import BUCKETS
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished
 
 PARTITIONS: Final = 24
 _LOOK_MS: Final = 500.0
 
 
-@dataclass(slots=True, eq=False)
-class SimulatedWorker:
+@dataclass(slots=True, kw_only=True, eq=False)
+class FleetWorker(SimulatedWorker):
+    """The worker of a machine, and its membership of the group."""
+
     machine: Machine
-    scheduler: Scheduler
-    engine: VirtualEngine
-    gate: Gate
-    mail: list[SimulatedSequence] = field(default_factory=list)
-    step: tuple[Step, Computed] | None = None
     member: Member = field(default_factory=lambda: Member(topics=frozenset(BUCKETS)))
 
     @property
@@ -83,9 +80,9 @@ class FleetSimulator:
     seen: list[tuple[float, float, float]] = field(default_factory=list)  # busy, running, waiting at each look
     _admission: Admission = field(init=False)
     _lengths: OutputLengths = field(init=False)
-    _workers: dict[str, SimulatedWorker] = field(default_factory=dict)
-    _leaving: dict[str, SimulatedWorker] = field(default_factory=dict)
-    _readers: dict[int, SimulatedWorker] = field(default_factory=dict)
+    _workers: dict[str, FleetWorker] = field(default_factory=dict)
+    _leaving: dict[str, FleetWorker] = field(default_factory=dict)
+    _readers: dict[int, FleetWorker] = field(default_factory=dict)
     _events: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=count)
     _round: int = 0
@@ -169,7 +166,7 @@ class FleetSimulator:
         random = Random(f"engine/{machine.name}/{of.seed}")  # noqa: S311 - a load, not a secret
         gate = Gate(self._admission, AdmissionLimits.of(of.settings), worker_id=machine.name)
         engine = VirtualEngine(of.costs, of.noise, random)
-        self._workers[machine.name] = SimulatedWorker(machine, scheduler, engine, gate)
+        self._workers[machine.name] = FleetWorker(machine=machine, scheduler=scheduler, engine=engine, gate=gate)
 
     def _leave(self, machine: Machine, now_ms: float) -> None:
         worker = self._workers.pop(machine.name)
@@ -177,7 +174,7 @@ class FleetSimulator:
         self._leaving[machine.name] = worker
         self._end_left(worker, now_ms)
 
-    def _end_left(self, worker: SimulatedWorker, now_ms: float) -> None:
+    def _end_left(self, worker: FleetWorker, now_ms: float) -> None:
         if worker.idle:
             del self._leaving[worker.machine.name]
             self.pool.end(worker.machine, now_ms)
@@ -210,11 +207,8 @@ class FleetSimulator:
             if worker.step is None:
                 self._begin(worker, now_ms)
 
-    def _begin(self, worker: SimulatedWorker, now_ms: float) -> None:
-        for sequence in worker.mail:
-            worker.scheduler.add(sequence, now_ms)
-        worker.mail.clear()
-        for finished in worker.scheduler.sweep(now_ms):
+    def _begin(self, worker: FleetWorker, now_ms: float) -> None:
+        for finished in worker.take_mail(now_ms):
             self._end(worker, finished, now_ms)
         step = worker.scheduler.next_step(now_ms)
         if worker.machine.leaves_ms is None:
@@ -223,30 +217,15 @@ class FleetSimulator:
             if worker.machine.leaves_ms is not None:
                 self._end_left(worker, now_ms)
             return
-        computed = worker.engine.run(step)
-        took_ms = computed.prefill_ms + computed.decode_ms + worker.engine.costs.step_overhead_ms
-        worker.step = (step, computed)
-        self._busy_ms += took_ms
-        self._push(now_ms + took_ms, partial(self._complete, worker))
+        self._busy_ms += worker.begin(step, now_ms)
+        self._push(worker.ends_ms, partial(self._complete, worker))
 
-    def _complete(self, worker: SimulatedWorker, now_ms: float) -> None:
-        assert worker.step is not None
-        (step, computed), worker.step = worker.step, None
-        scheduler = worker.scheduler
-        events = scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, now_ms)
-        for sequence in (*step.decoded, *step.prefilled):
-            assert isinstance(sequence, SimulatedSequence)
-            if sequence.shown_unix_ms is None and len(sequence.output_ids) >= shown_tokens(sequence.request):
-                scheduler.shown(sequence, now_ms)
-                worker.gate.heard(sequence.request_id, now_ms)
-        for finished in [event for event in events if isinstance(event, Finished)]:
+    def _complete(self, worker: FleetWorker, now_ms: float) -> None:
+        for finished in worker.complete(now_ms):
             self._end(worker, finished, now_ms)
-            worker.engine.ended(finished.sequence, last=not scheduler.num_running)
         self._begin(worker, now_ms)
 
-    def _end(self, worker: SimulatedWorker, finished: Finished, now_ms: float) -> None:
-        sequence = finished.sequence
-        assert isinstance(sequence, SimulatedSequence)
-        worker.gate.ended(sequence.request_id, now_ms)
+    def _end(self, worker: FleetWorker, finished: Finished, now_ms: float) -> None:
+        sequence = worker.end(finished, now_ms)
         if outcome_of(sequence, finished, now_ms) is SimulatedOutcome.IN_DEADLINE:
             self._played.in_time[int(sequence.request.arrival_ms // self.load.tick_ms)] += 1
