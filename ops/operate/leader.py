@@ -1,13 +1,20 @@
 """Choose one of several processes to act: the member of a consumer group that has a topic's one partition."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
+from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
+from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
+from shared.telemetry.availability import Availability
+from shared.telemetry.status import Readiness
 from shared.wire.topics import BROADCAST_PARTITION
 
 _LOOK_MS: Final = 250
+_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -22,13 +29,20 @@ class Leadership:
         name = f"{kafka.topic_prefix}{group}"
         return cls(topic, GroupReader(kafka, client_id=client_id, topics=[topic], group=name))
 
-    @property
-    def connected(self) -> bool:
-        return self.group.connected
+    def readiness(self) -> Readiness:
+        """Return what `/ready` looks at."""
+        return Readiness({"kafka": lambda: None if self.group.connected else "not connected"})
 
-    async def start(self) -> None:
-        """Join, when Kafka is there."""
+    async def act(self, turn: Callable[[], Awaitable[None]], outage: Availability) -> None:
+        """Join, when Kafka is there, and take turns until cancelled; each asks `leads`. A turn that finds no broker is
+        taken again."""
         await self.group.start(_part)
+        while True:
+            try:
+                await turn()
+            except BrokerUnavailable as error:
+                outage.still(str(error), monotonic_s())
+                await asyncio.sleep(_RETRY_S)
 
     async def leads(self) -> bool | None:
         """Stay in the group for a moment; return whether this member leads, None while a rebalance goes on. Raises

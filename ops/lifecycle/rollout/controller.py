@@ -15,15 +15,15 @@ from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.records import Outcome, Rollout, newest, next_record
 from ops.operate.leader import Leadership
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import ProtocolError
 from shared.kafka import LogReader, PartitionReader, Producer, Record
-from shared.process.clock import monotonic_s, wire_unix_ms
+from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
-from shared.telemetry.status import Readiness, serve_status
+from shared.telemetry.status import serve_status
 from shared.versions.log import VersionsLog
 from shared.versions.registry import Noted
 from shared.versions.state import Move
@@ -35,7 +35,6 @@ log: Final = get_logger()
 _CLIENT: Final = "replyline-rollout"
 _READ_MS: Final = 100
 _MAX_RECORDS: Final = 2_000
-_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -64,9 +63,6 @@ class Controller:
             Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
         )
 
-    def readiness(self) -> Readiness:
-        return Readiness({"kafka": lambda: None if self.leadership.connected else "not connected"})
-
     async def run(self, stop: asyncio.Event) -> None:
         """Lead whenever the group says so. Without Kafka nothing changes."""
         tasks = Tasks()
@@ -84,13 +80,7 @@ class Controller:
         await self.producer.start()
         await self.observations.start()
         await self.registry.start()
-        await self.leadership.start()
-        while True:
-            try:
-                await self._turn()
-            except BrokerUnavailable as error:
-                self._outage.still(str(error), monotonic_s())
-                await asyncio.sleep(_RETRY_S)
+        await self.leadership.act(self._turn, self._outage)
 
     async def _turn(self) -> None:
         """Stay in the group, and decide once where this member leads."""
@@ -171,5 +161,5 @@ def _show_state(rollout: Rollout | None) -> None:
 async def serve(kafka: KafkaSettings, gateways: Sequence[str], host: str, port: int, stop: asyncio.Event) -> None:
     """Run a controller with its page of metrics until `stop`. Raises `OSError` where the port is taken."""
     controller = Controller.of(kafka, gateways)
-    async with await serve_status(host, port, controller.readiness()):
+    async with await serve_status(host, port, controller.leadership.readiness()):
         await controller.run(stop)

@@ -29,7 +29,6 @@ from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
-from shared.telemetry.status import Readiness
 from shared.wire.codec import decode_demand, decode_scaling, msgpack_encode
 from shared.wire.lanes import in_lane
 from shared.wire.messages import WorkerReport
@@ -38,7 +37,6 @@ from shared.wire.topics import BROADCAST_PARTITION
 
 log: Final = get_logger()
 
-_RETRY_S: Final = 1.0
 _LAG_S: Final = 5.0
 _BACKLOG: Final = 4  # requests by slot that a worker may have before more workers are wanted for them
 
@@ -67,9 +65,6 @@ class Autoscaler:
     _lag: int = 0
     _decided_s: float = -math.inf
     _outage: Availability = field(default_factory=lambda: Availability("autoscaler"))
-
-    def readiness(self) -> Readiness:
-        return Readiness({"kafka": lambda: None if self.leadership.connected else "not connected"})
 
     async def run(self, stop: asyncio.Event) -> None:
         """Decide whenever the group says so. Without Kafka the last decision stands."""
@@ -136,13 +131,7 @@ class Autoscaler:
 
     async def _lead(self) -> None:
         await self.producer.start()
-        await self.leadership.start()
-        while True:
-            try:
-                await self._turn()
-            except BrokerUnavailable as error:
-                self._outage.still(str(error), monotonic_s())
-                await asyncio.sleep(_RETRY_S)
+        await self.leadership.act(self._turn, self._outage)
 
     async def _turn(self) -> None:
         """Stay in the group, and decide once a second where this member leads. While a rebalance goes on all stands."""

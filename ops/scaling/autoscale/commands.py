@@ -121,5 +121,5 @@ async def _serve(settings: Settings, options: RunOptions, stop: asyncio.Event) -
     from shared.telemetry.status import serve_status
 
     autoscaler = build(settings, options)
-    async with await serve_status(options.host, options.port, autoscaler.readiness()):
+    async with await serve_status(options.host, options.port, autoscaler.leadership.readiness()):
         await autoscaler.run(stop)
