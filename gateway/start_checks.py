@@ -1,4 +1,4 @@
-"""What is looked at before a gateway starts."""
+"""Look at what a gateway needs before it starts."""
 
 from shared.errors import SettingsError
 from shared.process.lifetime import raise_file_limit

@@ -1,1 +1,1 @@
-"""How many workers there are: planned, forecast, decided while they serve, and simulated."""
+"""The number of workers: planned, forecast, decided while they serve, and simulated."""

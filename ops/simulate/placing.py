@@ -38,7 +38,7 @@ _LOADED: Final = 0.9
 
 @dataclass(slots=True, eq=False)
 class _Conversation:
-    """Where its last question was computed, and until when each of its questions holds it there."""
+    """The place where its last question was computed, and until when each of its questions holds it there."""
 
     worker: SimulatedWorker | None = None
     partition: int | None = None

@@ -1,4 +1,5 @@
-"""What an edge has answered and erased and its centre does not know yet, in order: a list in the edge's Redis.
+"""The journal of what an edge has answered and erased and its centre does not know yet, in order: a list in the edge's
+Redis.
 
 A turn goes in with the history's own append, an erasure with its own script, so neither is in one place alone.
 """

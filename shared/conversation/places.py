@@ -34,7 +34,7 @@ if until_ms and until_ms > tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], AR
 
 
 class Places:
-    """Where the conversations are. Each method raises `StoreUnavailable` where Redis does not answer in time."""
+    """The conversations' places in Redis. Each method raises `StoreUnavailable` where Redis does not answer in time."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._kept_s = settings.history_ttl_s

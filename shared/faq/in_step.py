@@ -42,7 +42,7 @@ class InStep(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Freshness:
-    """How far an index may be trusted that was loaded from a file of this `sha256`. `stale_s` 0: without end."""
+    """The trust in an index that was loaded from a file of this `sha256`. `stale_s` 0: without end."""
 
     stale_s: float
     sha256: str = ""

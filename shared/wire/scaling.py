@@ -1,4 +1,5 @@
-"""What the size of a fleet is decided by, and what was decided: gateways and `replyline autoscale` write it."""
+"""The records by which the size of a fleet is decided, and of what was decided: gateways and `replyline autoscale`
+write it."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ Amount = Annotated[float, Meta(ge=0.0)]
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
-    """What was asked of one bucket since the gateway started. `work_ms` is its predicted machine time, `turned_away`
+    """The requests of one bucket since the gateway started. `work_ms` is their predicted machine time, `turned_away`
     counts those of the `requests` that admission kept from the workers."""
 
     requests: Count = 0
@@ -22,9 +23,9 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
 
 class DemandReport(Message, frozen=True, tag="chat.demand"):
-    """What a gateway's customers have asked since it started, before admission. The counts only grow, so a report that
-    is lost changes nothing; `since_unix_ms` is when they began. A record without a value says that the gateway
-    ends."""
+    """A gateway's report of what its customers have asked since it started, before admission. The counts only grow, so
+    a report that is lost changes nothing; `since_unix_ms` is when they began. A record without a value says that the
+    gateway ends."""
 
     gateway_id: Identifier
     unix_ms: Count

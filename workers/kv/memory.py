@@ -125,7 +125,7 @@ class KvMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Either:
-    """What is in the memory or on the disk."""
+    """The blocks that are in the memory or on the disk."""
 
     host: HostCache[bytes]
     disk: DiskTier

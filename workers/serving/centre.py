@@ -40,7 +40,8 @@ _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
 class Reach(Protocol):
-    """Whether and how the centre is reached: `workers.edge.sync`. Connections from before `back_s` may be dead."""
+    """The link by which the centre is reached, or is not: `workers.edge.sync`. Connections from before `back_s` may be
+    dead."""
 
     back_s: float
 

@@ -17,7 +17,7 @@ _PHASES: Final[tuple[Phase, ...]] = ("before", "during", "after")
 
 
 class PhaseRow(Struct, frozen=True, kw_only=True):
-    """What was asked in one phase of one fault: `by_workers` whole and in time, `instead` the FAQ in their stead and
+    """The questions of one phase of one fault: `by_workers` whole and in time, `instead` the FAQ in their stead and
     in time, `late` after the deadline, `nothing` no answer or an error."""
 
     phase: Phase

@@ -1,1 +1,1 @@
-"""What went wrong before, kept by its symptoms, with what helped."""
+"""Incidents that are kept by their symptoms, with what helped."""

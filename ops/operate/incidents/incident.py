@@ -18,7 +18,7 @@ _ID_DIGITS: Final = 4
 
 
 class Note(Struct, frozen=True):
-    """What a person wrote beside an incident: what it was, what helped."""
+    """A person's note beside an incident: what it was, what helped."""
 
     unix_ms: int
     author: str

@@ -1,1 +1,1 @@
-"""How many workers there should be now: decided by what is asked, published for whoever starts and ends them."""
+"""The number of workers that are wanted now: decided by what is asked, published for whoever starts and ends them."""

@@ -53,7 +53,7 @@ class DeletionCosts:
         return cls(httpx2.AsyncClient(base_url=base, verify=trusted, timeout=_TIMEOUT_S, trust_env=False), account)
 
     def loading(self, live: Mapping[str, WorkerReport]) -> None:
-        """Nobody knows."""
+        """Return None: nobody knows which pods are still loading."""
 
     async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
         """Set the costs where pods are to be ended; a decision does not wait for it."""

@@ -1,4 +1,4 @@
-"""What gateways and workers report of one pool, folded into what its scaler sees. Pure."""
+"""Fold what gateways and workers report of one pool into what its scaler sees. Pure."""
 
 import math
 from collections import deque

@@ -1,4 +1,4 @@
-"""Who carries a decision out: whoever reads the metric, or this process itself."""
+"""Carry a decision out: whoever reads the metric does, or this process itself."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -23,10 +23,10 @@ class Elsewhere:
     """KEDA, an HPA or a person reads what is wanted."""
 
     def loading(self, live: Mapping[str, WorkerReport]) -> None:
-        """Nobody knows."""
+        """Return None: nobody knows which workers are still loading."""
 
     async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
         """Leave it to them."""
 
     async def close(self) -> None:
-        """Nothing was begun."""
+        """Do nothing: nothing was begun."""

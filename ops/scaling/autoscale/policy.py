@@ -22,16 +22,16 @@ _HALVINGS: Final = 30
 
 
 class Sizing(Struct, frozen=True, kw_only=True):
-    """What a pool's size is decided by. `carries`: the work that one worker may be asked (machine seconds a second) so
-    that `attainment` of it is answered in time. `least` and `most`: the bounds of the size.
+    """The parameters that a pool's size is decided by. `carries`: the work that one worker may be asked (machine
+    seconds a second) so that `attainment` of it is answered in time. `least` and `most`: the bounds of the size.
 
     That is kept in the mean: a moment is sized for as little as `spare` less, after others that answered more.
 
     A shrink by half of the pool or more needs `stabilisation_ms` in which fewer would always have done; a smaller one
     saves less and needs longer, up to six times that. A growth is taken back (a shrink after a growth) no earlier than
     `hold_ms` after the last one that was: with an hour there is one such reversal an hour at most. `backlog`: records
-    that a worker may have uncommitted before more workers are wanted for them; 0: no guard. `standby`: workers
-    beyond what the work needs, for a burst that does not wait for a cold start; they serve meanwhile."""
+    that a worker may have uncommitted before more workers are wanted for them; 0: no guard. `standby`: workers beyond
+    what the work needs, for a burst that does not wait for a cold start; they serve meanwhile."""
 
     carries: float
     attainment: float = 0.96
@@ -46,8 +46,8 @@ class Sizing(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Past:
-    """What of earlier decisions binds the next: the last size, whether the last change was a growth, and when one was
-    last taken back."""
+    """The part of earlier decisions that binds the next: the last size, whether the last change was a growth, and when
+    one was last taken back."""
 
     wanted: int | None = None
     grew: bool = False

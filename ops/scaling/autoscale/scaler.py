@@ -1,4 +1,5 @@
-"""What every way to size a pool sees and says, ours and the others' in the simulator alike. Pure."""
+"""The interface of every way to size a pool: what it sees and says, ours and the others' in the simulator alike.
+Pure."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is known of a pool at a moment. Times in ms; work in machine seconds a second.
+    """The knowledge of a pool at a moment. Times in ms; work in machine seconds a second.
 
     `asked`: the work that was asked lately, before admission; None where no gateway has said, which is not zero.
     `expected`: the work that the forecast's upper quantile expects when a worker that starts now serves; None without
@@ -28,7 +29,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """How many workers there should be, and why: one sentence with its numbers."""
+    """The number of workers there should be, and why: one sentence with its numbers."""
 
     workers: int
     reason: str

@@ -32,7 +32,7 @@ _HALVINGS: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arena:
-    """What the scalers of one replay are made of."""
+    """The parts that the scalers of one replay are made of."""
 
     load: Load
     curve: Curve
@@ -84,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Laws:
-    """How long the simulated engine takes, for Dynamo's planner."""
+    """The time that the simulated engine takes, for Dynamo's planner."""
 
     costs: EngineCosts
 

@@ -1,4 +1,5 @@
-"""What a worker answers in time by how much it is asked: measured by the exact simulator, once for a machine's costs.
+"""The share that a worker answers in time by how much it is asked: measured by the exact simulator, once for a
+machine's costs.
 
 The fleet that is measured has four workers that share conversations by their partitions, as any does.
 """
@@ -31,9 +32,9 @@ _REVISION: Final = 2  # of how it is measured
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """By load, in machine seconds that a worker is asked a second: the share that the model answers in time, the share
-    of its time that it computes, how many requests run and wait at it, and how far (`spread`, a standard deviation)
-    their sum is from its mean at a moment. `per_s` requests a second are a load of 1."""
+    """A curve by load, in machine seconds that a worker is asked a second: the share that the model answers in time,
+    the share of its time that it computes, how many requests run and wait at it, and how far (`spread`, a standard
+    deviation) their sum is from its mean at a moment. `per_s` requests a second are a load of 1."""
 
     per_s: float
     loads: tuple[float, ...]

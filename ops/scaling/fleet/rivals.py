@@ -17,7 +17,7 @@ _SENSITIVITY: Final = 0.8
 
 @dataclass(slots=True, kw_only=True)
 class Static:
-    """As many workers all the time."""
+    """A fleet of as many workers all the time."""
 
     workers: int
     name: str = "static"
@@ -61,8 +61,8 @@ class HpaOnBusy:
 
 
 class Latencies(Protocol):
-    """How long a worker takes by the state that it is in: Dynamo's planner fits both by regression, here they are the
-    laws of the simulated engine, which is more than it would know."""
+    """The times that a worker takes by the state that it is in: Dynamo's planner fits both by regression, here they are
+    the laws of the simulated engine, which is more than it would know."""
 
     def first_token_ms(self, running: float, waiting: float) -> float:
         """Return the time to the first token of a request that comes now."""

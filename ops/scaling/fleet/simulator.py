@@ -51,7 +51,7 @@ class FleetWorker(SimulatedWorker):
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What became of a load. By tick: requests asked, those that the model answered in time, machines kept."""
+    """The outcome of a load. By tick: requests asked, those that the model answered in time, machines kept."""
 
     pool: Pool
     span_ms: float

@@ -1,1 +1,1 @@
-"""What will be asked some minutes from now, and how sure that is."""
+"""Forecasts of what will be asked some minutes from now, and how sure they are."""

@@ -10,7 +10,7 @@ from ops.command_line import JsonPath
 
 
 class ForecastOptions(Struct, frozen=True, kw_only=True):
-    """Which series are forecast, by which models, how far ahead."""
+    """The series that are forecast, by which models, how far ahead."""
 
     trace: Annotated[
         list[str] | None,

@@ -1,4 +1,5 @@
-"""What a regression sees of a series' past: differences of logarithms, so that the scale drops out. Pure."""
+"""The features that a regression sees of a series' past: differences of logarithms, so that the scale drops out.
+Pure."""
 
 from collections import deque
 from collections.abc import Sequence

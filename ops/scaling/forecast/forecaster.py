@@ -1,4 +1,5 @@
-"""What every forecast is asked: how much will be asked then, and how much with a given probability at most. Pure."""
+"""The questions that every forecast is asked: how much will be asked then, and how much with a given probability at
+most. Pure."""
 
 from typing import Protocol
 
