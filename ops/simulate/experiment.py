@@ -51,13 +51,13 @@ class Experiment(Struct, frozen=True, kw_only=True):
     the ladder's light model costs, as a share of the champion's.
     """
 
-    traces: tuple[str, ...]
-    loads: tuple[float | None, ...]
-    policies: tuple[str, ...]
+    traces: tuple[str, ...] = ()
+    loads: tuple[float | None, ...] = ()
+    policies: tuple[str, ...] = ()
     slots: int
-    seconds: float
-    seed: int
-    lengths: Lengths
+    seconds: float = 0.0
+    seed: int = 1
+    lengths: Lengths = "predicted"
     costs: EngineCosts
     noise: float = 0.0
     admission: bool = True

@@ -49,11 +49,8 @@ def simulate(
     experiment = Experiment(
         traces=(_KIND,),
         loads=(1.0,),
-        policies=(),
         slots=slots,
         seconds=1.0,
-        seed=1,
-        lengths="predicted",
         costs=costs,
         settings=settings,
     )
@@ -74,11 +71,8 @@ def costs_of(service_ms: float, settings: Settings, *, slots: int) -> EngineCost
     experiment = Experiment(
         traces=(_KIND,),
         loads=(_HALF,),
-        policies=(),
         slots=slots,
         seconds=_SPAN_S[0],
-        seed=1,
-        lengths="predicted",
         costs=CPU,
         settings=settings,
     )

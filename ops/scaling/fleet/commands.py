@@ -65,13 +65,8 @@ def simulate(options: FleetOptions) -> None:
             raise SettingsError(f"--scaler {name}: none of {', '.join((*BARS, *ENTRIES))}")
     series = [read_series(name) for name in options.traces or TRACES]
     experiment = Experiment(
-        traces=(),
-        loads=(),
-        policies=(),
         slots=options.slots,
-        seconds=0,
         seed=options.seed,
-        lengths="predicted",
         costs=read_costs(options.costs),
         settings=settings,
     )

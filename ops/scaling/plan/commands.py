@@ -69,11 +69,9 @@ def plan(options: PlanOptions) -> None:
     experiment = Experiment(
         traces=(options.mix,),
         loads=(1.0,),
-        policies=(),
         slots=options.slots,
         seconds=options.seconds,
         seed=options.seed,
-        lengths="predicted",
         costs=read_costs(options.costs, options.profile),
         settings=settings,
     )

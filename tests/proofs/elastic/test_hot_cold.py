@@ -41,13 +41,9 @@ def test_in_time_of_hashing_alone_simulated(exponent: float, note: Note) -> None
 
 def _in_time(exponent: float, seed: int) -> Sequence[int]:
     experiment = Experiment(
-        traces=(),
-        loads=(),
-        policies=(),
         slots=16,
         seconds=SECONDS,
         seed=seed,
-        lengths="predicted",
         costs=CPU,
         settings=Settings(),
     )

@@ -24,13 +24,7 @@ _SILENT_MS = 60_000.0
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
     return Experiment(
-        traces=(),
-        loads=(),
-        policies=(),
         slots=16,
-        seconds=0,
-        seed=1,
-        lengths="predicted",
         costs=CPU,
         settings=Settings(),
     )

@@ -68,13 +68,7 @@ class _Steps:
 
 def _play(scaler: _Steps | Static, warm: int, per_s: float) -> Played:
     experiment = Experiment(
-        traces=(),
-        loads=(),
-        policies=(),
         slots=16,
-        seconds=0,
-        seed=1,
-        lengths="predicted",
         costs=CPU,
         settings=Settings(),
     )

@@ -26,9 +26,7 @@ CURVE = Curve(
     waiting=(0.0, 0.4, 1.0, 9.0),
     spread=(3.0, 4.0, 6.0, 4.0),
 )
-_EXPERIMENT = Experiment(
-    traces=(), loads=(), policies=(), slots=16, seconds=0, seed=1, lengths="predicted", costs=CPU, settings=Settings()
-)
+_EXPERIMENT = Experiment(slots=16, costs=CPU, settings=Settings())
 DAY = Series(
     name="day",
     title="a day",

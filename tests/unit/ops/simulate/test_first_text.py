@@ -75,8 +75,6 @@ def run(trace: Trace) -> tuple[Run, list[float]]:
         policies=("goodput",),
         slots=64,
         seconds=30.0,
-        seed=1,
-        lengths="predicted",
         costs=GPU,
         settings=Settings(),
     )

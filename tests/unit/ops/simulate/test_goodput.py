@@ -25,7 +25,6 @@ def rows(
         policies=policies,
         slots=16,
         seconds=30.0,
-        seed=1,
         lengths=lengths,
         costs=CPU,
         settings=Settings(),

@@ -26,8 +26,6 @@ def experiment() -> Experiment:
         policies=ALL_POLICIES,
         slots=4,
         seconds=10,
-        seed=1,
-        lengths="predicted",
         costs=CPU,
         settings=Settings(),
     )

@@ -93,11 +93,8 @@ def result() -> tuple[Result, Mix]:
     experiment = Experiment(
         traces=("poisson",),
         loads=(1.0,),
-        policies=(),
         slots=8,
         seconds=15,
-        seed=1,
-        lengths="predicted",
         costs=read_costs("cpu"),
         settings=Settings(),
     )
