@@ -117,7 +117,7 @@ ENTRIES: Final[Mapping[str, Entry]] = {
         knob="workers that stand by",
         default=1.0,
         grid=(2.0, 3.0),
-        make=lambda arena, standby: _ours(arena, ENTRIES[OURS].default, round(standby)),
+        make=lambda arena, standby: _ours(arena, arena.goal, round(standby)),
     ),
     "keda": Entry(
         knob="lagThreshold",
