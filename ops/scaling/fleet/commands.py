@@ -50,7 +50,6 @@ class FleetOptions(Struct, frozen=True, kw_only=True):
 def simulate(options: FleetOptions) -> None:
     """Replay recorded traffic on a simulated fleet under our scaler, others', and one who knows what comes."""
     from ops.measure.runner import progress_bar, write_html, write_json
-    from ops.scaling.fleet.contest import BARS, ENTRIES, SCALERS
     from ops.scaling.fleet.curve import LOADS, curve_of
     from ops.scaling.fleet.page import page, table
     from ops.scaling.fleet.replay import Replay, Told
@@ -59,22 +58,13 @@ def simulate(options: FleetOptions) -> None:
     from ops.traces.recorded import read_series
 
     settings = settings_of("autoscale")
-    names = tuple(dict.fromkeys(options.scalers or SCALERS))
-    for name in names:
-        if name not in {*BARS, *ENTRIES}:
-            raise SettingsError(f"--scaler {name}: none of {', '.join((*BARS, *ENTRIES))}")
+    names = _names(options.scalers)
     series = [read_series(name) for name in options.traces or TRACES]
-    experiment = Experiment(
-        slots=options.slots,
-        seed=options.seed,
-        costs=read_costs(options.costs),
-        settings=settings,
-    )
+    experiment = Experiment(slots=options.slots, seed=options.seed, costs=read_costs(options.costs), settings=settings)
     settle_heap()
     console = Console(stderr=True)
     with progress_bar(console, "measuring what a worker carries", len(LOADS)) as progress:
         curve = curve_of(experiment, settings.worker.cache_dir / "curves", progress)
-    cold_starts = tuple(dict.fromkeys(options.cold_starts_s or _COLD_STARTS_S))
     replay = Replay(
         experiment=experiment,
         curve=curve,
@@ -85,14 +75,24 @@ def simulate(options: FleetOptions) -> None:
         names=names,
         hours=options.hours,
     )
+    runs = [(each, cold) for each in series for cold in dict.fromkeys(options.cold_starts_s or _COLD_STARTS_S)]
     told: list[Told] = []
-    with progress_bar(console, "replaying", len(series) * len(cold_starts)) as progress:
-        for each in series:
-            for cold_start_s in cold_starts:
-                told += replay.rows(each, cold_start_s)
-                progress(len({(one.row.trace, one.row.cold_start_s) for one in told}))
+    with progress_bar(console, "replaying", len(runs)) as progress:
+        for done, run in enumerate(runs, 1):
+            told += replay.rows(*run)
+            progress(done)
     rows = [one.row for one in told]
     typer.echo(table(rows))
     write_json(options.json_path, rows)
     if options.html_path is not None:
         write_html(options.html_path, page(told, series, curve, command_typed()), console)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...]:
+    """Return who is compared. Raises `SettingsError`."""
+    from ops.scaling.fleet.contest import BARS, ENTRIES, SCALERS
+
+    for name in given or ():
+        if name not in {*BARS, *ENTRIES}:
+            raise SettingsError(f"--scaler {name}: none of {', '.join((*BARS, *ENTRIES))}")
+    return tuple(dict.fromkeys(given or SCALERS))
