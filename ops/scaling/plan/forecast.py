@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
 from ops.scaling.plan.commands import PlanOptions
+from ops.scaling.plan.limits import MOST_WORKERS, curve, limits
 from ops.scaling.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.scaling.plan.report import Formulas, Result, WhatIf
 from ops.scaling.plan.sizes import Demand, Plan, Prices, size
@@ -14,6 +15,7 @@ from ops.traces.mixes import PROFILES
 from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)
+COUNTS = (1, 2, 4, 8, 16, 32, 64, MOST_WORKERS)
 _HEAVIEST_LOAD = 40.0
 _WAITING_SHARE = 0.95
 
@@ -29,6 +31,7 @@ def make_plan(
     session_bytes = None if facts is None else float(facts.session_bytes[facts.precision])
 
     def sized(times: float) -> Plan:
+        """Return the plan for so many times the forecast."""
         return size(
             Demand(per_s=demand.per_s * times, chats=round(demand.chats * times), kept=demand.kept * times),
             mix,
@@ -50,6 +53,12 @@ def make_plan(
     for times in TIMES:
         what_if.append(_what_if(times, sized(times), plan.workers, demand, mix, experiment))
         tell(len(points) + len(what_if))
+
+    def of(per_s: float) -> tuple[Plan, int]:
+        times = per_s / demand.per_s
+        return sized(times), round(demand.chats * times)
+
+    each_per_s = worker.per_s * (1 - forecast.headroom)
     result = Result(
         demand=demand,
         worker=worker,
@@ -57,6 +66,8 @@ def make_plan(
         plan=plan,
         formulas=_formulas(forecast, experiment, mix, demand, plan),
         what_if=what_if,
+        curve=curve(of, each_per_s, COUNTS),
+        limits=limits(of, each_per_s, settings),
         assumptions=_assumptions(forecast, experiment, settings.model.dir.name),
     )
     return result, mix
@@ -117,6 +128,7 @@ def _assumptions(forecast: PlanOptions, experiment: Experiment, model: str) -> d
         "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, measured on a 2 vCPU Xeon; 0.6 of a core each",
         "brokers": "50 MB/s each, given, not measured; three replicas where there is more than one worker",
         "Redis": f"{SESSION_TOKENS:,} tokens a conversation, of {model}, for as long as it is kept after its last use",
+        "a worker more": "carries as much as the first, whose rate is simulated: even shares are assumed",
         "not in it": "who asks in one conversation without a pause stays at one worker; what KV reuse saves on later "
         "turns",
     }

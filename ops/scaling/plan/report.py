@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from ops.measure.runner import Cell, markdown
+from ops.scaling.plan.limits import Limit, Size
 from ops.scaling.plan.sizes import Demand, Plan
 from ops.scaling.plan.worker_rate import Mix, Point
 
@@ -36,6 +37,8 @@ class Result(Struct, frozen=True, kw_only=True):
     plan: Plan
     formulas: Formulas
     what_if: list[WhatIf]
+    curve: list[Size]
+    limits: list[Limit]
     assumptions: dict[str, str]
 
 
@@ -69,8 +72,20 @@ def tables(result: Result, mix: Mix, slots: int) -> str:
                     for row in result.what_if
                 ],
             ),
+            _growth(result.curve),
+            _limits(result.limits),
         )
     )
+
+
+def _growth(curve: list[Size]) -> str:
+    rows = [(row.workers, row.per_s, row.chats, row.gateways, row.brokers, row.redis_gib) for row in curve]
+    return markdown(("workers", "questions/s", "chats", "gateways", "brokers", "Redis, GiB"), rows)
+
+
+def _limits(limits: list[Limit]) -> str:
+    rows = [(limit.what, limit.workers, limit.per_s, limit.chats, limit.remedy) for limit in limits]
+    return markdown(("what is reached first", "at workers", "questions/s", "chats", "then"), rows)
 
 
 def _formula_rows(result: Result, mix: Mix, slots: int) -> list[tuple[Cell, ...]]:

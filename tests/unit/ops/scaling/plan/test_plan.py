@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from ops.cli import app
 from ops.scaling.plan.commands import PlanOptions
 from ops.scaling.plan.forecast import make_plan
+from ops.scaling.plan.limits import curve, limits
 from ops.scaling.plan.queueing import erlang_c, fewest_servers, wait_s
 from ops.scaling.plan.report import Result
 from ops.scaling.plan.sizes import Demand, Plan, Prices, size
@@ -31,6 +32,12 @@ def planned(per_s: float = 100.0, chats: int = 4_000, kept: float = 1_000.0, **c
         "prices": Prices(),
     }
     return size(Demand(per_s=per_s, chats=chats, kept=kept), MIX, **(options | changes))
+
+
+def sized(per_s: float) -> tuple[Plan, int]:
+    """Forty seconds of thought between two questions."""
+    chats = round(40 * per_s)
+    return planned(per_s, chats), chats
 
 
 # --- formulas
@@ -128,3 +135,26 @@ def test_a_plan_that_cannot_be_is_refused_in_a_line(arguments: list[str], told: 
     assert isinstance(failed.exception, SettingsError)
     assert told in str(failed.exception)
     assert "\n" not in str(failed.exception)
+
+
+# --- limits
+
+
+def test_what_is_reached_first_comes_first_and_one_more_worker_is_too_many() -> None:
+    settings = Settings.model_validate({"kafka": {"request_partitions": 12, "reply_partitions": 2}})
+    found = limits(sized, 5.6, settings)
+    assert [limit.workers for limit in found] == sorted(limit.workers or 0 for limit in found)
+    assert (found[0].workers, found[0].per_s) == (12, pytest.approx(67.2))
+    replies = next(limit for limit in found if "reply_partitions" in limit.what)
+    assert replies.workers is not None
+    assert sized(replies.workers * 5.6)[0].gateways <= 2 < sized((replies.workers + 1) * 5.6)[0].gateways
+    connections = next(limit for limit in found if "connections" in limit.what)
+    assert connections.chats is not None
+    assert connections.chats <= 100_000 < sized(((connections.workers or 0) + 1) * 5.6)[1]
+
+
+def test_the_curve_grows_with_the_workers() -> None:
+    rows = curve(sized, 5.6, (1, 10, 100))
+    assert [row.per_s for row in rows] == pytest.approx([5.6, 56, 560])
+    assert [row.gateways for row in rows] == sorted(row.gateways for row in rows)
+    assert rows[-1].chats == 22_400
