@@ -14,7 +14,7 @@ Engines are synchronous and owned by one thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
@@ -48,11 +48,12 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo(ModelInfo):
-    """Facts about a loaded engine."""
+    """Facts about a loaded engine. `mixes`: one call computes decode rows and prompt chunks together."""
 
     max_prefill_rows: int
     kv_layout: KvLayout
     stop_token_ids: frozenset[int]
+    mixes: bool = False
 
     @classmethod
     def of(
@@ -65,6 +66,7 @@ class EngineInfo(ModelInfo):
         max_length: int,
         max_prefill_rows: int,
         kv_dtype: np.dtype[Any],
+        mixes: bool = False,
     ) -> Self:
         a = manifest.architecture
         return cls(
@@ -78,6 +80,7 @@ class EngineInfo(ModelInfo):
             max_prefill_rows=max_prefill_rows,
             kv_layout=KvLayout(layers=a.num_layers, parts=2, heads=a.num_kv_heads, dim=a.head_dim, dtype=kv_dtype.str),
             stop_token_ids=frozenset(manifest.stop_token_ids),
+            mixes=mixes,
         )
 
 
@@ -140,3 +143,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back memory and device. Idempotent."""
+
+
+@runtime_checkable
+class MixingEngine(Engine, Protocol):
+    """An engine whose `info.mixes`."""
+
+    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
+
+        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, with any pasts. The
+        tokens are those that `decode` and `prefill` would return.
+        """
