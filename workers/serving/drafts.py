@@ -118,7 +118,7 @@ class Drafts:
             self.flush()
 
     def flush(self) -> None:
-        """Publish all text and ends that are new."""
+        """Publish all text and ends that are new. A fault of `publish` fails no answer that is being written."""
         progress: list[Progress] = []
         for job in list(self._grown.values()):
             try:
@@ -133,7 +133,8 @@ class Drafts:
         self._ended = []
         if progress:
             self._published_s = monotonic_s()
-            self.publish(progress)
+            with contained("task"):
+                self.publish(progress)
 
     def _fail(self, job: Job) -> None:
         job.faulty = True

@@ -166,7 +166,8 @@ class EngineLoop:
             metrics.load.labels("used").inc(load[1] - self._load[1])
             self._load = load
         if self._outlook.renew(self.scheduler.outlook, load, now, idle=step is None):
-            self.changed()
+            with contained("task"):
+                self.changed()
         return step
 
     def _read(self, mail: Job | str | SessionKey | Release, now: float) -> None:

@@ -4,16 +4,18 @@ import numpy as np
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
+from shared.errors import EngineError
 from shared.wire.messages import Cancel, Reply, ReplyDelta, ReplyDone
 from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import TOPIC, Bench, answer
 from tests.support.hostile.saboteur import Saboteur, Thrown, each_call
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
-from workers.engine import PrefillChunk
+from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.engine.kv_pieces import KvPieces
 from workers.schedule.sequence import Prefix
+from workers.serving.drafts import Progress
 
 SLOTS = 2
 # What becomes of each request where nothing is wrong.
@@ -166,3 +168,27 @@ def test_kv_that_cannot_be_kept_harms_no_answer() -> None:
     with capture_logs():
         bench.run()
     assert [end.output_text[:5] for end in sorted(bench.ends(), key=lambda end: end.request_id)] == list(texts.values())
+
+
+def test_a_fault_of_whoever_is_told_of_a_step_fails_no_answer_and_ends_no_worker() -> None:
+    """Not even where the engine fails at the same time."""
+    bench = Bench()
+    decode, publish = bench.engine.decode, bench.worker.publish
+
+    def fails_once(rows: list[DecodeRow]) -> list[int | None]:
+        bench.engine.decode = decode  # type: ignore[method-assign]
+        raise EngineError("out of memory")
+
+    def publish_and_throw(progress: list[Progress]) -> None:
+        publish(progress)
+        raise Thrown
+
+    bench.engine.decode = fails_once  # type: ignore[method-assign, assignment]
+    bench.engine_loop.changed = lambda: publish_and_throw([])
+    bench.engine_loop.drafts.publish = publish_and_throw
+    for number in range(6):
+        bench.accept(number, output=2)
+    with capture_logs() as lines:
+        bench.run()
+    assert [end.reason for end in bench.ends()] == [*["internal"] * SLOTS, *["max_output_tokens"] * 4]
+    assert sum(line["event"] == "fault" for line in lines) > 3, "the third in a row would end the worker"
