@@ -4,6 +4,7 @@
     ├── manifest.json      this module's `Manifest`
     ├── model.onnx         the graph
     ├── model.onnx.data    its weights, mapped into memory
+    ├── model.native       the weights as the native engine reads them (`workers/graph/native_layout.py`)
     └── tokenizer.json     as the `tokenizers` library reads it
 
 The manifest is written last and the folder is renamed into place whole, so a folder that has one is complete. It names
@@ -25,6 +26,7 @@ from shared.wire.messages import Language
 MANIFEST: Final = "manifest.json"
 GRAPH: Final = "model.onnx"
 GRAPH_DATA: Final = "model.onnx.data"
+NATIVE: Final = "model.native"
 TOKENIZER: Final = "tokenizer.json"
 REMEDY: Final = "run: replyline model prepare"
 _MAX_MANIFEST_BYTES: Final = 1_048_576
@@ -42,7 +44,7 @@ _MOST: Final = {
 # int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
 # computes the weights of either, where they are not of 8 bits.
 Precision = Literal["int8", "fp32", "fp16", "bf16"]
-Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive"]
+Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive", "native"]
 
 
 class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
@@ -139,7 +141,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     A `precision` of int8-mlp or fp8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
 
     `dialect` says what the graph is written for: tensorrt keeps KV in place (10.15 and later), tensorrt-primitive (10.1
-    and later) leaves that to the engine. Both have slots of fixed length: of `max_length` tokens.
+    and later) leaves that to the engine. Both have slots of fixed length: of `max_length` tokens. A folder of dialect
+    native has the packed weights alone, one of dialect cpu may have them beside its graph.
 
     `languages` are those that the model answers in, None where nobody has said; `adapter` was merged into its weights.
     """
@@ -173,7 +176,8 @@ class ModelFolder:
         Raises `ModelError` with the remedy where anything is missing or differs.
         """
         folder = cls(path, _read_manifest(path))
-        unnamed = {GRAPH, GRAPH_DATA, TOKENIZER} - {entry.name for entry in folder.manifest.files}
+        opened = {NATIVE} if folder.manifest.dialect == "native" else {GRAPH, GRAPH_DATA}
+        unnamed = {*opened, TOKENIZER} - {entry.name for entry in folder.manifest.files}
         if unnamed:
             raise ModelError(f"{path / MANIFEST} does not name {min(unnamed)}, which would be opened; {REMEDY}")
         for entry in folder.manifest.files:
