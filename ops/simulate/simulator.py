@@ -17,6 +17,7 @@ from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
 from workers.schedule.scheduler import Scheduler, Step
 from workers.schedule.sequence import Finished
+from workers.schedule.work import Work
 
 _GREEDY: Final = Sampling()
 _MOST_IDLE_STEPS: Final = 1_000
@@ -26,9 +27,7 @@ _NEVER: Final = Deadline(first_token_unix_ms=2**53, deadline_unix_ms=2**53)
 class Learns(Protocol):
     """A cost model that is told what calls took."""
 
-    def observe_prefill(self, ms: float, *, tokens: int, past: int, rows: int) -> float: ...
-
-    def observe_decode(self, ms: float, *, rows: int, context: int) -> float: ...
+    def observe(self, ms: float, work: Work) -> float: ...
 
 
 class SimulatedOutcome(Enum):
@@ -236,8 +235,6 @@ def shown_tokens(request: Request) -> int:
 
 def teach(learns: Learns, step: Step, computed: Computed) -> None:
     if step.decode:
-        learns.observe_decode(computed.decode_ms, rows=len(step.decode), context=sum([row.past for row in step.decode]))
+        learns.observe(computed.decode_ms, Work.of_rows(step.decode))
     if step.prefill:
-        chunks = step.prefill
-        tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
-        learns.observe_prefill(computed.prefill_ms, tokens=tokens, past=chunks[0].past, rows=len(chunks))
+        learns.observe(computed.prefill_ms, Work.of_rectangle(step.prefill))

@@ -7,8 +7,10 @@ from typing import Final, cast
 
 from ops.traces.costs import EngineCosts
 from ops.traces.trace import Request
+from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Sequence
+from workers.schedule.work import Work
 
 STOP: Final = 0
 _WORD: Final = 1
@@ -48,6 +50,10 @@ class VirtualEngine:
     whole_batches: bool = False
     rows_histogram: dict[int, int] = field(default_factory=dict)
     _held: list[int] = field(default_factory=list)  # contexts of rows that have ended and whose batch has not
+    _laws: CostModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._laws = CostModel.from_state(self.costs.table)
 
     def run(self, step: Step) -> Computed:
         """Every sequence of the step is a `SimulatedSequence`."""
@@ -57,7 +63,7 @@ class VirtualEngine:
             rows = len(step.decode) + len(self._held)
             self.rows_histogram[rows] = self.rows_histogram.get(rows, 0) + 1
             context = sum([row.past for row in step.decode]) + sum(self._held)
-            decode_ms = self._noisy(self.costs.decode_ms(rows, context))
+            decode_ms = self._noisy(self._laws.decode_ms(rows, context))
             decoded = cast("Rows[SimulatedSequence]", step.decoded)
             # `_next` without its call for all that go on: sixty rows a step.
             decode_tokens = [_WORD if len(row.output_ids) + 1 < row.num_sampled else _next(row) for row in decoded]
@@ -65,8 +71,7 @@ class VirtualEngine:
         if step.prefill:
             chunks = step.prefill
             # A call is a rectangle: shorter rows are padded.
-            tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
-            prefill_ms = self._noisy(self.costs.prefill_ms(tokens, past=chunks[0].past, rows=len(chunks)))
+            prefill_ms = self._noisy(self._laws.ms(Work.of_rectangle(chunks)))
             for sequence, chunk in zip(step.prefilled, chunks, strict=True):
                 assert isinstance(sequence, SimulatedSequence)
                 sequence.num_chunks += 1

@@ -15,6 +15,8 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
 
+from workers.schedule.work import Work
+
 SCHEMA_VERSION: Final = 1
 SMALLEST_CONSTANT_MS: Final = 0.001
 
@@ -137,21 +139,22 @@ class CostModel:
 
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
         """One prefill call of `tokens` tokens over all rows, padding included, with `past` already in the slot."""
+        return self._prefill_ms(Work.of_prompt(tokens, past=past, rows=rows))
+
+    def ms(self, work: Work) -> float:
+        """One call that computes rows or prompts."""
+        return self.decode_ms(work.rows, work.context) if work.rows else self._prefill_ms(work)
+
+    def observe(self, ms: float, work: Work) -> float:
+        """Learn that a call took `ms`; return the milliseconds that had been predicted."""
+        predicted_ms = self.ms(work)
+        (self._decode_pace if work.rows else self._prefill_pace).observe(ms, predicted_ms)
+        return predicted_ms
+
+    def _prefill_ms(self, work: Work) -> float:
         constant, by_token, by_past, by_pair = self._prefill.coefficients
-        law_ms = constant + by_token * tokens + by_past * past + by_pair * tokens * (past + tokens / (2 * rows))
+        law_ms = constant + by_token * work.tokens + by_past * work.past + by_pair * work.pairs
         return self._prefill_pace.factor * law_ms
-
-    def observe_decode(self, ms: float, *, rows: int, context: int) -> float:
-        """Learn that a decode step took `ms`; return the milliseconds that had been predicted."""
-        predicted_ms = self.decode_ms(rows, context)
-        self._decode_pace.observe(ms, predicted_ms)
-        return predicted_ms
-
-    def observe_prefill(self, ms: float, *, tokens: int, past: int, rows: int) -> float:
-        """Learn that a prefill call took `ms`; return the milliseconds that had been predicted."""
-        predicted_ms = self.prefill_ms(tokens, past=past, rows=rows)
-        self._prefill_pace.observe(ms, predicted_ms)
-        return predicted_ms
 
     @property
     def error_decode(self) -> float:

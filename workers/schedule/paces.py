@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from workers.schedule.costs import CostModel
+from workers.schedule.work import Work
 
 _EVERY: Final = 16
 """A stream's pieces are measured so many at a time."""
@@ -51,7 +52,7 @@ class Paces:
         elif pace.pieces % _EVERY == 0:
             took_ms = (now_s - pace.since_s) * 1_000
             bare_ms = max(took_ms - (self._prompts_ms - pace.prompts_ms), took_ms * _LEAST)
-            self.costs.observe_decode(bare_ms / _EVERY, rows=rows, context=0)
+            self.costs.observe(bare_ms / _EVERY, Work(rows=rows))
             pace.since_s, pace.prompts_ms = now_s, self._prompts_ms
         pace.pieces += 1
 
@@ -59,7 +60,7 @@ class Paces:
         firsts = self._firsts.setdefault(address, _Firsts())
         alone_ms = (now_s - max(pace.since_s, firsts.last_s)) * 1_000
         if firsts.together and alone_ms > _TOGETHER * self.costs.prefill_ms(prompt_tokens):
-            self.costs.observe_prefill(firsts.took_ms / firsts.together, tokens=prompt_tokens, past=0, rows=1)
+            self.costs.observe(firsts.took_ms / firsts.together, Work.of_prompt(prompt_tokens))
             firsts.took_ms, firsts.together = 0.0, 0
         firsts.took_ms, firsts.together = firsts.took_ms + alone_ms, firsts.together + 1
         self._prompts_ms += alone_ms

@@ -15,6 +15,7 @@ from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Sequence
 from workers.schedule.slots import Export, Import, Move, Transfer
+from workers.schedule.work import Work
 
 # Counted in every step.
 _transfer_time = metrics.step_time.labels("transfer")
@@ -104,14 +105,10 @@ def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
     """Teach the cost model what the calls took, and observe that against what it had predicted."""
     if step.decode:
         ms = result.decode_s * 1_000
-        predicted_ms = costs.observe_decode(ms, rows=len(step.decode), context=sum([row.past for row in step.decode]))
-        _decode_ratio.observe(ms / predicted_ms)
+        _decode_ratio.observe(ms / costs.observe(ms, Work.of_rows(step.decode)))
     if step.prefill:
         ms = result.prefill_s * 1_000
-        rows = len(step.prefill)
-        tokens = rows * max([len(chunk.token_ids) for chunk in step.prefill])
-        predicted_ms = costs.observe_prefill(ms, tokens=tokens, past=step.prefill[0].past, rows=rows)
-        _prefill_ratio.observe(ms / predicted_ms)
+        _prefill_ratio.observe(ms / costs.observe(ms, Work.of_rectangle(step.prefill)))
 
 
 def count_step(step: Step, result: StepResult) -> None:

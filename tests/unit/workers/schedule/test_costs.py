@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.examples import examples
 from workers.schedule.costs import CostModel, CostsKey, CostTable, Law
+from workers.schedule.work import Work
 
 KEY = CostsKey(
     engine="onnx",
@@ -56,7 +57,7 @@ def teach_decode(
         context = rows * random.randint(16, 600)
         held_up = 5.0 if random.random() < stalled else 1.0
         ms = slower * decode_ms(rows, context) * max(0.5, random.gauss(1, noise)) * held_up
-        model.observe_decode(ms, rows=rows, context=context)
+        model.observe(ms, Work(rows=rows, context=context))
 
 
 def decode_factors(model: CostModel) -> list[float]:
@@ -95,13 +96,13 @@ def test_an_engine_that_the_prior_does_not_know_is_followed(slower: float) -> No
     """A fake engine takes a thousandth of it. How far off predictions lately were is told."""
     model = CostModel.prior()
     for _ in range(500):
-        model.observe_decode(slower * 10.0, rows=4, context=1_000)
-        model.observe_prefill(slower * 50.0, tokens=100, past=0, rows=1)
+        model.observe(slower * 10.0, Work(rows=4, context=1_000))
+        model.observe(slower * 50.0, Work.of_prompt(100))
     assert model.decode_ms(4, 1_000) == pytest.approx(slower * 10.0, rel=0.05)
     assert model.prefill_ms(100) == pytest.approx(slower * 50.0, rel=0.05)
     assert model.error_decode < 0.01
     for _ in range(5):
-        model.observe_decode(4 * model.decode_ms(4, 1_000), rows=4, context=1_000)
+        model.observe(4 * model.decode_ms(4, 1_000), Work(rows=4, context=1_000))
     assert 0.15 < model.error_decode < 0.2
 
 
@@ -109,7 +110,7 @@ def test_thousands_of_steps_all_alike_do_not_bend_the_law() -> None:
     """Full steps in a busy hour take 13 % longer than by the law: then so does any other, as far as is known."""
     random, model = Random(1), calibrated()
     for _ in range(5_000):
-        model.observe_decode(1.13 * decode_ms(8, 2_000) * random.gauss(1, 0.03), rows=8, context=2_000)
+        model.observe(1.13 * decode_ms(8, 2_000) * random.gauss(1, 0.03), Work(rows=8, context=2_000))
     factor = the_factor(decode_factors(model))
     assert factor == pytest.approx(1.13, rel=0.03)
     assert model.decode_ms(1, 250) == pytest.approx(factor * decode_ms(1, 250))
@@ -120,11 +121,11 @@ def test_thousands_of_steps_all_alike_do_not_bend_the_law() -> None:
 def test_one_call_held_up_hardly_moves_a_prediction(held_up: float) -> None:
     """Nor the first of all."""
     model = calibrated()
-    model.observe_decode(5 * decode_ms(8, 2_000), rows=8, context=2_000)
+    model.observe(5 * decode_ms(8, 2_000), Work(rows=8, context=2_000))
     assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.015)
     teach_decode(model, 200, Random(1))
     before = model.decode_ms(8, 2_000)
-    model.observe_decode(held_up * before, rows=8, context=2_000)
+    model.observe(held_up * before, Work(rows=8, context=2_000))
     assert model.decode_ms(8, 2_000) == pytest.approx(before, rel=0.015)
 
 
@@ -145,8 +146,8 @@ OBSERVATIONS = st.lists(st.tuples(TIMES_MS, ROWS, TOKENS, st.integers(0, 100_000
 def taught(observations: list[tuple[float, int, int, int]]) -> CostModel:
     model = calibrated()
     for ms, rows, tokens, past in observations:
-        model.observe_decode(ms, rows=rows, context=tokens)
-        model.observe_prefill(ms, tokens=tokens, past=past, rows=rows)
+        model.observe(ms, Work(rows=rows, context=tokens))
+        model.observe(ms, Work.of_prompt(tokens, past=past, rows=rows))
     return model
 
 

@@ -1,0 +1,35 @@
+"""The work of an engine call, as the cost laws see it. Pure."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from msgspec import Struct
+
+from workers.engine import DecodeRow, PrefillChunk
+
+
+class Work(Struct, frozen=True, kw_only=True, gc=False):
+    """`rows` decode rows that hold `context` tokens together, and `tokens` of prompts, padding included, behind `past`
+    tokens. `pairs` counts the tokens that each prompt token attends to."""
+
+    rows: int = 0
+    context: int = 0
+    tokens: int = 0
+    past: int = 0
+    pairs: float = 0.0
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[DecodeRow]) -> Self:
+        """Return the work of a decode call."""
+        return cls(rows=len(rows), context=sum([row.past for row in rows]))
+
+    @classmethod
+    def of_prompt(cls, tokens: int, *, past: int = 0, rows: int = 1) -> Self:
+        """Return the work of `tokens` over all `rows` of a prefill call, each of which has `past` in its slot."""
+        return cls(tokens=tokens, past=past, pairs=tokens * (past + tokens / (2 * rows)))
+
+    @classmethod
+    def of_rectangle(cls, chunks: Sequence[PrefillChunk]) -> Self:
+        """Return the work of a prefill call, which is a rectangle: shorter rows are padded."""
+        tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
+        return cls.of_prompt(tokens, past=chunks[0].past, rows=len(chunks))
