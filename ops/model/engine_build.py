@@ -9,8 +9,9 @@ from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
 from workers.engine.tensorrt.load_tensorrt import ANY_SM, Planner
 from workers.engine.tensorrt.plans import PlanCache, PlanShapes
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.tensorrt.shapes import fit_shapes, plan_shapes, unmet
+from workers.engine.unusable import Unusable
 
 
 def build_engine(settings: Settings, console: Console) -> None:

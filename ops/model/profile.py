@@ -105,7 +105,7 @@ def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
 def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     """TensorRT tells of each layer how long it took, not when: they stand one behind the other."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
-    from workers.engine.tensorrt.probe import Unusable
+    from workers.engine.unusable import Unusable
 
     events: list[dict[str, str | int | float]] = []
 

@@ -21,8 +21,9 @@ from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.engine.tensorrt.load_tensorrt import load_tensorrt
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.torch.load_torch import find_gpu, load_torch
+from workers.engine.unusable import Unusable
 
 # tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one. The
 # primitive one is of the dialect for older versions.

@@ -52,8 +52,8 @@ def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel |
 def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
     """Load the model by TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
-    from workers.engine.tensorrt.probe import Unusable
     from workers.engine.torch.load_torch import load_torch
+    from workers.engine.unusable import Unusable
 
     worker = settings.worker
     folder = ModelFolder.open(settings.model.dir, verify=verify)

@@ -11,9 +11,10 @@ from shared.process.hardware import available_memory
 from shared.settings import Settings
 from shared.settings.credential_files import read_password
 from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.tensorrt.shapes import fit_shapes, unmet
 from workers.engine.torch.load_torch import find_gpu, torch_memory_plan
+from workers.engine.unusable import Unusable
 from workers.engine.upstream.client import Served, UpstreamClient
 from workers.engine.upstream.failures import UpstreamFailure
 

@@ -16,7 +16,7 @@ from ops.stack.port_use import PortUse, another_port
 from shared.process.extras import install_command
 from shared.wire.topic_layout import TopicCopies, weakness
 from shared.wire.topics import KEPT_MS
-from workers.engine.tensorrt.probe import Unusable
+from workers.engine.unusable import Unusable
 from workers.engine.upstream.client import Served
 from workers.engine.upstream.failures import UpstreamFailure
 

@@ -17,8 +17,9 @@ from shared.model.folder import Manifest, ModelFolder
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
 from tests.bench.engines.measure import DTYPES
-from workers.engine.tensorrt.probe import Unusable, probe
+from workers.engine.tensorrt.probe import probe
 from workers.engine.torch.slots import PRECISIONS
+from workers.engine.unusable import Unusable
 
 ENGINES: Final = ("onnx", "torch", "tensorrt", "tensorrt-rtx", "transformers", "llama.cpp")
 _TORCH_PYTHON: Final = Path(__file__).parents[3] / ".venv-torch/bin/python"

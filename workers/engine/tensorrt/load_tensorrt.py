@@ -16,8 +16,9 @@ from workers.engine.device.reserve import tell_reserve
 from workers.engine.device.tokens import sampler_for
 from workers.engine.tensorrt.build import Progress, build_decoder, build_sampler, import_library
 from workers.engine.tensorrt.plans import PlanCache, PlanKey, PlanShapes, Rejected
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.tensorrt.shapes import fit_shapes, plan_shapes, unmet
+from workers.engine.unusable import Unusable
 
 # TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
 ANY_SM: Final = "any"

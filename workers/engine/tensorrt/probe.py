@@ -20,6 +20,7 @@ from shared.errors import ModelError
 from shared.process.extras import install_command
 from workers.engine.tensorrt.build import import_library, keeps_kv_in_place, make_log
 from workers.engine.tensorrt.plans import read_plan
+from workers.engine.unusable import Unusable
 
 _OLDEST_SM: Final = 75
 _PROGRAM: Final = (sys.executable, "-m", "workers.engine.tensorrt.probe")
@@ -40,12 +41,6 @@ class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
     def share_bytes(self, share: float) -> int:
         """Return what a worker may take of the memory: a share of it all, where so much is free."""
         return min(self.free_bytes, int(self.total_bytes * share))
-
-
-class Unusable(Struct, frozen=True, tag="unusable"):
-    """One line: what is missing or wrong, and what to do."""
-
-    reason: str
 
 
 def probe(

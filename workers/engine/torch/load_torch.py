@@ -14,8 +14,9 @@ from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
 from workers.engine.kv_layout import kv_dtype
 from workers.engine.memory_plan import MemoryPlan, fit_slots, plan_memory
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
+from workers.engine.unusable import Unusable
 
 _INSTALL = f"run: {install_command('torch')}"
 

@@ -17,7 +17,8 @@ from shared.settings import Settings
 from tests.support.fakes.upstream import PAGE, sends, upstream
 from tests.unit.ops.operate.test_doctor import COMPLETE
 from workers.engine.memory_plan import MemoryPlan
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.probe import DeviceFacts
+from workers.engine.unusable import Unusable
 from workers.engine.upstream.client import Served
 from workers.engine.upstream.failures import UpstreamFailure
 

@@ -21,8 +21,9 @@ from tests.support.models.cuda_emulation import Cuda, TensorRT
 from workers.engine import PrefillChunk, Sampling
 from workers.engine.load_model import load_model
 from workers.engine.tensorrt import load_tensorrt as tensorrt_loading
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.tensorrt.shapes import unmet
+from workers.engine.unusable import Unusable
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")

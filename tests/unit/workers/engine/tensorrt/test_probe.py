@@ -13,7 +13,8 @@ from workers.engine.load_model import load_model
 from workers.engine.tensorrt import build as tensorrt_build
 from workers.engine.tensorrt import load_tensorrt as tensorrt_loading
 from workers.engine.tensorrt.build import BuildPhases, import_library
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.probe import DeviceFacts, probe
+from workers.engine.unusable import Unusable
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")
