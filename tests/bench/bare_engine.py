@@ -7,7 +7,7 @@ says. No row is ever empty, nothing is waited for: no Kafka, no other process of
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,15 +31,6 @@ class BareRun(Struct, frozen=True, kw_only=True):
     answers: list[str]
 
 
-class Generated(Struct, frozen=True, kw_only=True):
-    """`rows` are the new tokens of each prompt; `runtime_s` is what the clock counted of `decode_s`."""
-
-    rows: list[list[int]]
-    prefill_s: float
-    decode_s: float
-    runtime_s: float
-
-
 def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens: int) -> BareRun:
     """One full batch after the other; the first is computed twice, and its first time is not counted."""
     # As the worker builds a prompt with neither system text nor FAQ entries nor history.
@@ -50,7 +41,7 @@ def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens:
     rows: list[list[int]] = []
     start = time.perf_counter()
     for first in range(0, len(prompts), batch):
-        rows += generate(model.engine, prompts[first : first + batch], new_tokens).rows
+        rows += generate(model.engine, prompts[first : first + batch], new_tokens)
     seconds = time.perf_counter() - start
     return BareRun(
         tok_s=sum(map(len, rows)) / seconds,
@@ -58,24 +49,15 @@ def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens:
     )
 
 
-def generate(
-    engine: Engine,
-    prompts: Sequence[Sequence[int]],
-    new_tokens: int,
-    *,
-    rows_a_call: int | None = None,
-    clock: Callable[[], float] = lambda: 0.0,
-) -> Generated:
-    """`new_tokens` of each prompt, stop tokens and what follows them included; the first of them is prefill's."""
-    start = time.perf_counter()
+def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
+    """Return `new_tokens` of each prompt, stop tokens and what follows them included."""
     rows: list[list[int]] = []
-    most = rows_a_call or engine.info.max_prefill_rows
+    most = engine.info.max_prefill_rows
     chunks = [PrefillChunk(slot=slot, past=0, token_ids=ids, sampling=_GREEDY) for slot, ids in enumerate(prompts)]
     for first in range(0, len(chunks), most):
         for token in engine.prefill(chunks[first : first + most]):
             assert token is not None, "a whole prompt was given and no token came"
             rows.append([token])
-    prefilled, before = time.perf_counter(), clock()
     for step in range(new_tokens - 1):
         asked = [
             DecodeRow(slot=slot, past=len(prompt) + step, token_id=rows[slot][-1], sampling=_GREEDY)
@@ -83,8 +65,7 @@ def generate(
         ]
         for row, token in zip(rows, engine.decode(asked), strict=True):
             row.append(token)
-    decode_s = time.perf_counter() - prefilled
-    return Generated(rows=rows, prefill_s=prefilled - start, decode_s=decode_s, runtime_s=clock() - before)
+    return rows
 
 
 def main(prompts: Path, batch: int, new_tokens: int) -> None:

@@ -70,9 +70,13 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     def ratios(self, base: "Measured") -> dict[str, float | None]:
         """The median over the rounds of each round's own quotient, for the figures that both have."""
+        return {name: middle(of_rounds) for name, of_rounds in self.round_ratios(base).items()}
+
+    def round_ratios(self, base: "Measured") -> dict[str, list[float | None]]:
+        """The quotients themselves, round by round."""
         pairs = list(zip(self.rounds, base.rounds, strict=False))
         names = dict.fromkeys(name for ours, theirs in pairs for name in ours if name in theirs and name != FAILED)
-        return {name: middle(_quotient(ours.get(name), theirs.get(name)) for ours, theirs in pairs) for name in names}
+        return {name: [_quotient(ours.get(name), theirs.get(name)) for ours, theirs in pairs] for name in names}
 
 
 def middle(values: Iterable[float | None]) -> float | None:
@@ -110,10 +114,14 @@ async def run_cells(cells: Sequence[Cell], rounds: int, console: Console) -> lis
 
 
 def report(measured: Sequence[Measured], targets: Sequence[Target]) -> str:
-    """Return the medians, the ratios and the targets as Markdown: a row a figure, a column a cell."""
+    """Return the medians, the ratios and the targets as Markdown: a row a figure, a column a cell. Behind a ratio's
+    median stand its rounds."""
     parts = [_table("", {one.name: one.medians() for one in measured})]
     ratios = {
-        f"{one.name} / {base.name}": one.ratios(base) for one in measured for base in measured if base.name in one.bases
+        f"{one.name} of {base.name}": {name: _with_rounds(of) for name, of in one.round_ratios(base).items()}
+        for one in measured
+        for base in measured
+        if base.name in one.bases
     }
     if any(ratios.values()):
         parts.append(_table("ratio", ratios))
@@ -123,7 +131,12 @@ def report(measured: Sequence[Measured], targets: Sequence[Target]) -> str:
     return "\n\n".join([*parts, "\n".join([*held, *failed])]).rstrip()
 
 
-def _table(title: str, columns: Mapping[str, Figures]) -> str:
+def _with_rounds(of_rounds: Sequence[float | None]) -> str:
+    shown = show(middle(of_rounds))
+    return shown if len(of_rounds) < 2 else f"{shown} ({', '.join(map(show, of_rounds))})"
+
+
+def _table(title: str, columns: Mapping[str, Mapping[str, str | float | None]]) -> str:
     names = dict.fromkeys(name for figures in columns.values() for name in figures)
     return markdown([title, *columns], [[name, *(of.get(name) for of in columns.values())] for name in names])
 
@@ -160,13 +173,14 @@ class Bench:
         measured = await run_cells(cells, self.rounds, console)
         print(report(measured, self.targets))
         by_name = {one.name: one for one in measured}
-        ratios = {
-            f"{one.name} of {base}": one.ratios(by_name[base])
-            for one in measured
-            for base in one.bases
-            if base in by_name
+        pairs = [(one, by_name[base]) for one in measured for base in one.bases if base in by_name]
+        result = {
+            **head,
+            "medians": {one.name: one.medians() for one in measured},
+            "ratios": {f"{one.name} of {base.name}": one.ratios(base) for one, base in pairs},
+            "round_ratios": {f"{one.name} of {base.name}": one.round_ratios(base) for one, base in pairs},
+            "cells": measured,
+            "environment": facts,
         }
-        medians = {one.name: one.medians() for one in measured}
-        result = {**head, "medians": medians, "ratios": ratios, "cells": measured, "environment": facts}
         write_json(self.json_path, result)
         return measured

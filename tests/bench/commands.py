@@ -103,30 +103,40 @@ def kv(
 def engines(
     names: Annotated[
         str, typer.Option("--engines", help="comma-separated")
-    ] = "onnx,torch,tensorrt,tensorrt-rtx,transformers,llama.cpp",
-    batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16,32,64",
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="of each prompt")] = 64,
-    new_tokens: Annotated[int, typer.Option(min=2, help="of each answer")] = 64,
-    llama_bench: Annotated[
-        Path | None, typer.Option(exists=True, help="llama.cpp's llama-batched-bench, with --gguf")
+    ] = "native,onnx,torch,tensorrt,tensorrt-rtx,transformers,llama.cpp",
+    batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16",
+    contexts: Annotated[str, typer.Option(help="tokens in each row before, comma-separated")] = "64,800",
+    new_tokens: Annotated[int, typer.Option(min=2, help="decoded in each row")] = 64,
+    prefill: Annotated[str, typer.Option(help="tokens of a prompt, comma-separated")] = "128,256,512",
+    over: Annotated[str, typer.Option(help="tokens that its slot holds already, comma-separated")] = "0,600,1000",
+    llama: Annotated[
+        Path | None, typer.Option(exists=True, help="llama.cpp's programs (default: those of ops/setup/llama-server)")
     ] = None,
-    gguf: Annotated[Path | None, typer.Option(exists=True, help="the same model for llama.cpp")] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(exists=True, help="the same model for llama.cpp (default: the demo's in Q4_0)")
+    ] = None,
     source: Annotated[
         Path | None, typer.Option(exists=True, help="the same model for transformers (default: the demo's)")
     ] = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory."""
+    """Every engine that this machine can run, and its peers: decoding, prompts and mixed steps, Python's share."""
     from tests.bench.engines.choice import Peers
-    from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches, parse_engines
+    from tests.bench.engines.program import EnginesOptions, bench_engines, parse_engines, parse_numbers
     from tests.bench.engines.timing import Sizes
+    from tests.support.servers.llama_server import PROGRAM
 
     options = EnginesOptions(
         engines=parse_engines(names),
-        batches=parse_batches(batches),
-        sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
-        peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
+        sizes=Sizes(
+            batches=parse_numbers("--batches", batches, 1, 512),
+            contexts=parse_numbers("--contexts", contexts, 1, 65_536),
+            new_tokens=new_tokens,
+            prefills=parse_numbers("--prefill", prefill, 1, 65_536),
+            pasts=parse_numbers("--over", over, 0, 65_536),
+        ),
+        peers=Peers(llama=llama or PROGRAM.parent, gguf=gguf, source=source),
     )
     settings = settings_of_own_system()
     bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")

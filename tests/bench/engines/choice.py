@@ -11,17 +11,19 @@ from typing import Final, get_args
 
 from msgspec import Struct
 
-from ops.model.prepare import DEFAULT_MODEL, default_source
+from ops.model.prepare import DEFAULT_MODEL, DEMO_MODEL, default_source
 from shared.errors import ModelError
 from shared.model.folder import Manifest, ModelFolder
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
-from tests.bench.engines.measure import DTYPES
+from tests.bench.engines.hugging_face import DTYPES
+from tests.bench.engines.llama import BATCHED, PROMPTS
+from tests.support.servers.llama_server import Q4_0
 from workers.engine.tensorrt.probe import probe
 from workers.engine.torch.slots import PRECISIONS
 from workers.engine.unusable import Unusable
 
-ENGINES: Final = ("onnx", "torch", "tensorrt", "tensorrt-rtx", "transformers", "llama.cpp")
+ENGINES: Final = ("native", "onnx", "torch", "tensorrt", "tensorrt-rtx", "transformers", "llama.cpp")
 _TORCH_PYTHON: Final = Path(__file__).parents[3] / ".venv-torch/bin/python"
 _TORCH_REMEDY: Final = "run: ops/setup/torch"
 
@@ -35,23 +37,25 @@ class NotRun(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One process a round. `argv` lacks what all are told: batches and sizes; `env` lacks the prefix of settings.
+    """One process a round. `argv` lacks what all are told: the sizes; `env` lacks the prefix of settings.
 
-    `gguf` is llama.cpp's, whose program has a command line of its own; `source` is what transformers is to load.
+    `gguf` is llama.cpp's, whose two programs, in the folder `llama`, have command lines of their own; `source` is what
+    transformers is to load.
     """
 
     name: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     gguf: Path | None = None
+    llama: Path = Path()
     source: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Where the engines are that are not ours."""
+    """Where the engines are that are not ours; without a `gguf` llama.cpp has the demo's model, in Q4_0."""
 
-    llama_bench: Path | None
+    llama: Path
     gguf: Path | None
     source: Path | None
 
@@ -66,7 +70,7 @@ def plan(names: Sequence[str], settings: Settings, peers: Peers, threads: int) -
             case "transformers":
                 planned = _transformers(manifest, peers, threads)
             case "llama.cpp":
-                planned = _llama(peers)
+                planned = _llama(manifest, peers)
             case _:
                 planned = _ours(name, settings, manifest)
         if isinstance(planned, str):
@@ -148,8 +152,13 @@ def _transformers(manifest: Manifest, peers: Peers, threads: int) -> list[Planne
     return [Planned(name=f"transformers {dtype}", argv=(*argv, dtype), source=source) for dtype in DTYPES]
 
 
-def _llama(peers: Peers) -> list[Planned] | str:
-    if peers.llama_bench is None or peers.gguf is None:
-        return "--llama-bench and --gguf are not given: llama.cpp's llama-batched-bench and its model"
-    program = str(peers.llama_bench.resolve())
-    return [Planned(name=f"llama.cpp {peers.gguf.stem.lower()}", argv=(program,), gguf=peers.gguf.resolve())]
+def _llama(manifest: Manifest, peers: Peers) -> list[Planned] | str:
+    folder, gguf = peers.llama.resolve(), peers.gguf
+    if gguf is None:
+        if manifest.name not in {DEFAULT_MODEL, DEMO_MODEL}:
+            return f"--gguf is not given: what llama.cpp has for {manifest.name}"
+        gguf = folder / Q4_0.name
+    missing = [path for path in (folder / BATCHED, folder / PROMPTS, gguf) if not path.is_file()]
+    if missing:
+        return f"{missing[0]} is missing; run: ops/setup/llama-server"
+    return [Planned(name=f"llama.cpp {gguf.stem.lower()}", gguf=gguf.resolve(), llama=folder)]

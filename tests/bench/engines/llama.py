@@ -1,69 +1,99 @@
-"""llama.cpp's own `llama-batched-bench`: its command line and what it prints. Pure.
+"""llama.cpp's own benches, of `ops/setup/llama-server`: their command lines and what they print. Pure.
 
-How to have one (llama.cpp's sources lie in the llama-cpp-python sdist, in `vendor/llama.cpp`):
-
-    cmake -S vendor/llama.cpp -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF
-        -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF
-    cmake --build build --target llama-batched-bench llama-quantize
-    build/bin/llama-quantize --allow-requantize SmolLM2-135M-Instruct.Q4_1.gguf q4_0.gguf Q4_0
+`llama-batched-bench` decodes rows together; `llama-bench` adds a prompt to what a sequence holds. Both keep their
+defaults: flash attention where the CPU has it, KV in fp16.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from ops.stack.processes import ServiceError
-from tests.bench.engines.timing import Engine, Sizes, Timing
+from tests.bench.engines.timing import Decoded, Engine, Prefilled, Sizes
+
+BATCHED: Final = "llama-batched-bench"
+PROMPTS: Final = "llama-bench"
+_REPEATS: Final = 3
+_NS: Final = 1e9
+_LENGTH_MULTIPLE: Final = 256
 
 
 class BatchedRow(Struct, frozen=True, kw_only=True):
-    """A line of its JSONL: `pl` sequences, of `pp` prompt tokens each in `t_pp` s, of `tg` new ones in `t_tg` s."""
+    """A line of `llama-batched-bench`: `pl` sequences of `pp` tokens each, `tg` new ones of each in `t_tg` s."""
 
     pp: int
     tg: int
     pl: int
-    t_pp: float
     t_tg: float
 
 
-def arguments(gguf: Path, threads: int, batches: Sequence[int], sizes: Sizes) -> list[str]:
-    """Its KV is as long as what is measured needs: rows that do not fit it would be left out in silence."""
-    context = max(batches) * (sizes.prompt_tokens + sizes.new_tokens)
-    listed = ",".join(map(str, batches))
+class PromptRow(Struct, frozen=True, kw_only=True):
+    """A line of `llama-bench`: `n_prompt` tokens over `n_depth`, so many nanoseconds each time."""
+
+    n_prompt: int
+    n_depth: int
+    samples_ns: list[int]
+
+
+_Row = TypeVar("_Row", BatchedRow, PromptRow)
+
+
+def batched_arguments(gguf: Path, threads: int, sizes: Sizes) -> list[str]:
+    """The prompt is computed once and copied to each row (`-pps`), whose KV stays its own. All that is measured fits
+    the KV: rows that do not would be left out in silence."""
+    a_row = max(sizes.contexts) + sizes.new_tokens + 1
+    context = max(sizes.batches) * -(-a_row // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
     return [
-        *("-m", str(gguf), "-c", str(context), "-t", str(threads), "-tb", str(threads)),
-        *("-npp", str(sizes.prompt_tokens), "-ntg", str(sizes.new_tokens), "-npl", listed),
+        *("-m", str(gguf), "-c", str(context), "-t", str(threads), "-tb", str(threads), "-pps"),
+        *("-npp", _listed(sizes.contexts), "-ntg", str(sizes.new_tokens), "-npl", _listed(sizes.batches)),
         *("--output-format", "jsonl"),
     ]
 
 
-def parse(lines: Sequence[bytes]) -> list[BatchedRow]:
+def prompt_arguments(gguf: Path, threads: int, sizes: Sizes) -> list[str]:
+    return [
+        *("-m", str(gguf), "-t", str(threads), "-r", str(_REPEATS), "-n", "0"),
+        *("-p", _listed(sizes.prefills), "-d", _listed(sizes.pasts), "-o", "jsonl"),
+    ]
+
+
+def parse(program: str, lines: Sequence[bytes], row: type[_Row]) -> list[_Row]:
     """The rows among all that it says. Raises `ServiceError` where there is none."""
-    rows: list[BatchedRow] = []
+    rows: list[_Row] = []
     for line in lines:
         if line.startswith(b"{"):
             try:
-                rows.append(msgspec.json.decode(line, type=BatchedRow))
+                rows.append(msgspec.json.decode(line, type=row))
             except msgspec.DecodeError:
                 continue
     if not rows:
         said = lines[-1].decode(errors="replace") if lines else "nothing"
-        raise ServiceError(f"--llama-bench printed no result ({said}); name llama.cpp's llama-batched-bench")
+        raise ServiceError(f"{program} printed no result ({said}); run: ops/setup/llama-server")
     return rows
 
 
-def measured(rows: Sequence[BatchedRow], model: str, gguf: Path, *, runtime: str, rss_mib: float) -> Engine:
-    """As the other engines' are; `rss_mib` is the most that its process had."""
+def measured(
+    decoded: Sequence[BatchedRow], prompts: Sequence[PromptRow], model: str, gguf: Path, *, rss_mib: float
+) -> Engine:
+    """As the other engines' are; `rss_mib` is the most that the decoding process had."""
     return Engine(
         engine="llama.cpp",
         model=model,
         precision=gguf.stem.lower(),
         device="cpu",
-        runtime=runtime,
-        timings=[
-            Timing(batch=row.pl, prefill_s=row.t_pp, decode_s=row.t_tg, decode_steps=row.tg, rss_mib=rss_mib)
-            for row in rows
+        runtime=f"{BATCHED}, {PROMPTS}",
+        decoded=[
+            Decoded(rows=row.pl, context=row.pp, steps=row.tg, seconds=row.t_tg, rss_mib=rss_mib) for row in decoded
+        ],
+        prefilled=[
+            Prefilled(tokens=row.n_prompt, past=row.n_depth, seconds=median(row.samples_ns) / _NS) for row in prompts
         ],
     )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

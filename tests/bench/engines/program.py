@@ -25,16 +25,27 @@ from tests.bench.engines.timing import Engine, Sizes
 from tests.bench.process import run_to_end
 
 PEERS: Final = ("transformers", "llama.cpp")
-_MOST_BATCH: Final = 512
-_SLOT_MULTIPLE: Final = 64
-_LLAMA_BATCHES: Final = (1, 4, 8, 16)
 _LARGEST_BATCH: Final = 64
+# What native's speed is of llama.cpp's: at rows x context, and of a prompt of any length over any past.
+_DECODE_OF_LLAMA: Final = {
+    "native int8": {
+        "1 x 64": 1.0,
+        "4 x 64": 2.0,
+        "8 x 64": 2.4,
+        "16 x 64": 2.4,
+        "1 x 800": 1.2,
+        "4 x 800": 2.5,
+        "8 x 800": 3.2,
+        "16 x 800": 3.2,
+    },
+    "native q4": {"1 x 64": 1.5},
+}
+_PREFILL_OF_LLAMA: Final = 1.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginesOptions:
     engines: tuple[str, ...]
-    batches: tuple[int, ...]
     sizes: Sizes
     peers: Peers
 
@@ -47,15 +58,15 @@ def parse_engines(text: str) -> tuple[str, ...]:
     return names
 
 
-def parse_batches(text: str) -> tuple[int, ...]:
+def parse_numbers(option: str, text: str, least: int, most: int) -> tuple[int, ...]:
     """Ascending, each once: a process's peak memory is told batch by batch. Raises `SettingsError`."""
     try:
-        batches = tuple(sorted({int(part) for part in text.split(",")}))
+        numbers = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        batches = ()
-    if not batches or not 1 <= batches[0] <= batches[-1] <= _MOST_BATCH:
-        raise SettingsError(f"--batches {text}: write numbers from 1 to {_MOST_BATCH}, comma-separated: 1,4,8")
-    return batches
+        numbers = ()
+    if not numbers or not least <= numbers[0] <= numbers[-1] <= most:
+        raise SettingsError(f"{option} {text}: write numbers from {least} to {most}, comma-separated: 128,256")
+    return numbers
 
 
 async def bench_engines(settings: Settings, bench: Bench, options: EnginesOptions, console: Console) -> None:
@@ -68,7 +79,7 @@ async def bench_engines(settings: Settings, bench: Bench, options: EnginesOption
     if not planned:
         raise SettingsError(f"--engines {','.join(options.engines)}: none of them can run here")
     names = [one.name for one in planned]
-    bench = replace(bench, targets=targets_of(names, options.batches))
+    bench = replace(bench, targets=targets_of(names, options.sizes))
     running = _Running(settings=settings, options=options, threads=threads)
     with TemporaryDirectory(prefix="replyline-bench-") as workshop:
         cells = [running.cell(_given_folder(one, Path(workshop)), names) for one in planned]
@@ -86,22 +97,29 @@ def bases_of(name: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(other for other in names if other.startswith(bases))
 
 
-def targets_of(names: Sequence[str], batches: Sequence[int]) -> tuple[Target, ...]:
-    """llama.cpp's speed on the CPU; of transformers' eight times at 64 rows and little Python on a GPU."""
+def targets_of(names: Sequence[str], sizes: Sizes) -> tuple[Target, ...]:
+    """Of llama.cpp's speed on the CPU; of transformers' eight times at 64 rows, and little Python, on a GPU."""
+    steps = [f"{rows} x {context}" for context in sizes.contexts for rows in sizes.batches]
+    prompts = [f"prefill_tok_s {tokens} over {past}" for past in sizes.pasts for tokens in sizes.prefills]
     targets: list[Target] = []
     for name in names:
+        of_llama = _DECODE_OF_LLAMA.get(name, {})
+        least = {f"decode_tok_s {step}": of_llama[step] for step in steps if step in of_llama}
+        if name == "native int8":
+            least |= dict.fromkeys(prompts, _PREFILL_OF_LLAMA)
         for base in bases_of(name, names):
-            for batch in batches:
-                decode, prefill = f"decode_tok_s @{batch}", f"prefill_tok_s @{batch}"
-                if name.startswith("onnx int8") and base.startswith("llama.cpp"):
-                    held = [decode, prefill] if batch in _LLAMA_BATCHES else [prefill]
-                    targets += [Target(cell=name, figure=one, base=base, value=1.0, at_least=True) for one in held]
-                elif name.startswith("tensorrt") and base.startswith("torch"):
-                    targets.append(Target(cell=name, figure=decode, base=base, value=1.2, at_least=True))
-                elif name.startswith("torch") and base.startswith("transformers") and batch == _LARGEST_BATCH:
-                    targets.append(Target(cell=name, figure=decode, base=base, value=8.0, at_least=True))
+            if name.startswith("tensorrt") and base.startswith("torch"):
+                least = {f"decode_tok_s {step}": 1.2 for step in steps}
+            elif name.startswith("torch") and base.startswith("transformers"):
+                least = {f"decode_tok_s {step}": 8.0 for step in steps if step.startswith(f"{_LARGEST_BATCH} x")}
+            elif not base.startswith("llama.cpp"):
+                continue
+            targets += [
+                Target(cell=name, figure=figure, base=base, value=value, at_least=True)
+                for figure, value in least.items()
+            ]
         if name.startswith("tensorrt"):
-            targets += [Target(cell=name, figure=f"python @{batch}", value=0.1) for batch in batches]
+            targets += [Target(cell=name, figure=f"python {step}", value=0.1) for step in steps]
     return tuple(targets)
 
 
@@ -126,30 +144,34 @@ class _Running:
         async def measure(_: int) -> Figures:
             said = await (self._llama(planned, planned.gguf) if planned.gguf is not None else self._python(planned))
             self.engines[planned.name] = said
-            return said.figures(self.options.sizes)
+            return said.figures()
 
         return standing(planned.name, measure, bases=bases_of(planned.name, names))
 
     async def _python(self, planned: Planned) -> Engine:
         sizes = self.options.sizes
-        longest = sizes.prompt_tokens + sizes.new_tokens
         env = {
-            f"{PREFIX}WORKER__SLOTS": str(max(self.options.batches)),
-            f"{PREFIX}WORKER__MAX_LENGTH": str(-(-longest // _SLOT_MULTIPLE) * _SLOT_MULTIPLE),
+            f"{PREFIX}WORKER__SLOTS": str(sizes.slots),
+            f"{PREFIX}WORKER__MAX_LENGTH": str(sizes.length),
             f"{PREFIX}WORKER__THREADS": str(self.threads),
             f"{PREFIX}MODEL__DIR": str(self.settings.model.dir),
             **planned.env,
         }
-        given = [",".join(map(str, self.options.batches)), str(sizes.prompt_tokens), str(sizes.new_tokens)]
-        (*_, line), _ = await run_to_end([*planned.argv, *given], env=env)
+        (*_, line), _ = await run_to_end([*planned.argv, msgspec.json.encode(sizes).decode()], env=env)
         try:
             return msgspec.json.decode(line, type=Engine)
         except msgspec.DecodeError as error:
             raise ServiceError(f"said no result: {line.decode(errors='replace')}") from error
 
     async def _llama(self, planned: Planned, gguf: Path) -> Engine:
-        given = llama.arguments(gguf, self.threads, self.options.batches, self.options.sizes)
-        lines, rss_mib = await run_to_end([*planned.argv, *given], env={})
-        model = ModelFolder.open(self.settings.model.dir).manifest.name
-        runtime = Path(planned.argv[0]).name
-        return llama.measured(llama.parse(lines), model, gguf, runtime=runtime, rss_mib=rss_mib)
+        sizes = self.options.sizes
+        batched, prompts = (str(planned.llama / name) for name in (llama.BATCHED, llama.PROMPTS))
+        decoded, rss_mib = await run_to_end([batched, *llama.batched_arguments(gguf, self.threads, sizes)], env={})
+        prefilled, _ = await run_to_end([prompts, *llama.prompt_arguments(gguf, self.threads, sizes)], env={})
+        return llama.measured(
+            llama.parse(llama.BATCHED, decoded, llama.BatchedRow),
+            llama.parse(llama.PROMPTS, prefilled, llama.PromptRow),
+            ModelFolder.open(self.settings.model.dir).manifest.name,
+            gguf,
+            rss_mib=rss_mib,
+        )

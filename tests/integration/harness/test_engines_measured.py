@@ -19,8 +19,8 @@ def test_every_engine_is_measured_or_named(tmp_path: Path) -> None:
     write_llama(tmp_path / "tiny", TINY, seed=7)
     folder = prepare_model(tmp_path, "int8", source=tmp_path / "tiny")
     written = tmp_path / "engines.json"
-    given = ["--engines", "onnx,llama.cpp", "--batches", "2,1", "--prompt-tokens", "8", "--new-tokens", "6"]
-    given += ["--rounds", "1", "--json", str(written)]
+    given = ["--engines", "onnx,llama.cpp", "--batches", "2,1", "--contexts", "8,40", "--new-tokens", "6"]
+    given += ["--prefill", "16", "--over", "0,32", "--rounds", "1", "--json", str(written)]
     done = subprocess.run(
         [sys.executable, "-m", "ops.cli", "bench", "engines", *given],
         capture_output=True,
@@ -30,17 +30,14 @@ def test_every_engine_is_measured_or_named(tmp_path: Path) -> None:
         env={**os.environ, "REPLYLINE_MODEL__DIR": str(folder.path)},
     )
     assert done.returncode == 0, done.stderr
-    assert "NOT RUN: llama.cpp: --llama-bench and --gguf are not given" in done.stdout
+    assert "NOT RUN: llama.cpp: --gguf is not given: what llama.cpp has for tiny" in done.stdout
     result = json.loads(written.read_text())
     assert result["engines"]["onnx int8"]["device"] == "cpu"
     figures = result["medians"]["onnx int8"]
-    assert [name for name in figures if name.endswith("@1")] == [
-        "decode_tok_s @1",
-        "prefill_tok_s @1",
-        "rss_mib @1",
-        "python @1",
+    names = [
+        f"{name} {rows} x {context}" for name in ("decode_tok_s", "rss_mib") for rows in (1, 2) for context in (8, 40)
     ]
-    for batch in (1, 2):
-        assert 0 < figures[f"python @{batch}"] < 1
-        assert min(figures[f"{name} @{batch}"] for name in ("decode_tok_s", "prefill_tok_s", "rss_mib")) > 0
+    assert min(figures[name] for name in [*names, "prefill_tok_s 16 over 0", "prefill_tok_s 16 over 32"]) > 0
+    assert all(0 < figures[f"python {rows} x 40"] < 1 for rows in (1, 2))
+    assert 0 < figures["load_s"] < 30
     assert [missing["engine"] for missing in result["not_run"]] == ["llama.cpp"]

@@ -10,6 +10,8 @@ from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, ServiceError, free_port
 
 PROGRAM: Final = Path(__file__).parents[3] / ".cache/llama-server/llama-server"
+Q4_0: Final = PROGRAM.with_name("q4_0.gguf")
+"""The demo's model, without an adapter, in llama.cpp's fastest form on a CPU."""
 _START_S: Final = 60.0
 
 

@@ -1,8 +1,11 @@
 """The figures that the benches print: of what is divided by what, and what counts as failed."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +16,15 @@ from shared.wire.outcome import Reason, Status
 from tests.bench import upstream
 from tests.bench.bare_engine import generate
 from tests.bench.cell import Measured, Target, report
-from tests.bench.engines.llama import measured, parse
-from tests.bench.engines.timing import Sizes, Timing
+from tests.bench.engines.llama import BatchedRow, PromptRow, measured, parse
+from tests.bench.engines.own import OwnEngine
+from tests.bench.engines.timing import Decoded
 from tests.bench.gateway.paced import delta_text, lateness_ms
 from tests.bench.kv.client import Answered, Conversed
 from tests.bench.stream import figures_of, steady_tokens_per_s, tokens_between
-from workers.engine import DecodeRow
+from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 
-SIZES = Sizes(prompt_tokens=64, new_tokens=64)
 NEW_TOKENS = 12
 
 
@@ -35,6 +38,7 @@ def test_ratios_are_of_figures_of_the_same_round() -> None:
     base = cell("base", {"s": 2.0, "x": 1.0}, {"s": 4.0, "x": 0.0}, {"s": 2.0, "x": 4.0})
     assert ours.ratios(base) == {"s": 1.5, "x": 0.25}
     assert ours.medians() == {"s": 3.0, "x": 1.0}
+    assert "| s | 1.50 (1.50, 1.50, 1.50) |" in report([msgspec.structs.replace(ours, bases=("base",)), base], [])
 
 
 def test_a_target_is_met_missed_or_not_measured_and_a_failure_misses_it() -> None:
@@ -55,20 +59,22 @@ def test_a_target_is_met_missed_or_not_measured_and_a_failure_misses_it() -> Non
 
 
 def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> None:
-    """1.9 of 2.0 s in the runtime: a twentieth is Python's. llama-batched-bench prints its rows among its chatter."""
-    timing = Timing(batch=4, prefill_s=0.5, decode_s=2.0, decode_steps=63, rss_mib=100.04, runtime_s=1.9)
-    assert timing.figures(SIZES) == {
-        "decode_tok_s @4": 126.0,
-        "prefill_tok_s @4": 512.0,
-        "rss_mib @4": 100.0,
-        "python @4": 0.05,
-    }
+    """1.9 of 2.0 s in the runtime: a twentieth is Python's. llama.cpp's benches print rows among their chatter."""
+    step = Decoded(rows=4, context=64, steps=63, seconds=2.0, rss_mib=100.04, runtime_s=1.9)
+    assert step.figures() == {"decode_tok_s 4 x 64": 126.0, "rss_mib 4 x 64": 100.0, "python 4 x 64": 0.05}
     row = {"n_kv_max": 2048, "n_batch": 2048, "pp": 64, "tg": 64, "pl": 4, "n_kv": 512, "t_pp": 0.5, "t_tg": 2.0}
-    rows = parse([b"load: printing all EOG tokens:", json.dumps(row).encode(), b"", b"{broken", b"llama_perf: 1 ms"])
-    found = measured(rows, "tiny", Path("Q4_0.gguf"), runtime="llama.cpp", rss_mib=50.0)
-    assert found.figures(SIZES) == {"decode_tok_s @4": 128.0, "prefill_tok_s @4": 512.0, "rss_mib @4": 50.0}
-    with pytest.raises(ServiceError, match="error: invalid parameter"):
-        parse([b"error: invalid parameter for argument: -npp"])
+    said = [b"load: printing all EOG tokens:", json.dumps(row).encode(), b"", b"{broken", b"llama_perf: 1 ms"]
+    prompt = {"n_prompt": 256, "n_gen": 0, "n_depth": 600, "avg_ns": 9, "samples_ns": [10**9, 2**40, 5 * 10**8]}
+    prompts = parse("llama-bench", [json.dumps(prompt).encode()], PromptRow)
+    rows = parse("llama-batched-bench", said, BatchedRow)
+    found = measured(rows, prompts, "tiny", Path("Q4_0.gguf"), rss_mib=50.0).figures()
+    assert found == {
+        "decode_tok_s 4 x 64": 128.0,
+        "rss_mib 4 x 64": 50.0,
+        "prefill_tok_s 256 over 600": 256.0,
+    }
+    with pytest.raises(ServiceError, match="llama-bench printed no result"):
+        parse("llama-bench", [b"error: invalid parameter for argument: -npp"], PromptRow)
 
 
 def test_only_whole_answers_of_the_model_count_as_answered() -> None:
@@ -107,9 +113,38 @@ class CountingEngine(FakeEngine):
 def test_the_engine_alone_has_every_row_full_in_every_step_to_the_last_token() -> None:
     """Who counts only what stands before a stop token divides by less than the engine can do."""
     engine = CountingEngine()
-    outputs = generate(engine, [[5, 6, 7]] * 4, NEW_TOKENS).rows
+    outputs = generate(engine, [[5, 6, 7]] * 4, NEW_TOKENS)
     assert [len(row) for row in outputs] == [NEW_TOKENS] * 4
     assert engine.decoded == [4] * (NEW_TOKENS - 1)
+
+
+class MixingFake(CountingEngine):
+    """Its mixed step takes as long as nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._info = dataclasses.replace(self._info, mixes=True)
+        self.chunks: list[PrefillChunk] = []
+
+    def mixed(self, chunks: list[PrefillChunk], rows: list[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        self.chunks += chunks
+        return self.prefill(chunks), self.decode(rows)
+
+
+def test_every_row_holds_its_context_before_it_is_measured() -> None:
+    """Another context, more rows, a prompt over a past, a mixed step whose prompt takes the next slot: each row begins
+    where it is said to, with all before it computed."""
+    engine = MixingFake()
+    subject = OwnEngine(engine=engine, clock=None, chunk=32, tokens=list(range(1, 257)) * 2, what={})
+    for context, rows in ((64, 1), (64, 3), (100, 3)):
+        subject.decode(rows, context, NEW_TOKENS)
+        held = [engine.export_kv(slot=slot, start=0, stop=context) for slot in range(rows)]
+        assert all(np.array_equal(one, held[0]) and one.all() for one in held)
+    assert subject.prefill(48, 200) is not None
+    assert engine.export_kv(slot=0, start=0, stop=248).all()
+    assert subject.mixed(3, 64, 128) is not None
+    assert {(chunk.slot, chunk.past, len(chunk.token_ids)) for chunk in engine.chunks} == {(3, 0, 128)}
+    assert subject.full == 3, "the slot of the mixed step's prompt is no copy any more"
 
 
 def outcome(
