@@ -189,8 +189,9 @@ class KafkaWing:
         self.watch = KafkaWatch(kafka, lambda: self.replies.connected)
 
     def missing(self) -> str | None:
-        """Return why Kafka cannot be used, for `/ready`."""
-        return None if self.producer.connected and self.replies.connected else self.watch.why
+        """Return why Kafka cannot be used, for `/ready`: a client may ask for a person as soon as that says so."""
+        clients = (self.producer, self.handoff_producer, self.replies)
+        return None if all(client.connected for client in clients) else self.watch.why
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:

@@ -1,12 +1,15 @@
-"""Each wing closes all of its own, whatever fails."""
+"""Each wing closes all of its own, whatever fails, and tells what is missing."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
 from gateway.wings import KafkaWing, RedisWing
 from shared.settings import Settings
 from workers import wings as workers_wings
+
+CLIENTS: Final = ("producer", "handoff_producer", "replies")
 
 
 def parts_of(wing: Any) -> list[Any]:
@@ -34,3 +37,12 @@ async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeyp
         await wing.close()
     assert sorted(map(id, closed)) == sorted(map(id, parts))
     assert len(parts) >= 3
+
+
+@pytest.mark.parametrize("absent", [None, *CLIENTS])
+def test_a_gateway_is_ready_once_all_that_a_client_may_ask_of_it_can_be_written(absent: str | None) -> None:
+    """Questions, their answers, and hand-offs."""
+    wing = KafkaWing(Settings(), "g")
+    for name in CLIENTS:
+        setattr(wing, name, SimpleNamespace(connected=name != absent))
+    assert wing.missing() == (None if absent is None else wing.watch.why)
