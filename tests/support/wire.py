@@ -162,16 +162,19 @@ class Client:
 
     async def until(self, wanted: Callable[[Event], bool], *, since: int = 0, limit_s: float = LIMIT_S) -> Event:
         """The first event from number `since` on that is wanted."""
-        async with asyncio.timeout(limit_s), self._news:
-            position = since
-            while True:
-                for event in self.events[position:]:
-                    if wanted(event):
-                        return event
-                position = len(self.events)
-                if self.socket.close_code is not None:
-                    raise AssertionError(f"closed with {self.socket.close_code}: {self.events[-5:]}")
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(limit_s), self._news:
+                position = since
+                while True:
+                    for event in self.events[position:]:
+                        if wanted(event):
+                            return event
+                    position = len(self.events)
+                    if self.socket.close_code is not None:
+                        raise AssertionError(f"closed with {self.socket.close_code}: {self.events[-5:]}")
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"not within {limit_s} s, but {self.events[-5:]}") from None
 
     async def of_type(self, name: str, *, since: int = 0, limit_s: float = LIMIT_S) -> Event:
         return await self.until(lambda event: event["type"] == name, since=since, limit_s=limit_s)
