@@ -78,7 +78,7 @@ class KafkaSettings(Group):
         100,
         ge=1,
         le=5_000,
-        description="longest that a fetch waits for records, in ms (cancels and the inbox: 5 times that)",
+        description="longest that a fetch waits for records, in ms (cancels, versions and the inbox: 10 times that)",
     )
     session_timeout_ms: int = Field(
         6_000, ge=500, le=300_000, description="a worker that is silent for so many ms loses its partitions to another"

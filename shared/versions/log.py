@@ -37,7 +37,7 @@ class VersionsLog:
     @classmethod
     def of(cls, settings: KafkaSettings, *, client_id: str) -> "VersionsLog":
         topic = settings.topics.versions
-        return cls(LogReader(settings, client_id=client_id, topic=topic, partition=BROADCAST_PARTITION))
+        return cls(LogReader(settings, client_id=client_id, topic=topic, partition=BROADCAST_PARTITION, unhurried=True))
 
     async def start(self) -> None:
         """Read all that was written until now. Raises `BrokerUnavailable`."""

@@ -6,7 +6,7 @@ from shared.errors import BrokerUnavailable
 from shared.settings.credential_files import tls_context
 from shared.settings.kafka import KafkaSettings
 
-_UNHURRIED: Final = 5
+_UNHURRIED: Final = 10
 
 
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:

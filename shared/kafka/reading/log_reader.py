@@ -16,9 +16,12 @@ from shared.settings.kafka import KafkaSettings
 
 class LogReader:
     """One partition, outside any group. `start`, then `seek`. Raises `BrokerUnavailable` where the broker is away,
-    `BrokerRefuses` where its ACLs do not let us read."""
+    `BrokerRefuses` where its ACLs do not let us read. `unhurried`: as of a `PartitionReader`."""
 
-    def __init__(self, settings: KafkaSettings, *, client_id: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, settings: KafkaSettings, *, client_id: str, topic: str, partition: int, unhurried: bool = False
+    ) -> None:
+        self._unhurried = unhurried
         self._settings = settings
         self._client_id = client_id
         self._place = TopicPartition(topic, partition)
@@ -30,7 +33,7 @@ class LogReader:
         self._consumer = await until_connected(f"kafka log {self._place.topic}", self._connect)
 
     async def _connect(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(**consumer_options(self._settings, self._client_id))
+        consumer = AIOKafkaConsumer(**consumer_options(self._settings, self._client_id, unhurried=self._unhurried))
         await start_or_stop(consumer, self._settings)
         consumer.assign([self._place])
         return consumer
