@@ -23,6 +23,23 @@ def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
             raise ValueError(f"slot {chunk.slot} has a past of {chunk.past}: prefill it in a call of its own")
 
 
+def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> None:
+    """Rows as for `decode`, and chunks of any other slots, each another."""
+    if rows:
+        check_decode(info, rows)
+    if len(chunks) > info.max_prefill_rows:
+        raise ValueError(f"a step takes at most {info.max_prefill_rows} chunks, got {len(chunks)}")
+    if not rows and not chunks:
+        raise ValueError("a step without rows and chunks computes nothing")
+    slots = [chunk.slot for chunk in chunks]
+    if len({*slots}) < len(slots) or min(slots, default=len(rows)) < len(rows):
+        raise ValueError(f"chunks must be of slots from {len(rows)} on, each another, got {slots}")
+    for chunk in chunks:
+        if not chunk.token_ids:
+            raise ValueError(f"the chunk for slot {chunk.slot} is empty")
+        check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))
+
+
 def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
     """Slots 0 .. n-1 in that order, each with a past and room for one more token."""
     if not 1 <= len(rows) <= info.num_slots:

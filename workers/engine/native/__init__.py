@@ -1,1 +1,5 @@
-"""The native CPU engine: C sources, compiled on the machine that they run on."""
+"""The native CPU engine: a decoder's whole step in C, for any mix of decode rows and prompt chunks.
+
+`build` compiles `source/` on the machine that it runs on → `library` loads it and chooses a kernel → `engine` computes
+with a prepared folder's `model.native`, which `weights` maps.
+"""

@@ -1,0 +1,166 @@
+"""The native engine: `Engine` on the compiled library.
+
+One call of the library computes a step, whatever is in it. It is given no more than `max_step_tokens` rows: longer
+prompts are computed in pieces, which changes no token.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import EngineError
+from shared.model.folder import ModelFolder
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
+from workers.engine.calls import check_decode, check_import, check_mixed, check_prefill, check_range
+from workers.engine.native.library import Library, NativeConfig
+from workers.engine.native.weights import NativeWeights
+from workers.engine.sampling import sample
+
+KV_DTYPE: Final = np.dtype("<u2")  # bfloat16
+_CAPACITY_MULTIPLE: Final = 32
+_MAX_STEP_TOKENS: Final = 512
+_Wanted = tuple[int, Sampling, int]  # the row whose logits are wanted, how to sample, the new token's position
+
+
+class NativeEngine:
+    """`Engine` whose steps are computed by `library`, on `threads` threads.
+
+    The KV of all slots is reserved at once; the operating system gives its pages as they are first written. Raises
+    `ModelError` where the folder has no sound model.native, `EngineError` where there is no memory, `ValueError` where
+    `max_length` exceeds the model's positions.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        library: Library,
+        *,
+        num_slots: int,
+        max_length: int,
+        threads: int,
+        max_prefill_rows: int = 8,
+    ) -> None:
+        a = folder.manifest.architecture
+        if not 1 <= max_length <= a.max_positions:
+            raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
+        capacity = -(-max_length // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+        self._library, self._functions = library, library.functions
+        self._weights = NativeWeights.map(folder, capacity)
+        config = NativeConfig(
+            layers=a.num_layers,
+            heads=a.num_heads,
+            kv_heads=a.num_kv_heads,
+            head_dim=a.head_dim,
+            hidden=a.hidden_size,
+            intermediate=a.intermediate_size,
+            vocabulary=a.vocab_size,
+            slots=num_slots,
+            capacity=capacity,
+            max_step_tokens=_MAX_STEP_TOKENS,
+            threads=threads,
+            q4=self._weights.form == "q4",
+            epsilon=a.norm_epsilon,
+        )
+        self._handle: int | None = library.open(config, self._weights.addresses)
+        stride = self._functions.native_stride(self._handle)
+        self._logits: NDArray[np.float32] = np.zeros((num_slots, stride), np.float32)
+        self._best: NDArray[np.int32] = np.zeros(num_slots, np.int32)
+        self._peaks: NDArray[np.float32] = np.zeros(num_slots, np.float32)
+        self._info = EngineInfo.of(
+            folder.manifest,
+            name="native",
+            device="cpu",
+            num_slots=num_slots,
+            max_length=max_length,
+            max_prefill_rows=min(max_prefill_rows, num_slots),
+            kv_dtype=KV_DTYPE,
+            mixes=True,
+        )
+        self._vocabulary = a.vocab_size
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    @property
+    def kernel(self) -> str:
+        return self._library.kernel
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """`[slots, vocabulary]`: those of the last step's wanted rows come first; the next step overwrites them."""
+        return self._logits[:, : self._vocabulary]
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        check_prefill(self._info, chunks)
+        return self._compute(chunks, ())[0]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        check_decode(self._info, rows)
+        return self._compute((), rows)[1]
+
+    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        check_mixed(self._info, chunks, rows)
+        return self._compute(chunks, rows)
+
+    def move(self, *, source: int, target: int, length: int) -> None:
+        check_range(self._info, source, 0, length)
+        check_range(self._info, target, 0, length)
+        self._functions.native_move(self._handle, source, target, length)
+
+    def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[Any]:
+        check_range(self._info, slot, start, stop)
+        values = np.empty(self._info.kv_layout.shape(stop - start), KV_DTYPE)
+        self._functions.native_export(self._handle, slot, start, stop, values.ctypes.data)
+        return values
+
+    def import_kv(self, *, slot: int, start: int, values: NDArray[Any]) -> None:
+        num_tokens = check_import(self._info, slot, start, values)
+        values = np.ascontiguousarray(values)
+        if self._functions.native_import(self._handle, slot, start, start + num_tokens, values.ctypes.data):
+            raise ValueError("KV holds numbers that are not finite")
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._functions.native_close(self._handle)
+        self._handle = None
+
+    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        """Compute decode rows and chunks, in pieces of what a step can take; return the tokens of both."""
+        ids = [row.token_id for row in rows]
+        slots = [row.slot for row in rows]
+        positions = [row.past for row in rows]
+        wanted: list[_Wanted] = [(at, row.sampling, row.past + 1) for at, row in enumerate(rows)]
+        for chunk in chunks:
+            length = chunk.past + len(chunk.token_ids)
+            ids += chunk.token_ids
+            slots += [chunk.slot] * len(chunk.token_ids)
+            positions += range(chunk.past, length)
+            if chunk.sampling is not None:
+                wanted.append((len(ids) - 1, chunk.sampling, length))
+        steps = np.array((ids, slots, positions), np.int32)
+        tokens: list[int] = []
+        for start in range(0, len(ids), _MAX_STEP_TOKENS):
+            part = [(at - start, how, place) for at, how, place in wanted if start <= at < start + _MAX_STEP_TOKENS]
+            tokens += self._step(np.ascontiguousarray(steps[:, start : start + _MAX_STEP_TOKENS]), part)
+        sampled = iter(tokens[len(rows) :])
+        return [None if chunk.sampling is None else next(sampled) for chunk in chunks], tokens[: len(rows)]
+
+    def _step(self, step: NDArray[np.int32], wanted: Sequence[_Wanted]) -> list[int]:
+        """Compute one step of rows (ids, slots, positions); return a token of each that is wanted."""
+        rows = np.array([at for at, _, _ in wanted], np.int32)
+        ids, slots, positions = (part.ctypes.data for part in step)
+        outputs = (self._logits.ctypes.data, self._best.ctypes.data, self._peaks.ctypes.data)
+        if self._functions.native_step(
+            self._handle, step.shape[1], ids, slots, positions, len(rows), rows.ctypes.data, *outputs
+        ):
+            raise ValueError("a token of the step is outside the vocabulary")
+        if not np.isfinite(self._peaks[: len(rows)]).all():
+            raise EngineError("the engine computed logits that are not finite; restart the worker")
+        tokens: list[int] = self._best[: len(rows)].tolist()
+        for row, (_, sampling, position) in enumerate(wanted):
+            if sampling.temperature > 0:
+                [tokens[row]] = sample(self.logits[row : row + 1], [sampling], [position])
+        return tokens
