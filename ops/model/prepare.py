@@ -25,6 +25,7 @@ from shared.model.chat_template import ChatTemplate
 from shared.model.folder import (
     GRAPH,
     GRAPH_DATA,
+    NATIVE,
     TOKENIZER,
     Manifest,
     ModelFolder,
@@ -38,6 +39,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import Language
 from workers.engine.device.slots import slot_capacity
 from workers.graph.cpu import write_cpu_decoder
+from workers.graph.native import native_file
 from workers.graph.sources.adapter import Adapter
 from workers.graph.sources.opening import ModelSource, open_source, source_sha256
 from workers.graph.tensorrt import write_tensorrt_decoder
@@ -68,7 +70,7 @@ DEFAULT_MAX_LENGTH: Final = 2_048
 
 # Part of what every folder is prepared from: raise it whenever the same weights would give another graph or another
 # order of KV.
-_WRITER_VERSION: Final = 3
+_WRITER_VERSION: Final = 4
 
 Progress = Callable[[str, float], None]
 
@@ -201,7 +203,8 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
         evened = _evened(source, partial(report, "evening the activations out"))
         # Another CPU's sums may round a factor the other way: then the numbers are others too.
         revision = evened.named(about.revision)
-        write_cpu_decoder(evened.checkpoint, folder, about.precision, written, centre=evened.centre)
+        with native_file(folder, evened.checkpoint.architecture, "int8") as native:
+            write_cpu_decoder(evened.checkpoint, folder, "int8", written, centre=evened.centre, native=native)
     elif about.max_length is None:
         write_cpu_decoder(source.checkpoint, folder, "fp32", written)
     else:
@@ -219,7 +222,9 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
         about,
         revision=revision,
         recipe=None if revision == about.revision else about.revision,
-        files=tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER)),
+        files=tuple(
+            file_entry(folder / name) for name in (GRAPH, GRAPH_DATA, NATIVE, TOKENIZER) if (folder / name).is_file()
+        ),
     )
     write_manifest(folder, manifest)
     report("checking what was written", 1.0)

@@ -28,6 +28,7 @@ from shared.model.folder import GRAPH, GRAPH_DATA, Architecture, Precision
 from workers.graph.decoder import Decoder, Progress, cache_names
 from workers.graph.eight_bit.builder import GraphBuilder
 from workers.graph.eight_bit.matrices import Matrices, matrices
+from workers.graph.native import NativeFile
 from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
@@ -44,11 +45,13 @@ def write_cpu_decoder(
     progress: Progress,
     *,
     centre: Float32Array | None = None,
+    native: NativeFile | None = None,
 ) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is told the fraction done.
 
     int8 rounds every matrix to 8 bits in blocks of 32 (norms, biases, attention and KV stay float32); fp32 rounds
-    nothing. `centre` `[hidden]` is what is usually projected to logits, for int8. Raises `ModelError` where a weight
+    nothing. `centre` `[hidden]` is what is usually projected to logits, for int8. `native` is given int8's numbers too.
+    Raises `ModelError` where a weight
     cannot be rounded or the kernels cannot take the heads' size.
     """
     architecture = checkpoint.architecture
@@ -59,8 +62,10 @@ def write_cpu_decoder(
         )
     with (folder / GRAPH_DATA).open("wb") as data:
         graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
-        products = matrices(graph, precision, centre)
+        products = matrices(graph, precision, centre, native)
         Decoder(checkpoint, CpuDialect(architecture, graph, products)).build(progress)
+    if native is not None:
+        native.vectors(checkpoint)
     graph.save(folder / GRAPH, *_interface(architecture))
 
 

@@ -121,10 +121,23 @@ def sections(architecture: Architecture, form: Form) -> dict[str, Section]:
         "embed": _matrix("int8", a.vocab_size, a.hidden_size),
         "head": None if a.tied_embedding else _matrix("int8", a.vocab_size, a.hidden_size),
         "away": _vector(a.hidden_size) if form == "int8" else None,
-        "head_bias": _vector(_padded(a.vocab_size, UNIT)) if form == "int8" else None,
+        "head_bias": _vector(padded(a.vocab_size, UNIT)) if form == "int8" else None,
     }
     found = {f"layers.{index}.{name}": section for index in range(a.num_layers) for name, section in layer.items()}
     return {name: section for name, section in (found | last).items() if section is not None}
+
+
+def begin(architecture: Architecture, form: Form) -> tuple[bytes, dict[str, Place]]:
+    """Return the bytes before the first section of a new file, and each section's place in it."""
+    start, encoded = 0, b""
+    while start < HEADER.size + len(encoded):
+        start = at = padded(HEADER.size + len(encoded), PAGE)
+        places = {}
+        for name, section in sections(architecture, form).items():
+            places[name] = Place(at, section.size)
+            at = padded(at + section.size, SECTION_ALIGNMENT)
+        encoded = msgspec.json.encode(_Index(form, places))
+    return HEADER.pack(MAGIC, VERSION, len(encoded)) + encoded, places
 
 
 def unpackable(architecture: Architecture) -> str | None:
@@ -187,9 +200,10 @@ def _vector(size: int) -> Section:
 
 
 def _matrix(kind: Form, rows: int, columns: int) -> Section:
-    panels, superblocks = _padded(rows, UNIT) // PANEL, _padded(columns, SUPERBLOCK) // SUPERBLOCK
+    panels, superblocks = padded(rows, UNIT) // PANEL, padded(columns, SUPERBLOCK) // SUPERBLOCK
     return Section(kind, (rows, columns), panels * superblocks * SUPERBLOCK_BYTES[kind])
 
 
-def _padded(size: int, multiple: int) -> int:
+def padded(size: int, multiple: int) -> int:
+    """Return the next multiple."""
     return -(-size // multiple) * multiple

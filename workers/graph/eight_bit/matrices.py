@@ -13,7 +13,8 @@ from shared.errors import ModelError
 from shared.model.folder import Precision
 from workers.graph.eight_bit.builder import GraphBuilder, Placement
 from workers.graph.eight_bit.quantize import BLOCK_SIZE, quantize
-from workers.graph.sources.checkpoint import Float32Array
+from workers.graph.native import NativeFile
+from workers.graph.sources.checkpoint import Blocks, Float32Array
 
 _BITS: Final = 8
 # accuracy_level 4 rounds activations to 8 bits as well, block by block, so that a row's result does not depend on its
@@ -75,11 +76,12 @@ class Int8Matrices:
     """In blocks of 32, and so is what they multiply, when it comes.
 
     `centre` `[hidden]` is what is usually projected to logits: only the difference from it is rounded, and the logits
-    of the centre itself are added as a bias.
+    of the centre itself are added as a bias. The same numbers are written to `native`, for the native engine.
     """
 
     graph: GraphBuilder
     centre: Float32Array | None = None
+    native: NativeFile | None = None
     tables: dict[str, tuple[Placement, tuple[int, int]]] = field(default_factory=dict)
     _looked_up: set[str] = field(default_factory=set, init=False)
 
@@ -94,8 +96,11 @@ class Int8Matrices:
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
         self.tables[name] = self._store(name, table, multiplies=projects), (table.shape[0], table.shape[1])
         if projects and self.centre is not None:
+            bias = table @ self.centre
             self.graph.weight(f"{name}.away", -self.centre)
-            self.graph.weight(f"{name}.bias", table @ self.centre)
+            self.graph.weight(f"{name}.bias", bias)
+            if self.native is not None:
+                self.native.centre(-self.centre, bias)
 
     def look_up(self, table: str, indices: str, output: str) -> str:
         # The same bytes as `project` reads, under the flat shape that this operator wants.
@@ -122,6 +127,8 @@ class Int8Matrices:
 
     def _store(self, name: str, matrix: Float32Array, *, multiplies: bool) -> Placement:
         levels, scales = quantize(matrix)
+        if self.native is not None:
+            self.native.matrix(name, Blocks(levels, scales))
         self.graph.weight(f"{name}.scales", scales)
         placement = self.graph.store(levels)
         if multiplies:
@@ -142,6 +149,8 @@ class Int8Matrices:
         )
 
 
-def matrices(graph: GraphBuilder, precision: Precision, centre: Float32Array | None = None) -> Matrices:
-    """Return the products that `precision` asks for; `centre` is for those in 8 bits."""
-    return Int8Matrices(graph, centre) if precision == "int8" else PlainMatrices(graph)
+def matrices(
+    graph: GraphBuilder, precision: Precision, centre: Float32Array | None = None, native: NativeFile | None = None
+) -> Matrices:
+    """Return the products that `precision` asks for; `centre` and `native` are for those in 8 bits."""
+    return Int8Matrices(graph, centre, native) if precision == "int8" else PlainMatrices(graph)

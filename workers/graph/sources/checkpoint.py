@@ -8,6 +8,7 @@ two layouts are not interchangeable.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,39 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """A matrix `[n, k]` rounded in blocks of 32 weights along k.
+
+    `levels` are uint8 `[n, k / 32, 32]`, the others `[n, k / 32]`.
+
+    A weight is `(level - 128) * scale`; with `minima`, of levels 0 to 15, it is `level * scale + minimum`.
+    """
+
+    levels: NDArray[np.uint8]
+    scales: NDArray[Any]
+    minima: NDArray[Any] | None = None
+
+    @classmethod
+    def joined(cls, join: Callable[..., NDArray[Any]], *parts: Self) -> Self:
+        """Return the blocks of one matrix out of those of `parts`, by a function of their rows."""
+        minima = [part.minima for part in parts if part.minima is not None]
+        return cls(
+            join(*[part.levels for part in parts]),
+            join(*[part.scales for part in parts]),
+            join(*minima) if minima else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor that is read, and dequantised, only when it is used: a model need not fit in memory as float32."""
+    """A tensor that is read, and dequantised, only when it is used: a model need not fit in memory as float32.
+
+    `four_bits` are the numbers themselves, where the source has the tensor in blocks of 4 bits.
+    """
 
     shape: Shape
     read: Callable[[], Float32Array]
+    four_bits: Callable[[], Blocks] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

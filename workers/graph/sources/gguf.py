@@ -1,18 +1,22 @@
 """Reads a GGUF file (llama.cpp's format) as a `Checkpoint`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.errors import ModelError
 from shared.model.folder import Architecture
-from workers.graph.sources.checkpoint import Checkpoint, Float32Array, Weight
+from workers.graph.eight_bit.quantize import BLOCK_SIZE
+from workers.graph.sources.checkpoint import Blocks, Checkpoint, Float32Array, Weight
 from workers.graph.sources.gguf_header import check_header
 
+# Bytes of a block of 32 weights.
+_FOUR_BITS: Final = {"Q4_0": 18, "Q4_1": 20}
 _T = TypeVar("_T")
 
 _INSTEAD: Final = "use the model's safetensors folder"
@@ -92,11 +96,13 @@ class GgufSource:
         weights = {}
         for name, tensor in self.tensors.items():
             canonical = _canonical(name)
-            read: Callable[[], Float32Array] = partial(_dequantize, tensor)
             interleaved_heads = heads.get(canonical.split(".", 2)[-1])
-            if interleaved_heads is not None:
-                read = partial(_half_split, read, interleaved_heads)
-            weights[canonical] = Weight(tuple(int(size) for size in reversed(tensor.shape)), read)
+            four_bits = tensor.tensor_type.name in _FOUR_BITS
+            weights[canonical] = Weight(
+                tuple(int(size) for size in reversed(tensor.shape)),
+                partial(_dequantize, tensor, interleaved_heads),
+                partial(_four_bits, tensor, interleaved_heads) if four_bits else None,
+            )
         return Checkpoint(architecture=architecture, weights=weights)
 
     def field(self, key: str, kind: type[_T]) -> _T:
@@ -114,15 +120,28 @@ def _canonical(name: str) -> str:
     return f"layers.{index}.{_LAYER_TENSORS.get(rest, rest)}"
 
 
-def _dequantize(tensor: Any) -> Float32Array:
+def _dequantize(tensor: Any, interleaved_heads: int | None) -> Float32Array:
     import gguf
 
     weight: Float32Array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-    return weight
+    return weight if interleaved_heads is None else _half_split(weight, heads=interleaved_heads)
 
 
-def _half_split(read: Callable[[], Float32Array], heads: int) -> Float32Array:
+def _four_bits(tensor: Any, interleaved_heads: int | None) -> Blocks:
+    """Return the numbers of a tensor in Q4_0 or Q4_1 as they are: a float16 scale (Q4_1: and minimum), then 32 levels,
+    two a byte, the first half of them in the low bits."""
+    kind = tensor.tensor_type.name
+    columns, rows = (int(size) for size in tensor.shape)
+    data = np.ascontiguousarray(tensor.data).view(np.uint8).reshape(rows, columns // BLOCK_SIZE, _FOUR_BITS[kind])
+    numbers, pairs = data[..., :-16].copy().view("<f2"), data[..., -16:]
+    scales = numbers[..., 0]
+    with np.errstate(over="ignore"):
+        minima = numbers[..., 1] if kind == "Q4_1" else scales * np.float16(-8)
+    blocks = Blocks(np.concatenate([pairs & 15, pairs >> 4], axis=-1), scales, minima)
+    return blocks if interleaved_heads is None else Blocks.joined(partial(_half_split, heads=interleaved_heads), blocks)
+
+
+def _half_split(rows: NDArray[Any], *, heads: int) -> NDArray[Any]:
     """Rows of each head from llama.cpp's order (0, d/2, 1, d/2+1, …) back to (0, 1, 2, …)."""
-    weight = read()
-    pairs = weight.reshape(heads, weight.shape[0] // heads // 2, 2, weight.shape[1])
-    return pairs.swapaxes(1, 2).reshape(weight.shape)
+    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)

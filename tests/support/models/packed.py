@@ -1,0 +1,135 @@
+"""What `model.native` holds, found byte by byte as its layout says, and what numpy computes of it.
+
+Nothing of the writer is used here: a weight's place is worked out from its row and column.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ops.model.numerics.forward import NumpyDialect
+from shared.model.folder import NATIVE, Architecture, ModelFolder
+from workers.graph.decoder import Decoder
+from workers.graph.native_layout import Index, read_index, sections
+from workers.graph.sources.checkpoint import Blocks, Checkpoint, Weight
+
+
+@dataclass(slots=True)
+class PackedFile:
+    """The sections of an int8 or a q4 file by name."""
+
+    data: bytes
+    architecture: Architecture
+    index: Index = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = read_index(self.data, self.architecture, Path(NATIVE))
+
+    def vector(self, name: str) -> np.ndarray:
+        offset, size = self.index.places[name]
+        return np.frombuffer(self.data, "<f4", size // 4, offset).copy()
+
+    def blocks(self, name: str) -> Blocks:
+        """Levels and scales of a matrix, without its padding."""
+        section = sections(self.architecture, self.index.form)[name]
+        offset, size = self.index.places[name]
+        data = np.frombuffer(self.data, np.uint8, size, offset)
+        rows, columns = section.shape
+        return unpacked(data, rows, columns, four_bits=section.kind == "q4")
+
+
+def unpacked(data: np.ndarray, rows: int, columns: int, *, four_bits: bool) -> Blocks:
+    row, column = np.arange(rows)[:, np.newaxis], np.arange(columns)[np.newaxis]
+    unit, panel, lane = row // 32, row // 16 % 2, row % 16
+    half, at = column // 32 % 2, column % 32
+    superblock = (unit * -(-columns // 64) + column // 64) * 2 + panel
+    scale = (half * 16 + lane) * 2
+
+    def halves(start: np.ndarray) -> np.ndarray:
+        return (data[start] | data[start + 1].astype(np.uint16) << 8).view("<f2")[:, ::32]
+
+    if not four_bits:
+        start = superblock * 1088
+        levels = data[start + 64 + half * 512 + at // 4 * 64 + lane * 4 + at % 4]
+        return Blocks(levels.reshape(rows, -1, 32), halves(start + scale))
+    start = superblock * 640
+    pairs = data[start + 128 + half * 256 + at // 8 * 64 + lane * 4 + at % 4]
+    levels = np.where(at // 4 % 2, pairs >> 4, pairs & 15)
+    return Blocks(levels.reshape(rows, -1, 32), halves(start + scale), halves(start + 64 + scale))
+
+
+def dequantized(blocks: Blocks) -> np.ndarray:
+    """The matrix."""
+    levels, scales = blocks.levels.astype(np.float32), blocks.scales.astype(np.float32)[..., np.newaxis]
+    if blocks.minima is None:
+        weights = (levels - 128) * scales
+    else:
+        weights = levels * scales + blocks.minima.astype(np.float32)[..., np.newaxis]
+    return weights.reshape(len(levels), -1)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Activations in 8 bits, each block of 32 by its largest."""
+    blocks = values.reshape(len(values), -1, 32)
+    steps = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(127) + np.finfo(np.float32).tiny
+    return (np.rint(blocks / steps) * steps).reshape(values.shape)
+
+
+class _Rounded:
+    """`Products` of rounded activations."""
+
+    def multiply(self, name: str, value: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return rounded(value) @ matrix.T
+
+
+class _PackedDialect(NumpyDialect):
+    __slots__ = ("found", "packed")
+    found: np.ndarray
+    packed: PackedFile
+
+    def logits(self, head: np.ndarray | None, normed: str) -> None:
+        value, places = self._values[normed], self.packed.index.places
+        table = self._table if head is None else head
+        if "away" in places:
+            value = value + self.packed.vector("away")
+        self.found = rounded(value) @ table.T
+        if "head_bias" in places:
+            self.found += self.packed.vector("head_bias")[: len(table)]
+
+
+def packed_checkpoint(packed: PackedFile) -> Checkpoint:
+    """The weights of a file, in float32 and apart again."""
+    a = packed.architecture
+    query, key_value = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
+    found: dict[str, np.ndarray] = {"embed_tokens": dequantized(packed.blocks("embed")), "norm": packed.vector("norm")}
+    if not a.tied_embedding:
+        found["lm_head"] = dequantized(packed.blocks("head"))
+    for layer in (f"layers.{index}" for index in range(a.num_layers)):
+        for suffix, read in (("", lambda name: dequantized(packed.blocks(name))), (".bias", packed.vector)):
+            ending = suffix.replace(".", "_")
+            if f"{layer}.qkv{ending}" in packed.index.places:
+                parts = np.split(read(f"{layer}.qkv{ending}"), [query, query + key_value])
+                found |= {f"{layer}.self_attn.{p}_proj{suffix}": part for p, part in zip("qkv", parts, strict=True)}
+            if f"{layer}.o{ending}" in packed.index.places:
+                found[f"{layer}.self_attn.o_proj{suffix}"] = read(f"{layer}.o{ending}")
+            if f"{layer}.gate_up{ending}" in packed.index.places:
+                both = read(f"{layer}.gate_up{ending}")
+                is_up = np.arange(len(both)) // 16 % 2 == 1
+                found |= {f"{layer}.mlp.gate_proj{suffix}": both[~is_up], f"{layer}.mlp.up_proj{suffix}": both[is_up]}
+                found[f"{layer}.mlp.down_proj{suffix}"] = read(f"{layer}.down{ending}")
+        norms = {"input_layernorm": "input_norm", "post_attention_layernorm": "post_norm"}
+        norms |= {f"self_attn.{part}_norm": f"{part}_norm" for part in "qk"} if a.query_key_norm else {}
+        found |= {f"{layer}.{name}": packed.vector(f"{layer}.{section}") for name, section in norms.items()}
+    weights = {name: Weight(values.shape, lambda values=values: values) for name, values in found.items()}
+    return Checkpoint(architecture=a, weights=weights)
+
+
+def packed_logits(folder: ModelFolder, token_ids: Sequence[int]) -> np.ndarray:
+    """Logits `[tokens, vocabulary]` after each token, by numpy: rounded as the native engine rounds, KV in float32."""
+    packed = PackedFile((folder.path / NATIVE).read_bytes(), folder.manifest.architecture)
+    dialect = _PackedDialect(packed.architecture, [token_ids], _Rounded())
+    dialect.packed = packed
+    Decoder(packed_checkpoint(packed), dialect).build(lambda _fraction: None)
+    return dialect.found
