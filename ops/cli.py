@@ -44,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
-engine_app = typer.Typer(help="What a GPU's engine needs before it starts.", no_args_is_help=True)
+engine_app = typer.Typer(help="What an engine needs before it starts.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
 app.add_typer(engine_app, name="engine")
@@ -92,12 +92,11 @@ def up() -> None:
     """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends
     it, a second one ends it at once."""
     from ops.model.embeddings import with_prepared_embeddings
-    from ops.model.terminal import ensure_model
+    from ops.model.terminal import ensure_engine
     from ops.operate.up import up as run
 
     settings = with_prepared_embeddings(settings_of("up"))
-    if settings.worker.engine == "onnx":
-        ensure_model(settings.model.dir, Console(stderr=True))
+    ensure_engine(settings, Console(stderr=True))
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
 
 
@@ -254,7 +253,13 @@ def prepare(
     ] = False,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.model.terminal import adapter_of, languages_of, prepare_installed_embeddings, prepare_with_progress
+    from ops.model.terminal import (
+        adapter_of,
+        ensure_library,
+        languages_of,
+        prepare_installed_embeddings,
+        prepare_with_progress,
+    )
 
     console = Console(stderr=True)
     prepare_with_progress(
@@ -267,6 +272,8 @@ def prepare(
         max_length=max_length,
         primitive=primitive,
     )
+    if precision in {"int8", "q4"}:
+        ensure_library(settings_of("model"), console)
     if source is None:
         prepare_installed_embeddings(directory, console)
 
@@ -274,19 +281,26 @@ def prepare(
 @engine_app.command("build")
 def build(
     engine: Annotated[
-        Literal["tensorrt", "tensorrt-rtx"], typer.Option(help="tensorrt builds on the GPU, tensorrt-rtx anywhere")
+        Literal["native", "tensorrt", "tensorrt-rtx"],
+        typer.Option(help="tensorrt builds on the GPU, tensorrt-rtx and native anywhere"),
     ] = "tensorrt",
     model: Annotated[Path | None, typer.Option(help="a folder of fp16 (none: REPLYLINE_MODEL__DIR)")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (none: as set)")] = None,
     max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
 ) -> None:
-    """Build a model's TensorRT plans and keep them in REPLYLINE_WORKER__CACHE_DIR, unless they are there already."""
+    """Build the native engine's library, or a model's TensorRT plans, and keep them in REPLYLINE_WORKER__CACHE_DIR,
+    unless they are there already."""
     from ops.model.engine_build import build_engine
+    from ops.model.terminal import ensure_library
 
     given = {"engine": engine, "slots": slots, "max_length": max_length}
     worker = {name: value for name, value in given.items() if value is not None}
     overrides = {} if model is None else {"model": {"dir": model}}
-    build_engine(settings_of("engine", worker=worker, **overrides), Console(stderr=True))
+    settings, console = settings_of("engine", worker=worker, **overrides), Console(stderr=True)
+    if engine != "native":
+        build_engine(settings, console)
+    elif not ensure_library(settings, console):
+        raise typer.Exit(BAD_INPUT_STATUS)
 
 
 @app.command("profile")

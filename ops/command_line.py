@@ -98,10 +98,9 @@ def settings_of_own_system(url: str | None = None) -> Settings:
     if url is not None:
         return Settings()
     settings = settings_of("bench")
-    if settings.worker.engine == "onnx":
-        from ops.model.terminal import ensure_model
+    from ops.model.terminal import ensure_engine
 
-        ensure_model(settings.model.dir, Console(stderr=True))
+    ensure_engine(settings, Console(stderr=True))
     return settings
 
 

@@ -44,7 +44,7 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
                 candidate, model = await loading
             remember_last_served(worker, candidate.revision if candidate.registered else None)
             info = model.info
-            get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
+            get_logger().info("engine_loaded", engine=info.computed_by, model=info.model, precision=info.precision)
             costs = await _known_costs(worker, model)
             process = WorkerProcess(settings, candidate, model, costs, hangup=hangup, draining=draining)
         process.tell(readiness)

@@ -243,7 +243,7 @@ class WorkerProcess:
             self._tasks.start(self._switcher.run(), "versions switcher")
         settle_heap()
         get_logger().info(
-            "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.name
+            "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.computed_by
         )
 
     async def _await_topics(self) -> None:

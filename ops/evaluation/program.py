@@ -17,7 +17,7 @@ from ops.evaluation.table import print_fit, print_run
 from ops.measure.environment import environment
 from ops.measure.runner import progress_bar, write_json
 from ops.model.embeddings import searched_by, with_prepared_embeddings
-from ops.model.terminal import ensure_model
+from ops.model.terminal import ensure_engine
 from shared.errors import ReplylineError, SettingsError
 from shared.faq import FaqIndex
 from shared.faq.answer_policy import AnswerPolicy, Thresholds
@@ -59,8 +59,8 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
     subject = _Subject.read(settings, options)
     questions = chosen(subject.questions, options)
     console.print(f"search: {searched_by(subject.settings)}")
-    if options.url is None and settings.worker.engine == "onnx":
-        ensure_model(options.model_dir or settings.model.dir, console)
+    if options.url is None:
+        ensure_engine(settings, console, options.model_dir)
     with progress_bar(console, options.url or "asking", len(questions)) as progress:
         judged = await _judged(subject, questions, options, progress)
     figures = figures_of(judged)

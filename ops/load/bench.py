@@ -25,7 +25,7 @@ from ops.measure.runner import markdown, progress_bar, show, write_html, write_j
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import mixed_lengths, parse_mix, question
 from shared.faq.entries import PACKAGED_PATH, read_entries
-from shared.settings import Settings
+from shared.settings import CPU_ENGINES, Settings
 from shared.wire.messages import Limits
 
 DEFAULT_CLIENTS: Final = 8
@@ -129,7 +129,7 @@ async def target(
         await system.start_services()
         _, address = await system.start_gateway()
         await system.start_worker()
-        name = f"onnx {settings.model.dir.name}" if engine == "onnx" else engine
+        name = f"{engine} {settings.model.dir.name}" if engine in CPU_ENGINES else engine
         yield address, environment(engine=name, broker=kind)
 
 

@@ -69,7 +69,9 @@ def open_profiled(settings: Settings, trace: Path, scratch: Path) -> Profiled:
     opened = {"onnx": _onnx, "torch": _torch, "tensorrt": _tensorrt, "tensorrt-rtx": _tensorrt}
     engine = settings.worker.engine
     if engine not in opened:
-        raise SettingsError(f"{PREFIX}WORKER__ENGINE={engine}: there is a profiler for onnx, tensorrt and torch")
+        raise SettingsError(
+            f"{PREFIX}WORKER__ENGINE={engine}: there is a profiler for onnx, tensorrt and torch; --engine onnx"
+        )
     return opened[engine](settings, trace, scratch)
 
 

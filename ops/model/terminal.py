@@ -1,5 +1,6 @@
 """Preparing a model at the terminal, with a progress bar."""
 
+import os
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +11,10 @@ from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, D
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES
 from shared.model.folder import MANIFEST, ModelFolder, Precision
+from shared.settings import CPU_ENGINES, Settings
 from shared.wire.messages import Language
+from workers.engine.native.build import Built, Recipe, ensure_built, find_built
+from workers.engine.unusable import Unusable
 
 
 def prepare_with_progress(
@@ -54,6 +58,28 @@ def ensure_model(directory: Path, console: Console) -> None:
     adapters = {f"{DEMO_MODEL}-int8": DEMO_ADAPTER, f"{DEFAULT_MODEL}-int8": None}
     if not (directory / MANIFEST).is_file() and directory.name in adapters:
         prepare_with_progress(directory.parent, "int8", None, console, adapter=adapters[directory.name])
+
+
+def ensure_engine(settings: Settings, console: Console, model_dir: Path | None = None) -> None:
+    """Prepare what a CPU's engine needs: the model at `model_dir` (none: the settings'), and the native library. Raises
+    `ModelError`."""
+    if settings.worker.engine in CPU_ENGINES:
+        ensure_model(model_dir or settings.model.dir, console)
+    if settings.worker.engine == "native":
+        ensure_library(settings, console)
+
+
+def ensure_library(settings: Settings, console: Console) -> bool:
+    """Build the native engine's library unless it is there, and say what it has; or in a line why there is none."""
+    directory, recipe = settings.worker.native_library_dir, Recipe()
+    if isinstance(find_built(directory, recipe), Built):
+        return True
+    built = ensure_built(directory, recipe, os.environ)
+    if isinstance(built, Unusable):
+        console.print(f"native engine: {built.reason}; until then onnx computes", soft_wrap=True)
+        return False
+    console.print(f"native engine ready: {built.describe()}", soft_wrap=True)
+    return True
 
 
 def adapter_of(option: str | None, source: Path | None) -> Path | None:

@@ -44,14 +44,13 @@ def edge(
     """Answer near the customers: what the FAQ is sure of here, the rest by the centre, in time. Ctrl-C drains and ends
     it."""
     from ops.model.embeddings import with_prepared_embeddings
-    from ops.model.terminal import ensure_model
+    from ops.model.terminal import ensure_engine
 
     link = {"centre": centre, "centre_http": centre_http, "token_file": token_file, "trusted_keys": trusted_keys}
     faq = state.resolve() / FAQ
     groups: dict[str, Any] = {"edge": {**link, "quote": quote}, "faq": {"path": faq, "stale_s": stale_s}}
     settings = with_prepared_embeddings(settings_of("edge", tenant=_tenant_of(token_file), **groups))
-    if settings.worker.engine == "onnx":
-        ensure_model(settings.model.dir, Console(stderr=True))
+    ensure_engine(settings, Console(stderr=True))
     redis = (*_REDIS, f"dir {state.resolve()}")
     raise typer.Exit(run_until_signal(lambda stop: _run(settings, redis, stop)))
 

@@ -20,6 +20,7 @@ import msgspec
 
 from ops.model.embeddings import embeddings_env
 from ops.operate.demo_env import demo_env, demo_env_path
+from ops.operate.diagnose.pages import parse_page
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.own_pages import open_page
 from ops.stack.own_services import OWN_SERVICES
@@ -218,6 +219,7 @@ async def up(
         with ExitStack() as files:
             get_logger().info(
                 "ready",
+                engine=await asyncio.to_thread(computing, addresses.metrics[1]),
                 page=addresses.page,
                 ws=addresses.ws,
                 openai=addresses.openai,
@@ -240,6 +242,17 @@ def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
         get_logger().warning("env_file_not_written", cause=str(error))
         return None
     return str(path)
+
+
+def computing(metrics: str) -> str:
+    """Return the engine, with its kernel, that a worker's page of metrics names; empty where that page does not
+    come."""
+    try:
+        with open_page(metrics, timeout_s=1) as page:
+            series = parse_page(page.read().decode()).series
+    except (OSError, HTTPException, ValueError):
+        return ""
+    return next((dict(labels)["engine"] for labels in series.get("replyline_worker_model_info", {})), "")
 
 
 async def wait_ready(child: Child, url: str, name: str) -> None:

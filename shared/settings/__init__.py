@@ -11,9 +11,10 @@ from shared.settings.load_settings import load_settings
 from shared.settings.promise import PromiseSettings
 from shared.settings.settings import PREFIX, Settings
 from shared.settings.telemetry import LogSettings
-from shared.settings.worker import SYSTEM_PROMPT, KvSettings, WindowKind, WorkerSettings
+from shared.settings.worker import CPU_ENGINES, SYSTEM_PROMPT, KvSettings, WindowKind, WorkerSettings
 
 __all__ = [
+    "CPU_ENGINES",
     "PREFIX",
     "SYSTEM_PROMPT",
     "FaqSettings",

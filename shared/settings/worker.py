@@ -11,6 +11,10 @@ from shared.wire.lanes import CHAMPION, Lane
 MAX_SLOTS: Final = 512
 _CPU_SLOTS: Final = 8
 
+# Engines that compute a CPU's folder: they need no more than the demo has.
+CPU_ENGINES: Final = ("native", "onnx")
+
+NativeKernel = Literal["auto", "avx512-bf16", "avx512-vnni", "avx-vnni", "avx2", "neon", "portable"]
 WindowKind = Literal["off", "adaptive"]
 
 SYSTEM_PROMPT = (
@@ -65,12 +69,18 @@ class ModelSettings(Group):
 class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
-    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "upstream", "fake"] = Field(
+    engine: Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch", "upstream", "fake"] = Field(
         "onnx",
-        description="onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; "
-        "upstream: other servers; fake: scripted, for tests",
+        description="native: on the CPU, by onnx where it cannot; onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; "
+        "torch: on either; upstream: other servers; fake: scripted, for tests",
     )
-    fallback_engine: Literal["", "onnx"] = Field(
+    native_kernel: NativeKernel = Field(
+        "auto", description="instructions that engine=native computes by (auto: the fastest that the CPU has)"
+    )
+    native_dir: Path | None = Field(
+        None, description="folder of the library of engine=native (empty: native in `worker.cache_dir`)"
+    )
+    fallback_engine: Literal["", "native", "onnx"] = Field(
         "",
         description="engine to take where the GPU or its libraries cannot be used (empty: the worker stops "
         "with status 2)",
@@ -145,7 +155,6 @@ class WorkerSettings(Group):
     history_turns: int = Field(5, ge=0, le=50, description="most earlier turns put into a prompt")
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: ms for a prompt token")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: ms for a decode step")
-    fake_mixes: bool = Field(False, description="engine=fake: compute decode rows and prompts in one call")
     step_limit_s: float = Field(
         0.0,
         ge=0,
@@ -168,6 +177,10 @@ class WorkerSettings(Group):
     def slots_without_gpu(self) -> int:
         """Return the number of slots where no GPU's memory says it."""
         return self.slots or _CPU_SLOTS
+
+    @property
+    def native_library_dir(self) -> Path:
+        return self.native_dir or self.cache_dir / "native"
 
     @property
     def plans_dir(self) -> Path:

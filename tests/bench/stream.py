@@ -1,6 +1,6 @@
 """`replyline bench stream`: how much of the engine's speed the whole system keeps.
 
-Streaming clients in a closed loop on the onnx engine, with embedded Kafka, gateway, worker and client on this machine;
+Streaming clients in a closed loop on the CPU's engine, with embedded Kafka, gateway, worker and client on this machine;
 and the engine alone with its batch kept full and nothing else running: no system can be faster. Both greedy, the same
 prompts, and answers of the same length: the model's own ends do not count.
 """
@@ -27,7 +27,7 @@ from ops.texts.prompts import question
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder, write_manifest
 from shared.model.tokenizer import Tokenizer
-from shared.settings import PREFIX, Settings
+from shared.settings import CPU_ENGINES, PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
 from tests.bench.process import run_to_end
@@ -52,9 +52,9 @@ class StreamOptions:
 
 async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions, console: Console) -> None:
     """Raises `SettingsError`, `ServiceError`."""
-    if settings.worker.engine != "onnx":
+    if settings.worker.engine not in CPU_ENGINES:
         raise SettingsError(
-            f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the onnx engine; unset it"
+            f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the CPU's engines; unset it"
         )
     count = Tokenizer.load(settings.model.dir).count
     texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(options.requests + 2 * options.clients)]

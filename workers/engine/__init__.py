@@ -35,7 +35,7 @@ def short_revision(revision: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """Facts about a model and what computes it that never change. `device`: where in this machine it computes;
-    `num_slots` requests of `max_length` tokens at a time."""
+    `num_slots` requests of `max_length` tokens at a time; `kernel`: by which of the engine's own, where it has some."""
 
     name: str
     device: DeviceKind
@@ -44,6 +44,12 @@ class ModelInfo:
     precision: str
     num_slots: int
     max_length: int
+    kernel: str = ""
+
+    @property
+    def computed_by(self) -> str:
+        """Return what computes, for people and as a key of what is measured: `onnx`, `native avx2`."""
+        return f"{self.name} {self.kernel}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,7 @@ class EngineInfo(ModelInfo):
         max_prefill_rows: int,
         kv_dtype: np.dtype[Any],
         mixes: bool = False,
+        kernel: str = "",
     ) -> Self:
         a = manifest.architecture
         return cls(
@@ -81,6 +88,7 @@ class EngineInfo(ModelInfo):
             kv_layout=KvLayout(layers=a.num_layers, parts=2, heads=a.num_kv_heads, dim=a.head_dim, dtype=kv_dtype.str),
             stop_token_ids=frozenset(manifest.stop_token_ids),
             mixes=mixes,
+            kernel=kernel,
         )
 
 
@@ -152,6 +160,6 @@ class MixingEngine(Engine, Protocol):
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
         """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
 
-        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, in any order, with
-        any pasts. There may be none of either. The tokens are those that `decode` and `prefill` would return.
+        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, with any pasts. The
+        tokens are those that `decode` and `prefill` would return.
         """

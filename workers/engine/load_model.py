@@ -13,6 +13,7 @@ from shared.settings import PREFIX, Settings, WorkerSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Language
 from workers.engine import Engine, EngineInfo
+from workers.engine.unusable import Unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel |
     match settings.worker.engine:
         case "fake":
             return _load_fake(settings)
+        case "native":
+            return _load_native(settings, settings.model.dir, verify=verify, beside=beside)
         case "onnx":
             return _load_onnx(settings, settings.model.dir, verify=verify, beside=beside)
         case "tensorrt" | "tensorrt-rtx" | "torch":
@@ -53,7 +56,6 @@ def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel 
     """Load the model by TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
     from workers.engine.torch.load_torch import load_torch
-    from workers.engine.unusable import Unusable
 
     worker = settings.worker
     folder = ModelFolder.open(settings.model.dir, verify=verify)
@@ -68,9 +70,25 @@ def _load_where_usable(settings: Settings, *, verify: bool, beside: LoadedModel 
         get_logger().warning(
             "engine_unusable", engine=worker.engine, reason=found.reason, instead=worker.fallback_engine
         )
-        return _load_onnx(
+        load = _load_native if worker.fallback_engine == "native" else _load_onnx
+        return load(
             settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"), verify=verify, beside=beside
         )
+    return _loaded(found, folder, beside)
+
+
+def _load_native(settings: Settings, directory: Path, *, verify: bool, beside: LoadedModel | None) -> LoadedModel:
+    """Load the model by the native engine; by onnx where that cannot be used on this machine, or of this folder."""
+    from workers.engine.native.load_native import load_native
+
+    folder = ModelFolder.open(directory, verify=verify)
+    _refuse_beyond_positions(settings.worker, folder)
+    found = load_native(settings.worker, folder)
+    if isinstance(found, Unusable):
+        if folder.manifest.dialect == "native":
+            raise ModelError(f"{directory} is for the native engine alone: {found.reason}")
+        get_logger().warning("engine_unusable", engine="native", reason=found.reason, instead="onnx")
+        return _load_onnx(settings, directory, verify=False, beside=beside)
     return _loaded(found, folder, beside)
 
 
@@ -81,9 +99,10 @@ def _load_onnx(settings: Settings, directory: Path, *, verify: bool, beside: Loa
         raise ModelError(f"the onnx engine is not installed ({error.name}); run: {install_command('onnx')}") from None
     folder = ModelFolder.open(directory, verify=verify)
     if folder.manifest.dialect != "cpu":
-        raise SettingsError(
-            f"{PREFIX}MODEL__DIR={directory}: its graph is for TensorRT; run: replyline model prepare --precision int8"
+        what = (
+            "its weights are for engine=native" if folder.manifest.dialect == "native" else "its graph is for TensorRT"
         )
+        raise SettingsError(f"{PREFIX}MODEL__DIR={directory}: {what}; run: replyline model prepare --precision int8")
     worker = settings.worker
     _refuse_beyond_positions(worker, folder)
     engine = OnnxEngine(
@@ -128,7 +147,6 @@ def _load_fake(settings: Settings) -> LoadedModel:
         max_length=worker.max_length,
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,
-        mixes=worker.fake_mixes,
         revision=model.dir.name if model.dir.parent == model.versions_dir else FAKE_REVISION,
     )
     return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, CHATML))

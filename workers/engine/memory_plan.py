@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shared.model.folder import GRAPH_DATA, Architecture, Manifest
+from shared.model.folder import GRAPH_DATA, NATIVE, Architecture, Manifest
 from shared.settings.worker import MAX_SLOTS, WorkerSettings
 
 RESERVE_SHARE: Final = 0.2
 _MIB: Final = 1 << 20
+_BFLOAT16: Final = 2
 _FLOAT32: Final = 4
 _COUNTS: Final = (1, 2, 4, *range(8, MAX_SLOTS + 1, 8))
 
@@ -100,12 +101,13 @@ def plan_memory(
     step_tokens: int,
     kv_itemsize: int,
     available_bytes: int,
+    weights: str = GRAPH_DATA,
 ) -> MemoryPlan:
     """Plan the memory for a prepared model. `slot_tokens` are those a slot has room for, `step_tokens` those computed
-    in one step."""
+    in one step, `weights` the file that is read."""
     a = manifest.architecture
     return MemoryPlan(
-        weights_bytes=sum(entry.size for entry in manifest.files if entry.name == GRAPH_DATA),
+        weights_bytes=sum(entry.size for entry in manifest.files if entry.name == weights),
         slot_bytes=2 * a.num_layers * a.num_kv_heads * a.head_dim * slot_tokens * kv_itemsize,
         num_slots=num_slots,
         workspace_bytes=_workspace_bytes(a, step_tokens, num_slots, kv_itemsize),
@@ -126,13 +128,15 @@ def fit_slots(worker: WorkerSettings, plan_for: Callable[[int], MemoryPlan]) -> 
 
 
 def cpu_memory_plan(worker: WorkerSettings, manifest: Manifest, available_bytes: int) -> MemoryPlan:
-    """Plan the memory of the CPU engine."""
+    """Plan the memory of a CPU's engine: of the native one where it is set and the folder has its weights."""
+    native = worker.engine == "native" and any(entry.name == NATIVE for entry in manifest.files)
     return plan_memory(
         manifest,
         num_slots=worker.slots_without_gpu,
         slot_tokens=worker.max_length,
         step_tokens=worker.prefill_chunk_tokens,
-        kv_itemsize=_FLOAT32,
+        kv_itemsize=_BFLOAT16 if native else _FLOAT32,
+        weights=NATIVE if native else GRAPH_DATA,
         available_bytes=available_bytes,
     )
 

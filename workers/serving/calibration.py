@@ -148,7 +148,7 @@ def calibrate(
 def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
     """Return the key of this engine on this machine."""
     return CostsKey(
-        engine=info.name,
+        engine=info.computed_by,
         model=info.model,
         revision=info.revision,
         precision=info.precision,
@@ -157,7 +157,6 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
         threads=threads,
         cpu=cpu_name(),
         num_cores=os.cpu_count() or 1,
-        mixes=info.mixes,
     )
 
 

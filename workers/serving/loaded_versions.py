@@ -55,7 +55,7 @@ class LoadedVersions:
         info = self.serving.info
         metrics.load.labels("slots").set(info.num_slots)
         metrics.model_info.clear()
-        metrics.model_info.labels(info.model, revision, info.name, version("replyline")).set(1)
+        metrics.model_info.labels(info.model, revision, info.computed_by, version("replyline")).set(1)
 
     def remove(self, revision: str) -> Served:
         """Return a version that does not serve, and know it no more."""

@@ -1,19 +1,16 @@
 """A model version that is to be loaded: its folder is found, in the store or at `model.dir`, and looked at."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from shared.model.folder import Manifest, ModelFolder
 from shared.process.hardware import available_memory
-from shared.settings import Settings
+from shared.settings import CPU_ENGINES, Settings
 from shared.versions.golden import GoldenSet
 from shared.versions.store import open_version
 from shared.wire.fields import Revision
 from workers.engine import short_revision
 from workers.engine.fake import FAKE_REVISION
 from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
-
-_ON_THE_CPU: Final = "onnx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +29,7 @@ class Candidate:
         engines for GPUs plan theirs when they load."""
         available_bytes = available_memory()
         worker = self.settings.worker
-        if self.manifest is None or available_bytes is None or worker.engine != _ON_THE_CPU:
+        if self.manifest is None or available_bytes is None or worker.engine not in CPU_ENGINES:
             return None
         return cpu_memory_plan(worker, self.manifest, available_bytes)
 

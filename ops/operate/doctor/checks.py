@@ -31,7 +31,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import Producer, broker_addresses, why_unreachable
 from shared.process.host_port import host_port
 from shared.redis.client import addresses_of, blocking_redis, cause_of
-from shared.settings import Settings
+from shared.settings import CPU_ENGINES, Settings
 from shared.settings.redis import RedisAddress
 from shared.wire.topic_layout import TopicCopies
 from shared.wire.topics import BUCKETS
@@ -56,7 +56,7 @@ def gather(settings: Settings) -> Facts:
     kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
     servers = {_redis_name(each): each for each in (settings.redis, settings.redis_of_kv)}
     redis = {name: any(map(_answers, _redis_addresses(each))) for name, each in servers.items()}
-    librdkafka = find_librdkafka()
+    librdkafka, engine = find_librdkafka(), engine_facts(settings)
     gateway = settings.gateway
     return Facts(
         platform=sys.platform,
@@ -68,7 +68,7 @@ def gather(settings: Settings) -> Facts:
         port_use=port_use(gateway.host, gateway.port),
         model_dir=str(settings.model.dir),
         model_prepared=(settings.model.dir / "manifest.json").is_file(),
-        uses_cpu_engine="onnx" in {settings.worker.engine, settings.worker.fallback_engine},
+        uses_cpu_engine=not {*CPU_ENGINES}.isdisjoint({settings.worker.engine, settings.worker.fallback_engine}),
         missing_modules={
             extra: [name for name in names if importlib.util.find_spec(name) is None]
             for extra, names in _MODULES.items()
@@ -84,11 +84,11 @@ def gather(settings: Settings) -> Facts:
         redis_refusals=[
             why for name, each in servers.items() if redis[name] and (why := redis_refusal(each)) is not None
         ],
-        kv=kv_facts(settings.model.dir, settings.kv) if settings.kv.enabled else None,
+        kv=kv_facts(settings.model.dir, settings.kv, native=engine.is_native) if settings.kv.enabled else None,
         history_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
         kv_memory=redis_memory(settings.redis_of_kv, timeout_s=CONNECT_TIMEOUT_S),
         has_kv_redis=settings.redis_of_kv is not settings.redis,
-        engine=engine_facts(settings),
+        engine=engine,
         copies=asyncio.run(_copies(settings)) if any(kafka.values()) else (),
         told_replicas=settings.kafka.replication_factor,
         has_origins=bool(gateway.allowed_origins),

@@ -8,9 +8,10 @@ from shared.errors import ReplylineError
 from shared.model.folder import ModelFolder
 from shared.process.gpu import short_device
 from shared.process.hardware import available_memory
-from shared.settings import Settings
+from shared.settings import CPU_ENGINES, Settings, WorkerSettings
 from shared.settings.credential_files import read_password
 from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
+from workers.engine.native.load_native import find_library, unpacked
 from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.tensorrt.shapes import fit_shapes, unmet
 from workers.engine.torch.load_torch import find_gpu, torch_memory_plan
@@ -33,13 +34,19 @@ class UpstreamFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """`gpu` is None for an engine that needs none; `memory` where there is no model, nowhere to put it, or no telling
-    how much there is. `device`: what the environment calls the one device that it leaves to this process."""
+    how much there is. `device`: what the environment calls the one device that it leaves to this process. `native`: the
+    kernel and what built it, or why onnx computes instead."""
 
     name: str
     gpu: DeviceFacts | Unusable | None = None
     device: str = ""
     memory: MemoryPlan | None = None
+    native: str | Unusable | None = None
     upstreams: tuple[UpstreamFacts, ...] = ()
+
+    @property
+    def is_native(self) -> bool:
+        return isinstance(self.native, str)
 
 
 def engine_facts(settings: Settings) -> EngineFacts:
@@ -59,9 +66,19 @@ def engine_facts(settings: Settings) -> EngineFacts:
             return EngineFacts(name=name, gpu=gpu, device=short_device(os.environ), memory=memory)
     except ReplylineError:
         return EngineFacts(name=name, gpu=gpu)
-    if name != "onnx":
+    if name not in CPU_ENGINES:
         return EngineFacts(name=name, gpu=gpu)
-    return EngineFacts(name=name, memory=_cpu_plan(settings, folder))
+    native = _native(settings.worker, folder) if name == "native" else None
+    worker = settings.worker.model_copy(update={"engine": "native" if isinstance(native, str) else "onnx"})
+    return EngineFacts(name=name, memory=_cpu_plan(worker, folder), native=native)
+
+
+def _native(worker: WorkerSettings, folder: ModelFolder) -> str | Unusable:
+    found = unpacked(folder) or find_library(worker)
+    if isinstance(found, Unusable):
+        return found
+    library, built = found
+    return f"kernel {library.kernel} of {built.describe()}"
 
 
 def _upstream_facts(settings: Settings) -> EngineFacts:
@@ -88,9 +105,9 @@ async def _look_at_upstreams(settings: Settings) -> tuple[UpstreamFacts, ...]:
         await client.close()
 
 
-def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:
+def _cpu_plan(worker: WorkerSettings, folder: ModelFolder) -> MemoryPlan | None:
     available_bytes = available_memory()
-    return None if available_bytes is None else cpu_memory_plan(settings.worker, folder.manifest, available_bytes)
+    return None if available_bytes is None else cpu_memory_plan(worker, folder.manifest, available_bytes)
 
 
 def _torch_facts(settings: Settings) -> EngineFacts:

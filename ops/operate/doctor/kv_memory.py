@@ -36,8 +36,8 @@ class RedisMemory:
     policy: str
 
 
-def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
-    """Return the facts by the prepared model's manifest; None where there is none."""
+def kv_facts(model_dir: Path, kv: KvSettings, *, native: bool = False) -> KvFacts | None:
+    """Return the facts by the prepared model's manifest; None where there is none. `native`: that engine computes."""
     try:
         manifest = ModelFolder.open(model_dir).manifest
     except ModelError:
@@ -48,7 +48,7 @@ def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
         parts=2,
         heads=architecture.num_kv_heads,
         dim=architecture.head_dim,
-        dtype=kv_dtype(manifest).str,
+        dtype="<u2" if native else kv_dtype(manifest).str,
     )
     full, tail = divmod(SESSION_TOKENS, BLOCK_TOKENS)
     session_bytes: dict[str, int] = {

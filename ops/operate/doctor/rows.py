@@ -297,6 +297,11 @@ def _for_engine(facts: Facts) -> list[Row]:
     elif gpu is not None:
         named = f" ({facts.engine.device})" if facts.engine.device else ""
         rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}{named}, {gpu.sm}"))
+    if isinstance(facts.engine.native, Unusable):
+        why, _, remedy = facts.engine.native.reason.rpartition("; ")
+        rows.append(Row("engine native", Status.WARN, f"{why}: onnx computes", remedy.removeprefix("run: ")))
+    elif facts.engine.native is not None:
+        rows.append(Row("engine native", Status.OK, facts.engine.native))
     if plan is not None:
         rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
     return rows

@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from ops.model.prepare import DEFAULT_MODEL, DEMO_MODEL, default_source
 from shared.errors import ModelError
-from shared.model.folder import Manifest, ModelFolder
+from shared.model.folder import NATIVE, Manifest, ModelFolder
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
 from tests.bench.engines.hugging_face import DTYPES
 from tests.bench.engines.llama import BATCHED, PROMPTS
 from tests.support.servers.llama_server import Q4_0
+from workers.engine.native.load_native import find_library
 from workers.engine.tensorrt.probe import probe
 from workers.engine.torch.slots import PRECISIONS
 from workers.engine.unusable import Unusable
@@ -98,8 +99,8 @@ def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | 
         return f"torch is not installed; {_TORCH_REMEDY}"
     if name == "onnx" and importlib.util.find_spec("onnxruntime") is None:
         return f"onnxruntime is not installed; run: {install_command('onnx')}"
-    if name.startswith("tensorrt"):
-        usable = probe(name)
+    if name.startswith("tensorrt") or name == "native":
+        usable = find_library(settings.worker) if name == "native" else probe(name)
         if isinstance(usable, Unusable):
             return usable.reason
     folders = {
@@ -108,7 +109,7 @@ def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | 
         if takes(name, folder.manifest)
     }
     if not folders:
-        precision = {"onnx": "int8", "torch": "bf16"}.get(name, "fp16")
+        precision = {"native": "int8", "onnx": "int8", "torch": "bf16"}.get(name, "fp16")
         return f"no folder of {manifest.name} for it; run: replyline model prepare --precision {precision}"
     return [
         Planned(
@@ -122,9 +123,13 @@ def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | 
 
 def takes(name: str, manifest: Manifest) -> bool:
     """Whether an engine computes what a folder holds."""
+    if name == "native":
+        return any(entry.name == NATIVE for entry in manifest.files)
     if name == "torch":
         return manifest.precision in PRECISIONS
-    return manifest.dialect.startswith("tensorrt") == name.startswith("tensorrt")
+    if name == "onnx":
+        return manifest.dialect == "cpu"
+    return manifest.dialect.startswith("tensorrt")
 
 
 def prepared(directory: Path, name: str) -> list[ModelFolder]:

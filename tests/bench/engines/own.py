@@ -8,6 +8,7 @@ from random import Random
 from statistics import median
 from typing import Any, Final
 
+from shared.errors import ModelError
 from shared.settings import Settings
 from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk, Sampling
 from workers.engine.load_model import load_model
@@ -73,12 +74,16 @@ class OwnEngine:
         start = time.perf_counter()
         model = load_model(settings)
         load_s = time.perf_counter() - start
+        if model.info.name != name:
+            raise ModelError(f"engine {name} cannot be measured: {model.info.name} computes instead (above)")
         clock = RuntimeClock() if name in RUNTIME_CALLS else None
         if clock is not None:
             module, owner, names = RUNTIME_CALLS[name]
             clock.watch(getattr(importlib.import_module(module), owner), names)
         library = _LIBRARIES.get(name)
-        runtime = name if library is None else f"{library} {importlib.import_module(library).__version__}"
+        runtime = (
+            model.info.computed_by if library is None else f"{library} {importlib.import_module(library).__version__}"
+        )
         random, info = Random(1), model.engine.info
         most = 256  # the ids of bytes: every vocabulary has them
         return cls(

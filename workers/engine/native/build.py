@@ -74,7 +74,7 @@ class Recipe:
         digest = hashlib.sha256(repr((self.machine, libc(), _FLAGS, list(self.kernels.items()))).encode())
         for source in sorted(self.sources.glob("*.[ch]")):
             digest.update(source.name.encode() + hashlib.sha256(source.read_bytes()).digest())
-        return directory / digest.hexdigest()[:16]
+        return directory.absolute() / digest.hexdigest()[:16]
 
 
 def find_built(directory: Path, recipe: Recipe) -> Built | Unusable:
@@ -109,8 +109,8 @@ def build(directory: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusab
     """Build the library into its folder, whole or not at all; a kernel that the compiler does not know is left out."""
     target = recipe.folder(directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".building-") as name:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
             work = Path(name)
             made = _compile(work, recipe, compiler)
             if isinstance(made, Built):

@@ -77,6 +77,7 @@ class NativeEngine:
             max_prefill_rows=min(max_prefill_rows, num_slots),
             kv_dtype=KV_DTYPE,
             mixes=True,
+            kernel=library.kernel,
         )
         self._vocabulary = a.vocab_size
 

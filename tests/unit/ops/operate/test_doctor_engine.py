@@ -13,10 +13,10 @@ from ops.operate.doctor import engine_facts as module
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts, engine_facts
 from ops.operate.doctor.rows import Row, Status, judge, nothing_is_missing
 from shared.model.folder import ModelFolder
-from shared.settings import Settings
+from shared.settings import Settings, WorkerSettings
 from tests.support.fakes.upstream import PAGE, sends, upstream
 from tests.unit.ops.operate.test_doctor import COMPLETE
-from workers.engine.memory_plan import MemoryPlan
+from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.unusable import Unusable
 from workers.engine.upstream.client import Served
@@ -141,3 +141,26 @@ async def test_the_doctor_asks_each_upstream_what_it_serves(tmp_path: Path) -> N
         fake.models = sends(PAGE, b"{}")
         assert isinstance(await found(), UpstreamFailure)
         assert set(fake.keys) == {"Bearer s3cret"}
+
+
+def test_the_native_engine_is_shown_with_its_kernel_and_what_built_it() -> None:
+    row = rows(EngineFacts(name="native", native="kernel avx2 of avx2, by cc: gcc 12"))["engine native"]
+    assert (row.status, row.detail) == (Status.OK, "kernel avx2 of avx2, by cc: gcc 12")
+
+
+def test_what_the_native_engine_lacks_is_said_with_the_command(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, tiny_source: Path
+) -> None:
+    """And the memory plan is of the engine that computes instead."""
+    folder = prepare_model(tmp_path_factory.mktemp("models"), "int8", source=tiny_source)
+    worker = {"engine": "native", "native_dir": tmp_path, "max_length": 96}
+    settings = Settings.model_validate({"model": {"dir": folder.path}, "worker": worker})
+    facts = engine_facts(settings)
+    row = rows(facts)["engine native"]
+    assert (row.status, row.remedy) == (Status.WARN, "replyline model prepare")
+    assert row.detail == f"it was not built in {tmp_path}: onnx computes"
+    assert facts.memory is not None
+    assert (
+        facts.memory.slot_bytes
+        == cpu_memory_plan(WorkerSettings(engine="onnx", max_length=96), folder.manifest, 1).slot_bytes
+    )

@@ -1,0 +1,19 @@
+"""The native engine's library for tests: the one that a worker in this checkout uses."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shared.settings import WorkerSettings
+from workers.engine.native.build import Recipe, ensure_built
+from workers.engine.unusable import Unusable
+
+
+def native_dir() -> Path:
+    """Where it is, built now where it is missing. Fails the test, with the command, where it cannot be."""
+    directory = WorkerSettings().native_library_dir.absolute()
+    built = ensure_built(directory, Recipe(), os.environ)
+    if isinstance(built, Unusable):
+        pytest.fail(f"the native engine: {built.reason}; or type: ops/setup/native", pytrace=False)
+    return directory
