@@ -31,6 +31,7 @@ help: ## this list
 
 setup: ## .venv with what the demo needs, and the model
 	@ops/setup/venv demo
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 
 demo: setup ## everything in one process tree: no Java, no container, no root. Ctrl-C ends it
@@ -43,12 +44,14 @@ doctor: ## what is missing on this machine, each with the command to type
 test: ## the tests, against real Kafka, Redis and Chromium; test-long has the rest
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec tests/run $(PYTEST_ARGS)
 
 test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch, llama-server; PART=services|properties|world|torch|llama
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec tests/long $(PART)
 
@@ -77,11 +80,13 @@ fmt: ## format, and fix what can be fixed
 # On a system of its own, also where the shell has read a demo's file; BENCH_ARGS="--url …" loads another.
 bench: ## measure this machine: latency, throughput, overload, outage
 	@ops/setup/venv test
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec env -u REPLYLINE_URL $(BIN)/replyline bench $(BENCH_ARGS)
 
 bench-engines: ## every engine that runs here, and its peers; writes engines.json
 	@ops/setup/venv test
+	@ops/setup/native
 	@$(BIN)/replyline model prepare --adapter none
 	@exec env REPLYLINE_MODEL__DIR=.models/smollm2-135m-instruct-int8 $(BIN)/replyline bench engines $(BENCH_ENGINES_ARGS)
 
@@ -118,6 +123,7 @@ chaos: ## kill workers, gateways, Redis and brokers under load; was every promis
 reliability: ## try every promise of docs/reliability.md, whole (80 minutes); writes reliability.json
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest -m promise --reliability reliability.json $(RELIABILITY_ARGS)
 
@@ -131,18 +137,21 @@ doors: ## ask by every client through every door, kill gateways in mid-stream (1
 lifecycle: ## switch, roll out, roll back and spoil real models under load (15 minutes; LIFECYCLE_ARGS=--whole: all of it); writes lifecycle.json
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest tests/proofs/lifecycle --lifecycle lifecycle.json $(LIFECYCLE_ARGS)
 
 elastic: ## grow and shrink a fleet under load (20 minutes; ELASTIC_ARGS=--whole: all of it); writes elastic.json
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/pytest tests/proofs/elastic --elastic elastic.json $(ELASTIC_ARGS)
 
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test
 	@ops/setup/test-services
+	@ops/setup/native
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/python -m tests.pictures
 
