@@ -235,7 +235,7 @@ def prepare(
     ] = None,
     precision: Annotated[
         Precision,
-        typer.Option(help="of the weights; for onnx int8, fp32; tensorrt fp16, bf16; torch all but int8"),
+        typer.Option(help="for native int8, q4; onnx int8, fp32; tensorrt fp16, bf16; torch fp32, fp16, bf16"),
     ] = "int8",
     adapter: Annotated[
         str | None,

@@ -27,6 +27,7 @@ from shared.model.folder import (
     GRAPH_DATA,
     NATIVE,
     TOKENIZER,
+    Dialect,
     Manifest,
     ModelFolder,
     Precision,
@@ -39,7 +40,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import Language
 from workers.engine.device.slots import slot_capacity
 from workers.graph.cpu import write_cpu_decoder
-from workers.graph.native import native_file
+from workers.graph.native import native_file, write_four_bits
 from workers.graph.sources.adapter import Adapter
 from workers.graph.sources.opening import ModelSource, open_source, source_sha256
 from workers.graph.tensorrt import write_tensorrt_decoder
@@ -92,14 +93,15 @@ def prepare_model(
 
     `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here. fp16 and
     bf16 are TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others
-    are the CPU's, for any. `adapter` is a folder of PEFT's, merged into the weights before they are rounded; the model
-    is then named as it is, or `<model>-<adapter>`. `languages` are those that it answers in (None: not said).
+    are the CPU's, for any. q4 is a GGUF file's own 4 bits, for the native engine alone. `adapter` is a folder of
+    PEFT's, merged into the weights before they are rounded; the model is then named as it is, or `<model>-<adapter>`.
+    `languages` are those that it answers in (None: not said).
     `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all; what a
     killed process had written of it is removed by the next one.
     Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
     the precision has no such graph.
     """
-    form = _form(precision, primitive=primitive)
+    form = _form(precision, primitive=primitive, merging=adapter is not None)
     if source is None and languages is None:
         languages = _DEFAULT_LANGUAGES
     sha256 = _DEFAULT_SHA256 if source is None else source_sha256(source)
@@ -123,7 +125,7 @@ def prepare_model(
         stop_token_ids=opened.stop_token_ids,
         chat_template=opened.chat_template,
         files=(),
-        dialect="cpu" if capacity is None else "tensorrt-primitive" if primitive else "tensorrt",
+        dialect=_dialect(precision, primitive=primitive),
         max_length=capacity,
         languages=languages,
         adapter=None if merging is None else Source(name=merging.name, sha256=merging.sha256),
@@ -155,11 +157,19 @@ def _opened(path: Path, merging: Adapter | None) -> ModelSource:
     return opened if merging is None else replace(opened, checkpoint=merging.merged(opened.checkpoint))
 
 
-def _form(precision: Precision, *, primitive: bool) -> str:
-    """Return the last part of a folder's name. Raises `ModelError` where there is no such graph."""
+def _form(precision: Precision, *, primitive: bool, merging: bool) -> str:
+    """Return the last part of a folder's name. Raises `ModelError` where there is no such folder."""
+    if precision == "q4" and merging:
+        raise ModelError("--precision q4 keeps the source's own 4 bits, no adapter can be merged; add --adapter none")
     if primitive and precision != "fp16":
         raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
     return f"{precision}-primitive" if primitive else precision
+
+
+def _dialect(precision: Precision, *, primitive: bool) -> Dialect:
+    if precision in _TENSORRT_DTYPES:
+        return "tensorrt-primitive" if primitive else "tensorrt"
+    return "native" if precision == "q4" else "cpu"
 
 
 def _name(source: Path | None, merging: Adapter | None) -> str:
@@ -205,6 +215,8 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
         revision = evened.named(about.revision)
         with native_file(folder, evened.checkpoint.architecture, "int8") as native:
             write_cpu_decoder(evened.checkpoint, folder, "int8", written, centre=evened.centre, native=native)
+    elif about.precision == "q4":
+        write_four_bits(source.checkpoint, folder, written)
     elif about.max_length is None:
         write_cpu_decoder(source.checkpoint, folder, "fp32", written)
     else:

@@ -82,7 +82,7 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
         raise ModelError(f"{error.name} is not installed; run: {install_command('onnx')}") from None
     folder, worker = ModelFolder.open(settings.model.dir, verify=True), settings.worker
     if folder.manifest.dialect != "cpu":
-        raise SettingsError(f"{PREFIX}MODEL__DIR={settings.model.dir}: its graph is for TensorRT; take another")
+        raise SettingsError(f"{PREFIX}MODEL__DIR={settings.model.dir}: it has no graph for onnx; take another")
     longest, length = folder.manifest.architecture.max_positions, worker.max_length
     if length > longest:
         raise SettingsError(f"prompt and steps are {length} tokens, the model has {longest}; ask for fewer")

@@ -42,8 +42,8 @@ _MOST: Final = {
 }
 
 # int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
-# computes the weights of either, where they are not of 8 bits.
-Precision = Literal["int8", "fp32", "fp16", "bf16"]
+# computes the weights of either, where they are not of 8 bits. q4 has no graph: the native engine computes it.
+Precision = Literal["int8", "fp32", "fp16", "bf16", "q4"]
 Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive", "native"]
 
 

@@ -67,4 +67,4 @@ def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
     """
     if manifest.dialect == "cpu":
         return np.dtype("<f4")
-    return np.dtype("<u2" if manifest.precision == "bf16" else "<f2")
+    return np.dtype("<u2" if manifest.precision in {"bf16", "q4"} else "<f2")

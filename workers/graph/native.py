@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from shared.errors import ModelError
 from shared.model.folder import NATIVE, Architecture
-from workers.graph.eight_bit.quantize import ZERO_POINT
-from workers.graph.native_layout import PANEL, UNIT, Form, Place, begin, padded
+from workers.graph.decoder import Progress
+from workers.graph.eight_bit.quantize import ZERO_POINT, quantize
+from workers.graph.native_layout import PANEL, UNIT, Form, Place, begin, padded, unpackable
 from workers.graph.sources.checkpoint import Blocks, Checkpoint, Float32Array
 
 _GATE: Final = "mlp.gate_proj"
@@ -97,6 +98,29 @@ def native_file(folder: Path, architecture: Architecture, form: Form) -> Iterato
     assert not native.missing, min(native.missing)
 
 
+def write_four_bits(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
+    """Write `model.native` of the 4 bits that the source has, as they are, and of tables in 8 bits.
+
+    Raises `ModelError` where a layer's matrix is not of 4 bits or the native engine cannot take the model's sizes.
+    """
+    architecture = checkpoint.architecture
+    wrong = unpackable(architecture)
+    if wrong is not None:
+        raise ModelError(f"the native engine cannot compute this model: its {wrong}; use --precision fp32")
+    with native_file(folder, architecture, "q4") as native:
+        native.vectors(checkpoint)
+        for index in range(architecture.num_layers):
+            progress(index / architecture.num_layers)
+            layer = f"layers.{index}"
+            parts = [_four_bits(checkpoint, f"{layer}.self_attn.{part}_proj") for part in "qkv"]
+            native.matrix(f"{layer}.self_attn.qkv", Blocks.joined(_one_above_the_other, *parts))
+            for name in (f"{layer}.{part}" for part in ("self_attn.o_proj", _GATE, _UP, "mlp.down_proj")):
+                native.matrix(name, _four_bits(checkpoint, name))
+        for table in checkpoint.weights.keys() & {"embed_tokens", "lm_head"}:
+            native.matrix(table, Blocks(*quantize(checkpoint.read(table))))
+    progress(1.0)
+
+
 def interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
     """Rows of both, a panel of gate and a panel of up in turns."""
     panels = [part.reshape(-1, PANEL, *part.shape[1:]) for part in (gate, up)]
@@ -118,6 +142,20 @@ def packed(blocks: Blocks) -> NDArray[np.uint8]:
     # Four bytes of a column stay together.
     words = np.ascontiguousarray(levels).reshape(rows, columns, -1).view(np.uint32)
     return np.concatenate([_by_superblock(values) for values in (*halves, words)], axis=-1)
+
+
+def _four_bits(checkpoint: Checkpoint, name: str) -> Blocks:
+    read = checkpoint.weights[name].four_bits
+    if read is None:
+        raise ModelError(
+            f"--precision q4 takes the 4 bits of a GGUF file in Q4_0 or Q4_1; {name!r} is not in them; "
+            "give such a file, or use --precision int8"
+        )
+    return read()
+
+
+def _one_above_the_other(*parts: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate(parts)
 
 
 def _by_superblock(values: NDArray[Any]) -> NDArray[np.uint8]:

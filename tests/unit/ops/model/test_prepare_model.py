@@ -15,6 +15,7 @@ from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 from tests.support.models.fixtures import TINY, llama_config, safetensors, write_llama
+from tests.support.models.gguf_files import write_gguf
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
 from workers.graph.sources.checkpoint import expected_shapes
@@ -39,48 +40,6 @@ def greedy(folder: ModelFolder, count: int = 16) -> list[int]:
 
 
 # --- the sources -----------------------------------------------------------------------------------------------------
-
-
-def write_gguf(path: Path, folder: Path, *, change: Callable[[gguf.GGUFWriter], None] | None = None) -> None:
-    """The same model as in a Hugging Face folder, the way llama.cpp's converter lays it out."""
-    checkpoint = SafetensorsSource.open(folder).checkpoint()
-    a = checkpoint.architecture
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(a.num_layers)
-    writer.add_context_length(a.max_positions)
-    writer.add_embedding_length(a.hidden_size)
-    writer.add_feed_forward_length(a.intermediate_size)
-    writer.add_head_count(a.num_heads)
-    writer.add_head_count_kv(a.num_kv_heads)
-    writer.add_key_length(a.head_dim)
-    writer.add_rope_freq_base(a.rope_theta)
-    writer.add_layer_norm_rms_eps(a.norm_epsilon)
-    tokens = sorted(document_vocab(folder).items(), key=lambda item: item[1])
-    tokens += [("ab", 259), *((f"<|unused{i}|>", i) for i in range(260, a.vocab_size))]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([token for token, _ in tokens])
-    writer.add_token_types([3 if i < 3 or i > 259 else 1 for i in range(a.vocab_size)])
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(2)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, a.num_layers)
-    for name in checkpoint.weights:
-        tensor = checkpoint.read(name)
-        heads = {"q_proj": a.num_heads, "k_proj": a.num_kv_heads}.get(name.rsplit(".", 1)[-1])
-        if heads:
-            tensor = tensor.reshape(heads, 2, -1, tensor.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
-        writer.add_tensor(f"{names.get_name(f'model.{name}')}.weight", np.ascontiguousarray(tensor))
-    if change is not None:
-        change(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def document_vocab(folder: Path) -> dict[str, int]:
-    vocab: dict[str, int] = msgspec.json.decode((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
-    return vocab
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
