@@ -11,16 +11,15 @@
 enum {
     KEY_VECTORS = 2,   /* vectors of keys that a tile of scores has */
     VALUE_VECTORS = 4, /* vectors of dimensions that a tile of outputs has */
-    TILE_QUERIES = 3,
     SCORE_STEP = KEY_VECTORS * LANES, /* tokens; divides the capacity */
     MAX_HEAD_DIM = 256,
 };
 
 /* Turn the pairs (i, i + head_dim / 2) of a head by its position, times `factor`. */
-INLINE void rotate(const struct native *n, const float *x, int position, float factor, float *y)
+INLINE void rotate(const struct native *n, const float *restrict x, int position, float factor, float *restrict y)
 {
     const int half = n->config.head_dim / 2;
-    const float *c = n->cosines + (size_t)position * half, *s = n->sines + (size_t)position * half;
+    const float *restrict c = n->cosines + (size_t)position * half, *restrict s = n->sines + (size_t)position * half;
     for (int i = 0; i < half; i++) {
         y[i] = (x[i] * c[i] - x[half + i] * s[i]) * factor;
         y[half + i] = (x[half + i] * c[i] + x[i] * s[i]) * factor;
@@ -114,8 +113,8 @@ static float soften(float *scores, int count, int span)
 }
 
 /* out[r][d] = sum of weight r, t * value t, d; for `vectors` vectors of dimensions. */
-INLINE void blend_tile(const struct native *n, const uint16_t *values, const float *scores, int span, float *out, const int rows,
-                       const int vectors)
+INLINE void blend_tile(const struct native *n, const uint16_t *values, const float *scores, int span, float *out,
+                       const int vectors, const int rows)
 {
     const int size = n->config.head_dim;
     vf sum[VALUE_VECTORS][TILE_QUERIES];
@@ -132,27 +131,31 @@ INLINE void blend_tile(const struct native *n, const uint16_t *values, const flo
     UNROLL for (int v = 0; v < vectors; v++) UNROLL for (int r = 0; r < rows; r++) vf_store(out + r * size + v * LANES, sum[v][r]);
 }
 
+/* A function for each number of queries and of vectors that tiles have: so the compiler knows them. */
+#define EACH_QUERIES(use, ...) \
+    switch (rows) { \
+    case 1: use(__VA_ARGS__, 1); break; \
+    case 2: use(__VA_ARGS__, 2); break; \
+    case 3: use(__VA_ARGS__, 3); break; \
+    default: use(__VA_ARGS__, TILE_QUERIES); \
+    }
+
 static void score(const struct native *n, const uint16_t *keys, const uint16_t *queries, int span, float *scores, int rows)
 {
-    if (rows == 3) score_tile(n, keys, queries, span, scores, 3);
-    else if (rows == 2) score_tile(n, keys, queries, span, scores, 2);
-    else score_tile(n, keys, queries, span, scores, 1);
+    EACH_QUERIES(score_tile, n, keys, queries, span, scores)
 }
 
 static void blend(const struct native *n, const uint16_t *values, const float *scores, int span, float *out, int rows)
 {
-    const int vectors = n->config.head_dim / LANES;
-    for (int v = 0; v < vectors;) {
+    for (int v = 0, vectors = n->config.head_dim / LANES; v < vectors;) {
         const uint16_t *part = values + v * LANES * VALUE_TOKENS;
-        float *columns = out + v * LANES;
-        const int full = vectors - v >= VALUE_VECTORS;
-        if (full && rows == 3) blend_tile(n, part, scores, span, columns, 3, VALUE_VECTORS);
-        else if (full && rows == 2) blend_tile(n, part, scores, span, columns, 2, VALUE_VECTORS);
-        else if (full) blend_tile(n, part, scores, span, columns, 1, VALUE_VECTORS);
-        else if (rows == 3) blend_tile(n, part, scores, span, columns, 3, 1);
-        else if (rows == 2) blend_tile(n, part, scores, span, columns, 2, 1);
-        else blend_tile(n, part, scores, span, columns, 1, 1);
-        v += full ? VALUE_VECTORS : 1;
+        if (vectors - v >= VALUE_VECTORS) {
+            EACH_QUERIES(blend_tile, n, part, scores, span, out + v * LANES, VALUE_VECTORS)
+            v += VALUE_VECTORS;
+        } else {
+            EACH_QUERIES(blend_tile, n, part, scores, span, out + v * LANES, 1)
+            v++;
+        }
     }
 }
 
@@ -165,8 +168,8 @@ static void attend(const struct native *n, int layer, const struct group *g, int
     const size_t at = native_head_offset(n, layer, g->slot, head), capacity = c->capacity;
     const float factor = 1.0f / sqrtf((float)size);
     float x[MAX_HEAD_DIM], normed[MAX_HEAD_DIM];
-    for (int first = 0, rows = g->count * per; first < rows; first += TILE_QUERIES) {
-        const int count = rows - first < TILE_QUERIES ? rows - first : TILE_QUERIES;
+    for (int first = 0, rows = g->count * per, count; first < rows; first += count) {
+        count = rows - first >= TILE_QUERIES ? TILE_QUERIES : rows - first >= 3 ? 3 : rows - first;
         uint16_t queries[TILE_QUERIES * MAX_HEAD_DIM];
         float out[TILE_QUERIES * MAX_HEAD_DIM];
         for (int r = 0; r < count; r++) {

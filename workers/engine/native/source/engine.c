@@ -187,7 +187,7 @@ static int reserve_all(struct native *n)
     const int rows = c->max_step_tokens, heads = c->heads * c->head_dim, hidden = padded(c->hidden, SUPER);
     const size_t kv = (size_t)c->layers * c->slots * c->kv_heads * c->capacity * c->head_dim;
     size_t scratch = (size_t)rows * 2 * UNIT;
-    if (scratch < (size_t)3 * c->capacity) scratch = (size_t)3 * c->capacity;
+    if (scratch < (size_t)MAX_QUERIES * c->capacity) scratch = (size_t)MAX_QUERIES * c->capacity;
     n->layers = reserve(n, c->layers * sizeof *n->layers);
     n->keys = reserve(n, kv * sizeof *n->keys), n->values = reserve(n, kv * sizeof *n->values);
     n->hidden = reserve(n, (size_t)rows * c->hidden * sizeof(float));

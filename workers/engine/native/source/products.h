@@ -10,7 +10,7 @@
 
 enum { TILE_VECTORS = TILE_PANELS * PANEL_VECTORS };
 
-/* One tile's work. `ahead` lines from `ahead_from` to `ahead_to` are fetched of every superblock of the next unit. */
+/* One tile's work; with `adds` to what stands in `out`. `ahead` lines from `ahead_from` to `ahead_to` are fetched of every superblock of the next unit. */
 struct tile {
     const uint8_t *panels;
     int super_bytes, supers;
@@ -19,7 +19,7 @@ struct tile {
     const int32_t *offsets;
     int k;
     float *out;
-    int stride;
+    int stride, adds;
     const uint8_t *ahead;
     int ahead_from, ahead_to;
 };
@@ -62,7 +62,10 @@ INLINE void fetch_ahead(const struct tile *t, int super)
 INLINE void store_tile(const struct tile *t, vf total[TILE_VECTORS][TILE_ROWS], const int rows)
 {
     UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-        UNROLL for (int r = 0; r < rows; r++) vf_store(t->out + (size_t)r * t->stride + v * LANES, total[v][r]);
+        UNROLL for (int r = 0; r < rows; r++) {
+            float *out = t->out + (size_t)r * t->stride + v * LANES;
+            vf_store(out, t->adds ? vf_add(total[v][r], vf_load(out)) : total[v][r]);
+        }
 }
 
 INLINE void tile_int8(const struct tile *t, const int rows)
@@ -156,8 +159,8 @@ static tile_function *const int8_tiles[] = {tile_int8_1, tile_int8_2, tile_int8_
 static tile_function *const q4_tiles[] = {tile_q4_1, tile_q4_2, tile_q4_3, tile_q4_4, tile_q4_5, tile_q4_6};
 #endif
 
-/* Multiply `rows` rows by one unit of 32 columns into `out` [rows][stride]. */
-static void multiply_unit(const struct matrix *m, int unit, const struct activations *a, int rows, float *out, int stride)
+/* Multiply `rows` rows by one unit of 32 columns into `out` [rows][stride], or add to it. */
+static void multiply_unit(const struct matrix *m, int unit, const struct activations *a, int rows, float *out, int stride, int adds)
 {
     const size_t unit_bytes = (size_t)2 * m->super_bytes * (m->k / SUPER);
     const uint8_t *panels = m->panels + unit * unit_bytes;
@@ -165,18 +168,17 @@ static void multiply_unit(const struct matrix *m, int unit, const struct activat
     const int tile_count = (rows + TILE_ROWS - 1) / TILE_ROWS, steps = tile_count * (2 / TILE_PANELS);
     const int lines = rows <= FEW_ROWS ? 2 * m->super_bytes / LINE : 0;
     for (int panel = 0, step = 0; panel < 2; panel += TILE_PANELS) {
-        for (int tile = 0, row = 0; tile < tile_count; tile++, step++) {
-            const int count = (rows - row + tile_count - tile - 1) / (tile_count - tile);
+        for (int tile = 0, row = 0, count; tile < tile_count; tile++, step++, row += count) {
+            count = (rows - row + tile_count - tile - 1) / (tile_count - tile); /* as even as can be */
             const size_t block = (size_t)row * (m->k / BLOCK);
             const struct tile t = {
                 .panels = panels + panel * m->super_bytes, .super_bytes = m->super_bytes, .supers = m->k / SUPER,
                 .levels = a->levels + (size_t)row * m->k, .scales = a->scales + block, .sums = a->sums + block,
                 .offsets = a->offsets + block, .k = m->k,
-                .out = out + (size_t)row * stride + panel * PANEL, .stride = stride,
+                .out = out + (size_t)row * stride + panel * PANEL, .stride = stride, .adds = adds,
                 .ahead = panels + unit_bytes, .ahead_from = lines * step / steps, .ahead_to = lines * (step + 1) / steps,
             };
             tiles[count - 1](&t);
-            row += count;
         }
     }
 }
@@ -199,23 +201,16 @@ INLINE void fetch_first_units(const struct native *n, const struct matrix *m, in
     for (size_t at = 0; from < to && at < unit_bytes * units_at_a_time; at += LINE) __builtin_prefetch(first + at, 0, 2);
 }
 
-/* Multiply rows by one's part of a matrix; add its bias, and what stands in `out` where it `adds`. */
+/* Multiply rows by one's part of a matrix into `out` [rows][stride], or add to it; and its bias, if it has one. */
 static void multiply(const struct native *n, int me, const struct matrix *m, const struct activations *a, int rows, float *out,
                      int stride, int adds)
 {
     int from, to;
     own_units(n, m->n / UNIT, me, &from, &to);
-    float *product = adds ? n->scratch[me] : out;
-    for (int unit = from; unit < to; unit++) {
-        float *columns = out + unit * UNIT, *result = adds ? product : columns;
-        multiply_unit(m, unit, a, rows, result, adds ? UNIT : stride);
-        const int biased = m->bias ? m->outputs - unit * UNIT : 0;
-        for (int r = 0; r < rows && (adds || biased > 0); r++) {
-            float *y = columns + (size_t)r * stride;
-            const float *x = adds ? result + (size_t)r * UNIT : y;
-            for (int i = 0; i < UNIT; i++) y[i] = (adds ? x[i] + y[i] : x[i]) + (i < biased ? m->bias[unit * UNIT + i] : 0.0f);
-        }
-    }
+    for (int unit = from; unit < to; unit++) multiply_unit(m, unit, a, rows, out + unit * UNIT, stride, adds);
+    const int end = to * UNIT < m->outputs ? to * UNIT : m->outputs;
+    for (int r = 0; r < rows && m->bias; r++)
+        for (int i = from * UNIT; i < end; i++) out[(size_t)r * stride + i] += m->bias[i];
 }
 
 #endif

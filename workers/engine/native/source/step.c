@@ -86,8 +86,8 @@ static void gate(struct native *n, int me, const struct matrix *m, const struct 
     own_units(n, m->n / UNIT / 2, me, &from, &to);
     float *both = n->scratch[me];
     for (int block = from; block < to; block++) {
-        multiply_unit(m, 2 * block, normed, n->tokens, both, 2 * UNIT);
-        multiply_unit(m, 2 * block + 1, normed, n->tokens, both + UNIT, 2 * UNIT);
+        multiply_unit(m, 2 * block, normed, n->tokens, both, 2 * UNIT, 0);
+        multiply_unit(m, 2 * block + 1, normed, n->tokens, both + UNIT, 2 * UNIT, 0);
         for (int row = 0; row < n->tokens; row++) {
             float *x = both + (size_t)row * 2 * UNIT, y[BLOCK];
             if (m->bias)

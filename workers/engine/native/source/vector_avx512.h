@@ -4,6 +4,7 @@
 #define LANES 16
 #define TILE_PANELS 2
 #define TILE_ROWS 6
+#define TILE_QUERIES 6
 #define UNSIGNED_LEVELS 1
 
 typedef __m512 vf;
