@@ -155,6 +155,7 @@ class WorkerSettings(Group):
     history_turns: int = Field(5, ge=0, le=50, description="most earlier turns put into a prompt")
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: ms for a prompt token")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: ms for a decode step")
+    fake_mixes: bool = Field(False, description="engine=fake: compute decode rows and prompts in one call")
     step_limit_s: float = Field(
         0.0,
         ge=0,

@@ -110,7 +110,8 @@ for _outcome in ("sent", "dropped"):
 # --- worker
 step_time = Histogram(
     "replyline_worker_step_seconds",
-    "Parts of a step: schedule, transfer, prefill, decode (both with their sampling), complete",
+    "Parts of a step: schedule, transfer, prefill, decode (both with their sampling; a call that does both is "
+    "divided as predicted), complete",
     ["kind"],
     buckets=_STEP_S,
 )

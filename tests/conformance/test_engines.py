@@ -17,7 +17,7 @@ from shared.settings import Settings
 from tests.support.models.onnx_device import on_the_cpu
 from tests.support.not_run import name_not_run
 from tests.unit.examples import examples
-from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
+from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.engine.tensorrt.load_tensorrt import load_tensorrt
@@ -101,7 +101,7 @@ def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: py
 
 
 def _fake() -> Engine:
-    return FakeEngine(num_slots=NUM_SLOTS, max_length=MAX_LENGTH, max_prefill_rows=NUM_SLOTS)
+    return FakeEngine(num_slots=NUM_SLOTS, max_length=MAX_LENGTH, max_prefill_rows=NUM_SLOTS, mixes=True)
 
 
 def _onnx(folder: ModelFolder) -> Engine:
@@ -271,6 +271,51 @@ def test_a_prompt_in_chunks_gives_the_same_tokens(case: Case, prompt: list[int],
 
 
 @several
+@given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=NUM_SLOTS), st.data())
+def test_a_mixed_call_gives_each_row_and_each_chunk_what_it_gets_alone(
+    case: Case, request: pytest.FixtureRequest, requests: list[tuple[list[int], Sampling]], data: st.DataObject
+) -> None:
+    """Chunks of any prompts, of any sizes and in any order, beside the rows before them; a row that has all of its
+    tokens computes its last one again."""
+    engine = case.engine
+    if not isinstance(engine, MixingEngine) or not engine.info.mixes:
+        name = request.node.callspec.params["case"]
+        assert not engine.info.mixes, "whoever says that it mixes can"
+        name_not_run(request.config, f"mixed calls of the engine {name}: it computes decode rows and prompts in turn")
+        return
+    expected = [alone(engine, prompt, sampling) for prompt, sampling in requests]
+    fill_with_noise(engine)
+    rows = [Conversation(slot, prompt, sampling, []) for slot, (prompt, sampling) in enumerate(requests)]
+    done = [0] * len(rows)
+    while any(len(row.tokens) < NUM_TOKENS for row in rows):
+        ready = next((slot for slot, row in enumerate(rows) if not row.tokens), len(rows))
+        decoded = [
+            DecodeRow(slot=row.slot, past=row.past - again, token_id=row.tokens[-1 - again], sampling=row.sampling)
+            for row in rows[:ready]
+            for again in [len(row.tokens) == NUM_TOKENS]
+        ]
+        unread = [row.slot for row in rows if not row.tokens]
+        chosen = data.draw(st.lists(st.sampled_from(unread), min_size=1, unique=True)) if unread else []
+        chunks = []
+        for slot in chosen:
+            row, past = rows[slot], done[slot]
+            done[slot] += data.draw(st.integers(1, len(row.prompt) - past))
+            last = done[slot] == len(row.prompt)
+            ids = row.prompt[past : done[slot]]
+            chunks.append(PrefillChunk(slot=slot, past=past, token_ids=ids, sampling=row.sampling if last else None))
+        first, tokens = engine.mixed(chunks, decoded) if chunks else ([], engine.decode(decoded))
+        for row, token in zip(rows, tokens, strict=False):
+            if len(row.tokens) == NUM_TOKENS:
+                assert token == row.tokens[-1]
+            else:
+                row.tokens.append(token)
+        for chunk, sampled in zip(chunks, first, strict=True):
+            assert (sampled is None) == (chunk.sampling is None)
+            rows[chunk.slot].tokens += [] if sampled is None else [sampled]
+    assert [row.tokens for row in rows] == expected
+
+
+@several
 @given(prompts, samplings, st.integers(1, NUM_TOKENS - 1), st.integers(1, 16))
 def test_another_engine_goes_on_from_exported_kv(
     case: Case, prompt: list[int], sampling: Sampling, taken: int, block: int
@@ -365,6 +410,12 @@ def row(slot: int = 0, past: int = 3) -> DecodeRow:
     return DecodeRow(slot=slot, past=past, token_id=5, sampling=GREEDY)
 
 
+def mixed(engine: Engine, chunks: list[PrefillChunk], rows: list[DecodeRow]) -> None:
+    if not isinstance(engine, MixingEngine):
+        raise ValueError("mixes nothing")  # noqa: TRY004 - as a wrong call is refused
+    engine.mixed(chunks, rows)
+
+
 def kv(engine: Engine, tokens: int) -> NDArray[Any]:
     layout = engine.info.kv_layout
     return np.zeros(layout.shape(tokens), layout.numpy_dtype)
@@ -383,6 +434,11 @@ def kv(engine: Engine, tokens: int) -> NDArray[Any]:
         lambda e: e.prefill([chunk(slot=1), chunk(slot=0)]),
         lambda e: e.prefill([chunk(slot=0), chunk(slot=1, past=4)]),
         lambda e: e.prefill([chunk(slot=slot) for slot in range(NUM_SLOTS + 1)]),
+        lambda e: mixed(e, [], []),
+        lambda e: mixed(e, [chunk(slot=0)], [row()]),
+        lambda e: mixed(e, [chunk(slot=2), chunk(slot=2)], [row()]),
+        lambda e: mixed(e, [chunk(slot=2)], [row(slot=1)]),
+        lambda e: mixed(e, [chunk(slot=slot) for slot in range(NUM_SLOTS + 1)], []),
         lambda e: e.decode([]),
         lambda e: e.decode([row(slot=1)]),
         lambda e: e.decode([row(slot=1), row(slot=0)]),

@@ -63,6 +63,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "metrics_port": _FIRST_STATUS_PORT + number if kind == "worker" else 0,
             "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
+            "fake_mixes": number % 2 == 1,
             "slots": SLOTS,
             "lane": "canary" if number == CANARY else "champion",
             "instance_id": {0: "static", CANARY: "canary"}.get(number, "") if kind == "worker" else "",

@@ -160,6 +160,6 @@ class MixingEngine(Engine, Protocol):
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
         """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
 
-        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, with any pasts. The
-        tokens are those that `decode` and `prefill` would return.
+        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, in any order, with
+        any pasts. There may be none of either. The tokens are those that `decode` and `prefill` would return.
         """

@@ -14,9 +14,7 @@ def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
     if not 1 <= len(chunks) <= info.max_prefill_rows:
         raise ValueError(f"prefill takes 1 to {info.max_prefill_rows} chunks, got {len(chunks)}")
     for offset, chunk in enumerate(chunks):
-        if not chunk.token_ids:
-            raise ValueError(f"the chunk for slot {chunk.slot} is empty")
-        check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))
+        _check_chunk(info, chunk)
         if chunk.slot != chunks[0].slot + offset:
             raise ValueError(f"slots of one prefill must be consecutive, got {[c.slot for c in chunks]}")
         if len(chunks) > 1 and chunk.past:
@@ -35,9 +33,7 @@ def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence
     if len({*slots}) < len(slots) or min(slots, default=len(rows)) < len(rows):
         raise ValueError(f"chunks must be of slots from {len(rows)} on, each another, got {slots}")
     for chunk in chunks:
-        if not chunk.token_ids:
-            raise ValueError(f"the chunk for slot {chunk.slot} is empty")
-        check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))
+        _check_chunk(info, chunk)
 
 
 def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
@@ -70,3 +66,9 @@ def check_import(info: EngineInfo, slot: int, start: int, values: NDArray[Any]) 
         raise ValueError(f"KV of shape {values.shape} and {values.dtype} is not of layout {layout.describe()}")
     check_range(info, slot, start, start + num_tokens)
     return num_tokens
+
+
+def _check_chunk(info: EngineInfo, chunk: PrefillChunk) -> None:
+    if not chunk.token_ids:
+        raise ValueError(f"the chunk for slot {chunk.slot} is empty")
+    check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
 from shared.process.threads import sleep
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import check_decode, check_import, check_prefill, check_range
+from workers.engine.calls import check_decode, check_import, check_mixed, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import split_mix
 
@@ -31,8 +31,8 @@ class FakeEngine:
     """`Engine` that emits ids of `vocabulary`, and now and then `stop_token_id`.
 
     Each step ends an answer with a chance of one in `mean_answer_tokens` (None: never), decided by the sequence's
-    content. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and by its rows;
-    at zero it does not sleep at all. Each `revision` has a KV and answers of its own.
+    content. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and by its rows,
+    a mixed call by all of them; at zero it does not sleep at all. Each `revision` has a KV and answers of its own.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class FakeEngine:
         decode_ms_per_step: float = 0.0,
         decode_ms_per_row: float = 0.0,
         revision: str = FAKE_REVISION,
+        mixes: bool = False,
     ) -> None:
         if not vocabulary:
             raise ValueError("the fake engine needs at least one token to emit")
@@ -72,6 +73,7 @@ class FakeEngine:
             max_prefill_rows=min(max_prefill_rows, num_slots),
             kv_layout=_LAYOUT,
             stop_token_ids=frozenset({stop_token_id}),
+            mixes=mixes,
         )
 
     @property
@@ -80,15 +82,15 @@ class FakeEngine:
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
         check_prefill(self._info, chunks)
-        _sleep_ms(self._prefill_ms_per_token * sum(len(chunk.token_ids) for chunk in chunks))
-        return [self._prefill_one(chunk) for chunk in chunks]
+        return self._compute(chunks, ())[0]
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         check_decode(self._info, rows)
-        _sleep_ms(self._decode_ms_per_step + self._decode_ms_per_row * len(rows))
-        for row in rows:
-            self._append_one(row.slot, row.past, row.token_id)
-        return [self._next_token(row.slot, row.past + 1, row.sampling) for row in rows]
+        return self._compute((), rows)[1]
+
+    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        check_mixed(self._info, chunks, rows)
+        return self._compute(chunks, rows)
 
     def move(self, *, source: int, target: int, length: int) -> None:
         check_range(self._info, source, 0, length)
@@ -105,6 +107,14 @@ class FakeEngine:
 
     def close(self) -> None:
         """There is nothing to give back."""
+
+    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        decode_ms = self._decode_ms_per_step + self._decode_ms_per_row * len(rows) if rows else 0.0
+        _sleep_ms(decode_ms + self._prefill_ms_per_token * sum([len(chunk.token_ids) for chunk in chunks]))
+        for row in rows:
+            self._append_one(row.slot, row.past, row.token_id)
+        decoded = [self._next_token(row.slot, row.past + 1, row.sampling) for row in rows]
+        return [self._prefill_one(chunk) for chunk in chunks], decoded
 
     def _prefill_one(self, chunk: PrefillChunk) -> int | None:
         self._append(chunk.slot, chunk.past, chunk.token_ids)

@@ -147,6 +147,7 @@ def _load_fake(settings: Settings) -> LoadedModel:
         max_length=worker.max_length,
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,
+        mixes=worker.fake_mixes,
         revision=model.dir.name if model.dir.parent == model.versions_dir else FAKE_REVISION,
     )
     return LoadedModel(engine, tokenizer, ChatTemplate.of(tokenizer, CHATML))

@@ -3,7 +3,8 @@ Pure.
 
 The law of a decode step is `a + b rows + c context`; that of a prefill call `a + b tokens + c past + d pairs`, where
 `pairs` counts the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both
-follow the measured times within 3 % on average, from one token to 1,024 and from 16 to 16,000 tokens of context.
+follow the measured times within 3 % on average, from one token to 1,024 and from 16 to 16,000 tokens of context. A
+mixed call takes as long as both less `shared`, what it does once for both: read the weights.
 
 The coefficients are a fact of engine and machine, and come from calibration: a worker's own steps, minutes of them
 alike, could not tell one coefficient from another. What steps do tell is the pace, one factor a kind of call.
@@ -17,7 +18,7 @@ from msgspec import Meta, Struct
 
 from workers.schedule.work import Work
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SMALLEST_CONSTANT_MS: Final = 0.001
 
 _STEP: Final = 0.1  # a memory of about ten calls
@@ -44,12 +45,14 @@ class CostsKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: int
     cpu: str
     num_cores: int
+    mixes: bool = False
 
 
 class CostTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The coefficients of both laws: what is kept on disk, and what a simulated engine takes its times from.
+    """The coefficients of the laws: what is kept on disk, and what a simulated engine takes its times from.
 
-    `error_*` is the law's mean relative error, 0 to 1, over what it was fitted to; 1 where nothing was measured.
+    `mixed_ms_shared` is 0 of an engine that does not mix. `error_*` is the law's mean relative error, 0 to 1, over what
+    it was fitted to; 1 where nothing was measured.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -63,6 +66,7 @@ class CostTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefill_ms_per_past_token: _Coefficient
     prefill_ms_per_token_pair: _Coefficient
     error_prefill: _Error
+    mixed_ms_shared: _Coefficient = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +83,18 @@ PRIOR_PREFILL: Final = Law((5.0, 0.47, 0.003, 0.00023), error=1.0)
 
 class CostModel:
     """Predicts, and learns the pace. Predictions are above zero, and never fall as rows, tokens, past or context grow.
+    `shared_ms`: what a mixed call does once for its rows and its prompts.
 
     (Of two prefill calls with the same tokens in all, the one of more and shorter rows attends to less and may be the
     cheaper; with more rows of the same length a call costs more.)
     """
 
-    __slots__ = ("_decode", "_decode_pace", "_prefill", "_prefill_pace")
+    __slots__ = ("_decode", "_decode_pace", "_prefill", "_prefill_pace", "_shared_ms")
 
-    def __init__(self, *, decode: Law, prefill: Law) -> None:
+    def __init__(self, *, decode: Law, prefill: Law, shared_ms: float = 0.0) -> None:
         self._decode = decode
         self._prefill = prefill
+        self._shared_ms = shared_ms
         self._decode_pace = _Pace(decode.error)
         self._prefill_pace = _Pace(prefill.error)
 
@@ -107,13 +113,20 @@ class CostModel:
             table.prefill_ms_per_past_token,
             table.prefill_ms_per_token_pair,
         )
-        return cls(decode=Law(decode, table.error_decode), prefill=Law(prefill, table.error_prefill))
+        return cls(
+            decode=Law(decode, table.error_decode),
+            prefill=Law(prefill, table.error_prefill),
+            shared_ms=table.mixed_ms_shared,
+        )
 
     def scaled(self, ratio: float) -> "CostModel":
         """Return costs for a model whose calls take `ratio` times as long, at the present pace."""
         decode = tuple(ratio * self._decode_pace.factor * each for each in self._decode.coefficients)
         prefill = tuple(ratio * self._prefill_pace.factor * each for each in self._prefill.coefficients)
-        return CostModel(decode=Law(decode, self.error_decode), prefill=Law(prefill, self.error_prefill))
+        shared_ms = ratio * self._decode_pace.factor * self._shared_ms
+        return CostModel(
+            decode=Law(decode, self.error_decode), prefill=Law(prefill, self.error_prefill), shared_ms=shared_ms
+        )
 
     def state(self, key: CostsKey) -> CostTable:
         """Return the laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
@@ -130,6 +143,7 @@ class CostModel:
             prefill_ms_per_past_token=by_past,
             prefill_ms_per_token_pair=by_pair,
             error_prefill=self._prefill.error,
+            mixed_ms_shared=self._shared_ms,
         )
 
     def decode_ms(self, rows: int, context: int) -> float:
@@ -142,14 +156,26 @@ class CostModel:
         return self._prefill_ms(Work.of_prompt(tokens, past=past, rows=rows))
 
     def ms(self, work: Work) -> float:
-        """One call that computes rows or prompts."""
-        return self.decode_ms(work.rows, work.context) if work.rows else self._prefill_ms(work)
+        """One call that computes rows, prompts, or both."""
+        decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
+        prefill_ms = self._prefill_ms(work) if work.tokens else 0.0
+        if not decode_ms or not prefill_ms:
+            return decode_ms + prefill_ms
+        return max(decode_ms, prefill_ms, decode_ms + prefill_ms - self._decode_pace.factor * self._shared_ms)
 
     def observe(self, ms: float, work: Work) -> float:
-        """Learn that a call took `ms`; return the milliseconds that had been predicted."""
+        """Learn that a call took `ms`, a mixed one of both paces; return the milliseconds that had been predicted."""
         predicted_ms = self.ms(work)
-        (self._decode_pace if work.rows else self._prefill_pace).observe(ms, predicted_ms)
+        if work.rows:
+            self._decode_pace.observe(ms, predicted_ms)
+        if work.tokens:
+            self._prefill_pace.observe(ms, predicted_ms)
         return predicted_ms
+
+    def decode_share(self, work: Work) -> float:
+        """Return how much of a call with prompts its decode rows take, 0 to 1, by what both take alone."""
+        decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
+        return decode_ms / (decode_ms + self._prefill_ms(work))
 
     def _prefill_ms(self, work: Work) -> float:
         constant, by_token, by_past, by_pair = self._prefill.coefficients

@@ -29,6 +29,18 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
         return cls(tokens=tokens, past=past, pairs=tokens * (past + tokens / (2 * rows)))
 
     @classmethod
+    def of_mixed(cls, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> Self:
+        """Return the work of a mixed call, which pads nothing."""
+        pairs = sum([len(chunk.token_ids) * (chunk.past + len(chunk.token_ids) / 2) for chunk in chunks])
+        return cls(
+            rows=len(rows),
+            context=sum([row.past for row in rows]),
+            tokens=sum([len(chunk.token_ids) for chunk in chunks]),
+            past=sum([chunk.past for chunk in chunks]),
+            pairs=pairs,
+        )
+
+    @classmethod
     def of_rectangle(cls, chunks: Sequence[PrefillChunk]) -> Self:
         """Return the work of a prefill call, which is a rectangle: shorter rows are padded."""
         tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])

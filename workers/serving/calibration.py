@@ -157,6 +157,7 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
         threads=threads,
         cpu=cpu_name(),
         num_cores=os.cpu_count() or 1,
+        mixes=info.mixes,
     )
 
 

@@ -183,7 +183,7 @@ class EngineLoop:
 
     def _complete(self, step: Step, result: StepResult) -> None:
         """Give the sampled tokens to their answers, and publish what is due."""
-        count_step(step, result)
+        count_step(step, result, self.costs)
         with contained("task"):
             learn_costs(self.costs, step, result)
         spoiled = self.scheduler.rows_in(result.spoiled)

@@ -1,8 +1,10 @@
-"""One step of the engine: transfers of KV, decode, prefill; counted, and learned from. On the engine's thread."""
+"""One step of the engine: transfers of KV, then decode and prefill, in one call where it mixes; counted, and learned
+from. On the engine's thread."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -10,7 +12,7 @@ from shared.errors import EngineError
 from shared.process.clock import monotonic_s
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
-from workers.engine import Engine
+from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk
 from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Sequence
@@ -30,14 +32,16 @@ Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The tokens that the engine sampled, and the time of each part of the step. In the `spoiled` slots KV that was to
-    be there is not: nothing was computed of their prompts."""
+    """The tokens that the engine sampled, and the time of each part of the step: `mixed_s` where one call computed its
+    prompts, and its decode rows if there were any. In the `spoiled` slots KV that was to be there is not: nothing was
+    computed of their prompts."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]
     transfer_s: float
-    prefill_s: float
-    decode_s: float
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    mixed_s: float | None = None
     spoiled: frozenset[int] = frozenset()
 
 
@@ -46,27 +50,29 @@ def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
 
 
 def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
-    """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
+    """Compute a step: transfers, then decode and prefill, in one call where the engine mixes. Raises `EngineError`."""
     start = monotonic_s()
     spoiled = transfer(engine, step.transfers, keep)
-    moved = monotonic_s()
-    decoded = engine.decode(step.decode) if step.decode else []
-    middle = monotonic_s()
-    prefilled: list[int | None] = []
+    chunks = step.prefill
     if spoiled:
-        whole = tuple([chunk for chunk in step.prefill if chunk.slot not in spoiled])
-        sampled = iter(engine.prefill(whole) if whole else [])
-        prefilled = [None if chunk.slot in spoiled else next(sampled) for chunk in step.prefill]
-    elif step.prefill:
-        prefilled = engine.prefill(step.prefill)
-    return StepResult(
-        prefilled,
-        decoded,
-        transfer_s=moved - start,
-        prefill_s=monotonic_s() - middle,
-        decode_s=middle - moved,
-        spoiled=spoiled,
-    )
+        chunks = tuple([chunk for chunk in chunks if chunk.slot not in spoiled])
+    result = _compute(engine, step.decode, chunks, transfer_s=monotonic_s() - start)
+    if spoiled:
+        sampled = iter(result.prefill_tokens)
+        tokens = [None if chunk.slot in spoiled else next(sampled) for chunk in step.prefill]
+        result = replace(result, prefill_tokens=tokens, spoiled=spoiled)
+    return result
+
+
+def _compute(engine: Engine, rows: Tokens[DecodeRow], chunks: Tokens[PrefillChunk], *, transfer_s: float) -> StepResult:
+    begun_s = monotonic_s()
+    if chunks and engine.info.mixes:
+        prefilled, decoded = cast("MixingEngine", engine).mixed(chunks, rows)
+        return StepResult(prefilled, decoded, transfer_s, mixed_s=monotonic_s() - begun_s)
+    decoded = engine.decode(rows) if rows else []
+    decoded_s = monotonic_s()
+    prefilled = engine.prefill(chunks) if chunks else []
+    return StepResult(prefilled, decoded, transfer_s, prefill_s=monotonic_s() - decoded_s, decode_s=decoded_s - begun_s)
 
 
 def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> frozenset[int]:
@@ -103,23 +109,39 @@ def _export(engine: Engine, item: Export, keep: Keep) -> None:
 
 def learn_costs(costs: CostModel, step: Step, result: StepResult) -> None:
     """Teach the cost model what the calls took, and observe that against what it had predicted."""
+    for seconds, work in _calls(step, result):
+        ratio = seconds * 1_000 / costs.observe(seconds * 1_000, work)
+        if work.rows:
+            _decode_ratio.observe(ratio)
+        if work.tokens:
+            _prefill_ratio.observe(ratio)
+
+
+def _calls(step: Step, result: StepResult) -> Iterator[tuple[float, Work]]:
+    """Give the time and the work of each call of a step."""
+    if result.mixed_s is not None:
+        yield result.mixed_s, Work.of_mixed(step.prefill, step.decode)
+        return
     if step.decode:
-        ms = result.decode_s * 1_000
-        _decode_ratio.observe(ms / costs.observe(ms, Work.of_rows(step.decode)))
+        yield result.decode_s, Work.of_rows(step.decode)
     if step.prefill:
-        ms = result.prefill_s * 1_000
-        _prefill_ratio.observe(ms / costs.observe(ms, Work.of_rectangle(step.prefill)))
+        yield result.prefill_s, Work.of_rectangle(step.prefill)
 
 
-def count_step(step: Step, result: StepResult) -> None:
-    """Count a step's tokens and the time of its parts."""
+def count_step(step: Step, result: StepResult, costs: CostModel) -> None:
+    """Count a step's tokens and the time of its parts; that of a mixed call is divided as the costs predict."""
+    prefill_s, decode_s = result.prefill_s, result.decode_s
+    if result.mixed_s is not None:
+        share = costs.decode_share(Work.of_mixed(step.prefill, step.decode))
+        prefill_s, decode_s = result.mixed_s * (1 - share), result.mixed_s * share
     if step.prefill:
-        _prefill_time.observe(result.prefill_s)
+        _prefill_time.observe(prefill_s)
         lengths = [len(chunk.token_ids) for chunk in step.prefill]
         _prompt_tokens.inc(sum(lengths))
-        _padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
+        if result.mixed_s is None:
+            _padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
     if step.decode:
-        _decode_time.observe(result.decode_s)
+        _decode_time.observe(decode_s)
         metrics.batch_rows.observe(len(step.decode))
     if step.transfers:
         _transfer_time.observe(result.transfer_s)

@@ -16,7 +16,7 @@ from tests.support.builders.wire import done
 from tests.support.builders.worker import LETTER_A, QUOTED, TOPIC, Bench, answer
 from tests.support.fakes.gateways import quiet
 from workers.answer.guard import FactGuard
-from workers.engine import DecodeRow
+from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.prompt.conversation import Prompt
 
@@ -36,6 +36,34 @@ def test_an_answer_is_told_in_deltas_and_remembered_as_it_stood_in_its_prompt() 
     [turn] = bench.history.turns
     assert (turn.output_text, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
     assert (turn.window_start, turn.grounding, turn.output_ids) == ("r-earlier", (entry,), (LETTER_A,) * 3)
+
+
+class CountingEngine(FakeEngine):
+    """It notes how many chunks and rows each call computes."""
+
+    def __init__(self, *, mixes: bool) -> None:
+        super().__init__(num_slots=2, max_length=64, mixes=mixes)
+        self.calls: list[tuple[int, int]] = []
+
+    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        self.calls.append((len(chunks), len(rows)))
+        return super()._compute(chunks, rows)
+
+
+def test_a_step_is_one_call_of_an_engine_that_mixes() -> None:
+    """The answers are those of an engine that computes its rows and its prompts in turn."""
+    engines = [CountingEngine(mixes=mixes) for mixes in (True, False)]
+    texts: list[list[str]] = []
+    for engine in engines:
+        bench = Bench(engine=engine)
+        bench.accept(0, output=4)
+        bench.step()
+        bench.accept(1, output=4)
+        bench.run()
+        texts.append([end.output_text for end in sorted(bench.ends(), key=lambda end: end.request_id)])
+    assert texts[0] == texts[1]
+    assert engines[0].calls == [(1, 0), (1, 1), (0, 2), (0, 2), (0, 1)]
+    assert engines[1].calls == [(1, 0), (0, 1), (1, 0), (0, 2), (0, 2), (0, 1)]
 
 
 def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> None:

@@ -1,6 +1,7 @@
 """A fault of our own harms one answer of a worker: thrown at every call that its handlers make, one at a time."""
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
@@ -101,8 +102,8 @@ def test_a_fault_at_any_call_harms_one_answer_at_most() -> None:
 class StubbornEngine(FakeEngine):
     """It writes letters that depend on every token before them. Its `refuses`th import fails."""
 
-    def __init__(self, refuses: int | None = None) -> None:
-        super().__init__(num_slots=4, max_length=64)
+    def __init__(self, refuses: int | None = None, *, mixes: bool = False) -> None:
+        super().__init__(num_slots=4, max_length=64, mixes=mixes)
         self.refuses = refuses
         self.num_imports = 0
 
@@ -139,7 +140,8 @@ def continued(engine: StubbornEngine, *, kept: bool) -> tuple[dict[str, str], li
     return {name: end.output_text for name, end in ends.items()}, [end.usage.cached_tokens for end in ends.values()]
 
 
-def test_kv_that_cannot_be_imported_is_computed_and_no_other_prompt_misses_its_own() -> None:
+@pytest.mark.parametrize("mixes", [False, True])
+def test_kv_that_cannot_be_imported_is_computed_and_no_other_prompt_misses_its_own(*, mixes: bool) -> None:
     """Neither is it copied to where another prompt begins with it."""
     texts, _ = continued(StubbornEngine(), kept=False)
     assert len(set(texts.values())) == 3, "each text is its prompt's"
@@ -147,7 +149,7 @@ def test_kv_that_cannot_be_imported_is_computed_and_no_other_prompt_misses_its_o
     assert continued(whole, kept=True) == (texts, [11, 11, 10])
     for refuses in range(whole.num_imports):
         with capture_logs():
-            found, cached = continued(StubbornEngine(refuses), kept=True)
+            found, cached = continued(StubbornEngine(refuses, mixes=mixes), kept=True)
         assert found == texts
         assert 0 in cached
         assert any(cached)
