@@ -41,7 +41,7 @@ from workers.serving.served import Served
 from workers.serving.step_watch import StepWatch
 from workers.serving.upstream_loop import UpstreamLoop
 
-_ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
+ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
 
 
 def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Scheduler:
@@ -176,7 +176,7 @@ def open_gpus(info: ModelInfo) -> Gpus | None:
 def _make_prompts(settings: Settings, model: LoadedModel | UpstreamModel) -> Prompts:
     """Return what builds the model's prompts."""
     system, most_turns = settings.worker.system_prompt, settings.worker.history_turns
-    budget = PromptBudget(_ENTRY_TOKENS, settings.answers.history_tokens)
+    budget = PromptBudget(ENTRY_TOKENS, settings.answers.history_tokens)
     if isinstance(model, UpstreamModel):
         return MessageBuilder(system=system, most_turns=most_turns, budget=budget)
     return PromptBuilder(model.template, system=system, most_turns=most_turns, budget=budget)

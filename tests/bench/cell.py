@@ -167,8 +167,15 @@ class Bench:
         """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
         check_writable(self.json_path)
 
-    async def run(self, cells: Sequence[Cell], console: Console, **head: object) -> list[Measured]:
-        """Measure, print and write; `head` goes into the JSON beside the cells. Raises `ServiceError`."""
+    async def run(
+        self,
+        cells: Sequence[Cell],
+        console: Console,
+        told: Callable[[Sequence[Measured]], Mapping[str, object]] = lambda _: {},
+        **head: object,
+    ) -> list[Measured]:
+        """Measure, print and write; `head` goes into the JSON beside the cells, and what is `told` of them. Raises
+        `ServiceError`."""
         facts = environment(engine=self.engine, broker=self.broker)
         measured = await run_cells(cells, self.rounds, console)
         print(report(measured, self.targets))
@@ -176,6 +183,7 @@ class Bench:
         pairs = [(one, by_name[base]) for one in measured for base in one.bases if base in by_name]
         result = {
             **head,
+            **told(measured),
             "medians": {one.name: one.medians() for one in measured},
             "ratios": {f"{one.name} of {base.name}": one.ratios(base) for one, base in pairs},
             "round_ratios": {f"{one.name} of {base.name}": one.round_ratios(base) for one, base in pairs},

@@ -83,8 +83,7 @@ async def bench_engines(settings: Settings, bench: Bench, options: EnginesOption
     running = _Running(settings=settings, options=options, threads=threads)
     with TemporaryDirectory(prefix="replyline-bench-") as workshop:
         cells = [running.cell(_given_folder(one, Path(workshop)), names) for one in planned]
-        head = {"threads": threads, "sizes": options.sizes, "not_run": not_run, "engines": running.engines}
-        await bench.run(cells, console, **head)
+        await bench.run(cells, console, threads=threads, sizes=options.sizes, not_run=not_run, engines=running.engines)
     for line in missing:
         print(line)
 

@@ -27,6 +27,7 @@ class Answered:
     prefill_ms: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    output_tokens: int = 0
     by_model: bool = False
     text: str = ""
 
@@ -37,6 +38,12 @@ class Talk:
     def __init__(self, url: str, conversation: Conversation) -> None:
         self.conversation = conversation
         self._client = AsyncReplyline(url, patience_s=0)
+
+    @property
+    def session_id(self) -> str:
+        """The gateway's name for the conversation, once it is open."""
+        assert self._client.session is not None
+        return self._client.session.session_id
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -61,16 +68,19 @@ class Talk:
                 response = event.response
                 answer.prefill_ms, answer.text = response.timings.prefill_ms, response.output_text
                 answer.prompt_tokens, answer.cached_tokens = response.usage.input_tokens, response.usage.cached_tokens
+                answer.output_tokens = response.usage.output_tokens
                 answer.by_model = response.source in BY_MODEL and response.reason in {"stop", "max_output_tokens"}
         return answer
 
 
 @dataclass(slots=True, kw_only=True)
 class Conversed:
-    """All conversations of a run: their turns, and how long it took from the first question to the last answer."""
+    """All conversations of a run: their turns, and how long it took from the first question to the last answer.
+    `sessions`: of each conversation with a gateway, by its id."""
 
     elapsed_s: float = 0.0
     answers: list[Answered] = field(default_factory=list)
+    sessions: dict[str, str] = field(default_factory=dict)
 
     def figures(self) -> Figures:
         """Failed are answers that are not the model's to their end, or as far as was asked."""
@@ -80,6 +90,7 @@ class Conversed:
             "ttft_p50_ms": middle(answer.ttft_ms for answer in by_model),
             "prompt_tokens": sum(answer.prompt_tokens for answer in self.answers),
             "computed_tokens": sum(answer.prompt_tokens - answer.cached_tokens for answer in self.answers),
+            "output_tokens": sum(answer.output_tokens for answer in by_model),
             FAILED: len(self.answers) - len(by_model),
         }
 
@@ -92,13 +103,17 @@ async def converse_all(
     url: str, conversations: Sequence[Conversation], *, clients: int, max_output_tokens: int
 ) -> Conversed:
     """`clients` conversations at once, each whole. Raises `ConnectFailed`."""
+    sessions: dict[str, str] = {}
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         async with Talk(url, conversation) as talk:
+            sessions[conversation.id] = talk.session_id
             for turn in range(1, len(conversation.turns) + 1):
                 told(await talk.ask(turn, max_output_tokens))
 
-    return await at_once(conversations, converse, clients=clients)
+    done = await at_once(conversations, converse, clients=clients)
+    done.sessions = sessions
+    return done
 
 
 async def at_once(conversations: Sequence[Conversation], converse: Converse, *, clients: int) -> Conversed:

@@ -1,74 +1,61 @@
-"""The same conversations with a llama-server and its own prompt cache, by OpenAI's chat completions, streaming.
+"""The same conversations with a llama-server and its own prompt cache, streaming (`ops/setup/llama-server` builds it):
 
-llama.cpp's sources lie in the llama-cpp-python sdist; build them as `tests/bench/engines/llama.py` says, with the
-target llama-server, and start it:
+    .cache/llama-server/llama-server -m .cache/llama-server/q4_0.gguf -np 8 -c 16384 -t 2 -tb 2 --port 8090
 
-    build/bin/llama-server -m q4_0.gguf -np 8 -cb -c 16384 -t 2 --port 8090
+**Its own prompts**: OpenAI's chat completions, with the shop's system text and the FAQ entries of the conversation's
+first question, which stay: nothing before the new turn changes, which is the best that its cache can have.
 
-It is asked with the shop's system text and the FAQ entries of the conversation's first question, which stay: nothing
-before the new turn changes, which is the best that its cache can have.
+**The same prompts**: the very tokens that our worker computed, turn by turn, and as many tokens of each answer as ours
+has. Our answers stand in them, which its cache does not hold, for it has written others.
 """
 
 import asyncio
-import http.client
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-from urllib.error import HTTPError
-from urllib.request import Request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import msgspec
-
-from ops.stack.own_pages import open_page
-from ops.stack.processes import ServiceError
 from shared.faq import FaqIndex
-from tests.bench.kv.client import DEADLINE_MS, Answered, Conversed, at_once
+from tests.bench.kv.client import Answered, Conversed, at_once
 from tests.bench.kv.conversations import Conversation
+from tests.bench.kv.prompts import Asked
+from tests.bench.llama_client import completion, streamed
 
 SystemText = Callable[[str], str]
 Message = dict[str, str]
-_DATA: Final = b"data: "
-_END: Final = b"[DONE]"
-_SHOWN_BYTES: Final = 200
 
 
 def ask_peer(url: str, messages: Sequence[Message], max_output_tokens: int) -> Answered:
     """Ask and wait for the whole answer; blocks. Raises `ServiceError`."""
-    answer = Answered()
-    body = {
-        "messages": messages,
-        "max_tokens": max_output_tokens,
-        "temperature": 0.0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "cache_prompt": True,
-    }
-    headers = {"Content-Type": "application/json"}
-    request = Request(f"{url.rstrip('/')}/v1/chat/completions", msgspec.json.encode(body), headers)
-    asked_s = time.monotonic()
-    try:
-        with open_page(request, timeout_s=DEADLINE_MS / 1_000) as response:
-            for line in response:
-                if line.startswith(_DATA) and not line.startswith(_DATA + _END):
-                    _take(answer, msgspec.json.decode(line[len(_DATA) :]), asked_s)
-    except HTTPError as error:
-        said = error.read(_SHOWN_BYTES).decode(errors="replace")
-        raise ServiceError(f"--peer {url} answers {error.code}: {said}") from None
-    except (OSError, http.client.HTTPException, msgspec.DecodeError, KeyError, TypeError) as error:
-        raise ServiceError(f"--peer {url}: {error}; is a llama-server there?") from error
+    answer, asked_s = Answered(), time.monotonic()
+    body = {"messages": messages, "max_tokens": max_output_tokens, "stream_options": {"include_usage": True}}
+    for chunk in streamed(url, "/v1/chat/completions", body):
+        for choice in chunk["choices"]:
+            _wrote(answer, choice["delta"].get("content"), asked_s)
+            answer.by_model = answer.by_model or choice.get("finish_reason") is not None
+        if usage := chunk.get("usage"):
+            answer.prompt_tokens, answer.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return answer
 
 
-def _take(answer: Answered, chunk: Any, asked_s: float) -> None:
-    for choice in chunk["choices"]:
-        if text := choice["delta"].get("content"):
-            answer.text += text
-            if answer.ttft_ms is None:
-                answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
-        answer.by_model = answer.by_model or choice.get("finish_reason") is not None
-    if usage := chunk.get("usage"):
-        answer.prompt_tokens = usage["prompt_tokens"]
-        answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+def ask_same(url: str, asked: Asked) -> Answered:
+    """Have a prompt of ours answered; blocks. Raises `ServiceError`."""
+    answer, asked_s = Answered(), time.monotonic()
+    for chunk in completion(url, asked.ids, asked.new_tokens):
+        _wrote(answer, chunk["content"], asked_s)
+        if chunk["stop"]:
+            timings: Any = chunk["timings"]
+            answer.prompt_tokens, answer.cached_tokens = chunk["tokens_evaluated"], timings["cache_n"]
+            answer.output_tokens = chunk["tokens_predicted"]
+            answer.by_model = answer.output_tokens == asked.new_tokens
+    return answer
+
+
+def _wrote(answer: Answered, text: str | None, asked_s: float) -> None:
+    if text:
+        answer.text += text
+        if answer.ttft_ms is None:
+            answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
 
 
 def grounded_system_text(faq: FaqIndex, system: str, entries: int) -> SystemText:
@@ -94,5 +81,17 @@ async def converse_with_peer(
             answer = await asyncio.to_thread(ask_peer, url, messages, max_output_tokens)
             messages.append({"role": "assistant", "content": answer.text})
             told(answer)
+
+    return await at_once(conversations, converse, clients=clients)
+
+
+async def converse_the_same(
+    url: str, conversations: Sequence[Conversation], prompts: Mapping[str, Sequence[Asked]], *, clients: int
+) -> Conversed:
+    """As `converse_all`, with the peer and our prompts. Raises `ServiceError`."""
+
+    async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
+        for asked in prompts[conversation.id]:
+            told(await asyncio.to_thread(ask_same, url, asked))
 
     return await at_once(conversations, converse, clients=clients)

@@ -1,0 +1,46 @@
+"""What a llama-server streams to one request, chunk by chunk."""
+
+import http.client
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.request import Request
+
+import msgspec
+
+from ops.stack.own_pages import open_page
+from ops.stack.processes import ServiceError
+from shared.errors import SettingsError
+
+_DATA: Final = b"data: "
+_END: Final = b"[DONE]"
+_SHOWN_BYTES: Final = 200
+_TIMEOUT_S: Final = 600.0
+
+
+def check_address(peer: str | None) -> None:
+    """Raises `SettingsError`."""
+    if peer is not None and not peer.startswith("http://"):
+        raise SettingsError(f"--peer {peer}: write the address of a llama-server: http://127.0.0.1:8090")
+
+
+def streamed(url: str, path: str, body: Mapping[str, object]) -> Iterator[Any]:
+    """Ask greedily, with its own prompt cache; blocks. Raises `ServiceError`."""
+    asked = {"temperature": 0.0, "stream": True, "cache_prompt": True, **body}
+    headers = {"Content-Type": "application/json"}
+    request = Request(f"{url.rstrip('/')}{path}", msgspec.json.encode(asked), headers)
+    try:
+        with open_page(request, timeout_s=_TIMEOUT_S) as response:
+            for line in response:
+                if line.startswith(_DATA) and not line.startswith(_DATA + _END):
+                    yield msgspec.json.decode(line[len(_DATA) :])
+    except HTTPError as error:
+        said = error.read(_SHOWN_BYTES).decode(errors="replace")
+        raise ServiceError(f"--peer {url} answers {error.code}: {said}") from None
+    except (OSError, http.client.HTTPException, msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ServiceError(f"--peer {url}: {error}; is a llama-server there?") from error
+
+
+def completion(url: str, ids: Sequence[int], new_tokens: int) -> Iterator[Any]:
+    """Stream exactly so many tokens, wherever the model would end. Raises `ServiceError`."""
+    return streamed(url, "/completion", {"prompt": list(ids), "n_predict": new_tokens, "ignore_eos": True})
