@@ -12,6 +12,7 @@ from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
 Rounds = Annotated[int, typer.Option(min=1, help="of all cells in turn: medians count")]
+Peer = Annotated[str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds")]
 
 
 @bench_app.command("path")
@@ -37,16 +38,17 @@ def stream(
     clients: Annotated[int, typer.Option(min=1, help="closed loop, and the engine's batch")] = 8,
     requests: Annotated[int, typer.Option(min=1, help="measured in each round")] = 96,
     max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 64,
+    peer: Peer = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """The whole system's tokens a second, beside those of the engine alone."""
+    """The whole system's tokens a second, beside those of the engine alone, and of a llama-server."""
     from tests.bench.stream import TARGETS, StreamOptions, bench_stream
 
     settings = settings_of_own_system()
-    engine = f"onnx {settings.model.dir.name}"
+    engine = f"{settings.worker.engine} {settings.model.dir.name}"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
-    options = StreamOptions(clients=clients, requests=requests, max_output_tokens=max_output_tokens)
+    options = StreamOptions(clients=clients, requests=requests, max_output_tokens=max_output_tokens, peer=peer)
     run(lambda: bench_stream(settings, bench, options, Console(stderr=True)))
 
 
@@ -76,9 +78,7 @@ def kv(
     clients: Annotated[int, typer.Option(min=1, help="closed loop: conversations at once")] = 8,
     max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 48,
     cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "whole,ttft",
-    peer: Annotated[
-        str | None, typer.Option(metavar="URL", help="a llama-server that answers the same conversations")
-    ] = None,
+    peer: Peer = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:

@@ -1,14 +1,17 @@
 """`replyline bench stream`: how much of the engine's speed the whole system keeps.
 
-Streaming clients in a closed loop on the CPU's engine, with embedded Kafka, gateway, worker and client on this machine;
-and the engine alone with its batch kept full and nothing else running: no system can be faster. Both greedy, the same
-prompts, and answers of the same length: the model's own ends do not count.
+Streaming clients in a closed loop on a CPU engine, with embedded Kafka, gateway, worker and client on this machine; and
+the engine alone with its batch kept full and nothing else running: no system can be faster. Where one is given, as many
+clients of a llama-server. All greedy, prompts of the same length, and answers too: the model's own ends do not count.
 """
 
+import asyncio
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,16 +28,24 @@ from ops.load.system import System
 from ops.measure.usage import peak_rss_bytes
 from ops.texts.prompts import question
 from shared.errors import SettingsError
+from shared.model.chat_template import ChatTemplate
 from shared.model.folder import ModelFolder, write_manifest
 from shared.model.tokenizer import Tokenizer
 from shared.settings import CPU_ENGINES, PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
+from tests.bench.llama_client import check_address, completion
 from tests.bench.process import run_to_end
+from workers.prompt.conversation import PromptBuilder
 
 ALONE: Final = "engine alone"
 WHOLE: Final = "whole system"
-TARGETS: Final = (Target(cell=WHOLE, figure="tok_s", base=ALONE, value=0.90, at_least=True),)
+PEER: Final = "llama-server"
+TARGETS: Final = (
+    Target(cell=WHOLE, figure="tok_s", base=ALONE, value=0.90, at_least=True),
+    Target(cell=WHOLE, figure="tok_s", base=PEER, value=2.2, at_least=True),
+    Target(cell=WHOLE, figure="ttft_p50_ms", base=PEER, value=0.3),
+)
 _OPENING: Final = "Write a long and detailed guide for the staff of our shop. Explain each of these words in full:"
 _QUESTION_TOKENS: Final = 80  # and nine of the chat template
 _BARE_BATCHES: Final = 4
@@ -48,6 +59,7 @@ class StreamOptions:
     clients: int
     requests: int
     max_output_tokens: int
+    peer: str | None = None
 
 
 async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions, console: Console) -> None:
@@ -56,14 +68,24 @@ async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions,
         raise SettingsError(
             f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the CPU's engines; unset it"
         )
+    check_address(options.peer)
     count = Tokenizer.load(settings.model.dir).count
-    texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(options.requests + 2 * options.clients)]
+    asked = options.requests + 2 * options.clients
+    texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(asked * (bench.rounds + 1))]
     with unending(settings.model.dir) as folder:
-        stream = _Stream(settings, options, _env(options.clients, folder), texts)
+        stream = _Stream(settings, options, _env(options.clients, folder), texts[:asked])
         cells = [
             standing(ALONE, stream.alone),
-            Cell(name=WHOLE, open=stream.system, bases=(ALONE,)),
+            Cell(name=WHOLE, open=stream.system, bases=(ALONE, PEER)),
         ]
+        if (url := options.peer) is not None:
+            prompts = prompts_of(settings.model.dir, texts[asked:])
+
+            async def by_peer(number: int) -> Figures:
+                # Others in each round: a llama-server remembers what it was asked, and ours are of other conversations.
+                return await ask_peer(url, prompts[number * asked :][:asked], options)
+
+            cells.append(standing(PEER, by_peer))
         await bench.run(cells, console, model=settings.model.dir.name, max_output_tokens=options.max_output_tokens)
 
 
@@ -141,6 +163,35 @@ class _Stream:
             new_tokens=self.options.max_output_tokens,
             expected=self.answers,
         )
+
+
+def prompts_of(model: Path, questions: Sequence[str]) -> list[list[int]]:
+    """Return the prompts of a worker with neither system text nor FAQ entries nor history."""
+    template = ChatTemplate.of(Tokenizer.load(model), ModelFolder.open(model).manifest.chat_template)
+    build = PromptBuilder(template, system="", most_turns=0).build
+    most = ModelFolder.open(model).manifest.architecture.max_positions
+    return [list(build(turns=(), grounding=(), question=one, max_tokens=most).ids) for one in questions]
+
+
+async def ask_peer(url: str, prompts: Sequence[Sequence[int]], options: StreamOptions) -> Figures:
+    """A llama-server's figures, in the same closed loop. Raises `ServiceError`."""
+    outcomes: list[Outcome] = []
+    new_tokens, left = options.max_output_tokens, iter(prompts)
+
+    def client() -> None:
+        for ids in left:  # of a list, so that threads may share it
+            outcomes.append(outcome := Outcome(scheduled_s=time.monotonic(), deadline_ms=0))
+            for chunk in completion(url, ids, new_tokens):
+                if chunk["content"]:
+                    outcome.wrote(time.monotonic())
+                if chunk["stop"]:
+                    outcome.output_tokens = chunk["tokens_predicted"]
+            outcome.source, outcome.status, outcome.done_s = "model", "completed", time.monotonic()
+
+    with ThreadPoolExecutor(options.clients) as pool:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(pool, client) for _ in range(options.clients)))
+    return figures_of(outcomes, warmup=2 * options.clients, new_tokens=new_tokens, expected=())
 
 
 def figures_of(outcomes: Sequence[Outcome], *, warmup: int, new_tokens: int, expected: Sequence[str]) -> Figures:

@@ -69,7 +69,7 @@ class OwnEngine:
 
     @classmethod
     def load(cls, settings: Settings) -> "OwnEngine":
-        """Load the engine that the settings name. Raises `ReplylineError`."""
+        """Load the engine that the settings name. Raises `ReplylineError`, also where another one would serve."""
         name = settings.worker.engine
         start = time.perf_counter()
         model = load_model(settings)
@@ -91,7 +91,12 @@ class OwnEngine:
             clock=clock,
             chunk=settings.worker.prefill_chunk_tokens,
             tokens=[random.randrange(most) for _ in range(info.max_length)],
-            what={"engine": name, "precision": info.precision, "runtime": runtime, "load_s": load_s},
+            what={
+                "engine": name,
+                "precision": info.precision,
+                "runtime": f"{library or name} {version}",
+                "load_s": load_s,
+            },
         )
 
     def decode(self, rows: int, context: int, new_tokens: int) -> tuple[float, float | None]:

@@ -12,6 +12,7 @@ has. Our answers stand in them, which its cache does not hold, for it has writte
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shared.faq import FaqIndex
@@ -73,25 +74,29 @@ async def converse_with_peer(
     url: str, conversations: Sequence[Conversation], *, clients: int, max_output_tokens: int, system_text: SystemText
 ) -> Conversed:
     """As `converse_all`, with the peer; each turn carries all that was said before. Raises `ServiceError`."""
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(clients)
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         messages = [{"role": "system", "content": system_text(conversation.turns[0])}]
         for question in conversation.turns:
             messages.append({"role": "user", "content": question})
-            answer = await asyncio.to_thread(ask_peer, url, messages, max_output_tokens)
+            answer = await loop.run_in_executor(pool, ask_peer, url, messages, max_output_tokens)
             messages.append({"role": "assistant", "content": answer.text})
             told(answer)
 
-    return await at_once(conversations, converse, clients=clients)
+    with pool:
+        return await at_once(conversations, converse, clients=clients)
 
 
 async def converse_the_same(
     url: str, conversations: Sequence[Conversation], prompts: Mapping[str, Sequence[Asked]], *, clients: int
 ) -> Conversed:
     """As `converse_all`, with the peer and our prompts. Raises `ServiceError`."""
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(clients)
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         for asked in prompts[conversation.id]:
-            told(await asyncio.to_thread(ask_same, url, asked))
+            told(await loop.run_in_executor(pool, ask_same, url, asked))
 
-    return await at_once(conversations, converse, clients=clients)
+    with pool:
+        return await at_once(conversations, converse, clients=clients)

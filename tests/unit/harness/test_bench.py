@@ -1,6 +1,5 @@
 """The figures that the benches print: of what is divided by what, and what counts as failed."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -79,13 +78,14 @@ def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> No
 
 def test_only_whole_answers_of_the_model_count_as_answered() -> None:
     """A fallback, a refusal and an answer that was cut are failed; their prompts were computed all the same."""
-    whole = Answered(ttft_ms=200.0, prompt_tokens=300, cached_tokens=200, by_model=True)
+    whole = Answered(ttft_ms=200.0, prompt_tokens=300, cached_tokens=200, output_tokens=20, by_model=True)
     cut = Answered(ttft_ms=100.0, prompt_tokens=300, cached_tokens=200)
     assert Conversed(elapsed_s=2.0, answers=[whole, whole, cut, Answered()]).figures() == {
         "answers_per_s": 1.0,
         "ttft_p50_ms": 200.0,
         "prompt_tokens": 900,
         "computed_tokens": 300,
+        "output_tokens": 40,
         "failed": 2,
     }
 
@@ -118,17 +118,16 @@ def test_the_engine_alone_has_every_row_full_in_every_step_to_the_last_token() -
     assert engine.decoded == [4] * (NEW_TOKENS - 1)
 
 
-class MixingFake(CountingEngine):
-    """Its mixed step takes as long as nothing."""
+class MixingFake(FakeEngine):
+    """It tells of the prompts of its mixed steps."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._info = dataclasses.replace(self._info, mixes=True)
+        super().__init__(num_slots=4, max_length=512, mixes=True)
         self.chunks: list[PrefillChunk] = []
 
     def mixed(self, chunks: list[PrefillChunk], rows: list[DecodeRow]) -> tuple[list[int | None], list[int]]:
         self.chunks += chunks
-        return self.prefill(chunks), self.decode(rows)
+        return super().mixed(chunks, rows)
 
 
 def test_every_row_holds_its_context_before_it_is_measured() -> None:
