@@ -143,6 +143,23 @@ def engines(
     run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))
 
 
+@bench_app.command("memory")
+def memory(
+    names: Annotated[str, typer.Option("--engines", help="comma-separated")] = "native,onnx",
+    slots: Annotated[int, typer.Option(min=1, help="all full")] = 16,
+    length: Annotated[int, typer.Option(min=2, help="tokens that a slot holds")] = 2_048,
+    rounds: Rounds = 1,
+    json_path: JsonPath = None,
+) -> None:
+    """Memory resident with every slot full, and the time that a prepared folder takes to load, by engine."""
+    from tests.bench.engines.program import parse_engines
+    from tests.bench.memory import bench_memory
+
+    settings, engines = settings_of_own_system(), parse_engines(names)
+    bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")
+    run(lambda: bench_memory(settings, bench, engines, slots, length, Console(stderr=True)))
+
+
 @bench_app.command("upstream")
 def upstream(
     server: Annotated[

@@ -72,7 +72,7 @@ class OwnEngine:
         """Load the engine that the settings name. Raises `ReplylineError`, also where another one would serve."""
         name = settings.worker.engine
         start = time.perf_counter()
-        model = load_model(settings)
+        model = load_model(settings, verify=False)  # as a worker does, which has looked at the files
         load_s = time.perf_counter() - start
         if model.info.name != name:
             raise ModelError(f"engine {name} cannot be measured: {model.info.name} computes instead (above)")
@@ -102,16 +102,16 @@ class OwnEngine:
     def decode(self, rows: int, context: int, new_tokens: int) -> tuple[float, float | None]:
         """Return the seconds of so many steps, and how many of them were the runtime's."""
         self.fill(rows, context)
-        self._steps(rows, context, min(_WARM_STEPS, new_tokens))
+        self.steps(rows, context, min(_WARM_STEPS, new_tokens))
         before, start = self._runtime_s(), time.perf_counter()
-        self._steps(rows, context, new_tokens)
+        self.steps(rows, context, new_tokens)
         seconds, after = time.perf_counter() - start, self._runtime_s()
         return seconds, None if before is None or after is None else after - before
 
     def prefill(self, tokens: int, past: int) -> float | None:
         """Return the seconds in which a prompt's tokens are added to `past`, and the first of its answer is there."""
         self.fill(1, past)
-        return median(_timed(lambda: self._add(0, past, past + tokens)) for _ in range(_REPEATS))
+        return median(_timed(lambda: self.add(0, past, past + tokens)) for _ in range(_REPEATS))
 
     def mixed(self, rows: int, context: int, tokens: int) -> tuple[float, float] | None:
         """Return the seconds of a mixed step, and those of its two parts apart; None where the engine has none."""
@@ -132,14 +132,15 @@ class OwnEngine:
     def fill(self, slots: int, length: int) -> None:
         """Let so many slots hold so many tokens."""
         if length != self.length:
-            self._add(0, 0, length)
+            self.add(0, 0, length)
             self.full, self.length = 1, length
         for slot in range(self.full, slots):
             if length:
                 self.engine.move(source=0, target=slot, length=length)
         self.full = max(self.full, slots)
 
-    def _add(self, slot: int, start: int, stop: int) -> None:
+    def add(self, slot: int, start: int, stop: int) -> None:
+        """Add its tokens to a slot, as a worker does."""
         for past in range(start, stop, self.chunk):
             end = min(past + self.chunk, stop)
             sampling = _GREEDY if end == stop else None
@@ -147,7 +148,8 @@ class OwnEngine:
                 [PrefillChunk(slot=slot, past=past, token_ids=self.tokens[past:end], sampling=sampling)]
             )
 
-    def _steps(self, rows: int, context: int, steps: int) -> None:
+    def steps(self, rows: int, context: int, steps: int) -> None:
+        """Decode so many steps of the first rows, greedily."""
         tokens = [0] * rows
         for past in range(context, context + steps):
             tokens = self.engine.decode(self._rows(tokens, past))
