@@ -84,7 +84,7 @@ class OwnEngine:
         runtime = (
             model.info.computed_by if library is None else f"{library} {importlib.import_module(library).__version__}"
         )
-        random, info = Random(1), model.engine.info
+        random, info = Random(1), model.info
         most = 256  # the ids of bytes: every vocabulary has them
         return cls(
             engine=model.engine,
@@ -94,7 +94,7 @@ class OwnEngine:
             what={
                 "engine": name,
                 "precision": info.precision,
-                "runtime": f"{library or name} {version}",
+                "runtime": runtime,
                 "load_s": load_s,
             },
         )

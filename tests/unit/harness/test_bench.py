@@ -1,5 +1,6 @@
 """The figures that the benches print: of what is divided by what, and what counts as failed."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
 from ops.stack.processes import ServiceError
-from shared.wire.outcome import Reason, Status
+from shared.conversation.turn import Turn
+from shared.wire.outcome import Reason, Status, Usage
 from tests.bench import upstream
 from tests.bench.bare_engine import generate
 from tests.bench.cell import Measured, Target, report
@@ -20,9 +22,12 @@ from tests.bench.engines.own import OwnEngine
 from tests.bench.engines.timing import Decoded
 from tests.bench.gateway.paced import delta_text, lateness_ms
 from tests.bench.kv.client import Answered, Conversed
+from tests.bench.kv.prompts import Asked, again
 from tests.bench.stream import figures_of, steady_tokens_per_s, tokens_between
+from tests.support.samples.prompts import MOST_TURNS, TEMPLATE, TURNS, build, said
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
+from workers.prompt.conversation import PromptBuilder
 
 NEW_TOKENS = 12
 
@@ -90,6 +95,24 @@ def test_only_whole_answers_of_the_model_count_as_answered() -> None:
     }
 
 
+@given(turns=TURNS)
+def test_a_prompt_of_ours_is_given_to_the_peer_only_as_the_worker_counted_it(turns: list[Turn]) -> None:
+    """Of what the history holds, token by token; a turn that no model answered had none."""
+    turns = [turn for turn in turns if turn.user]
+    prompts = [
+        build(turn.user, grounding=turn.grounding, turns=turns[:number]).ids for number, turn in enumerate(turns)
+    ]
+    counted = [
+        msgspec.structs.replace(turn, usage=Usage(input_tokens=len(ids), output_tokens=7))
+        for turn, ids in zip(turns, prompts, strict=True)
+    ]
+    builder = PromptBuilder(TEMPLATE, system="S", most_turns=MOST_TURNS).build
+    by_faq = said("Hours?", "Nine to five.", source="faq")
+    assert again([*counted, by_faq], builder, 10_000) == [Asked(ids=list(ids), new_tokens=7) for ids in prompts]
+    with pytest.raises(ServiceError, match="turn 1: the worker counted 1 tokens"):
+        again([said("q?", "a", usage=Usage(input_tokens=1))], builder, 10_000)
+
+
 @given(dues_s=st.lists(st.floats(0, 1e8), max_size=5), later_s=st.floats(0, 10))
 def test_joined_deltas_are_each_late_by_their_own_time(dues_s: list[float], later_s: float) -> None:
     """A gateway that merges deltas does not hide how late the first of them is."""
@@ -122,12 +145,13 @@ class MixingFake(FakeEngine):
     """It tells of the prompts of its mixed steps."""
 
     def __init__(self) -> None:
-        super().__init__(num_slots=4, max_length=512, mixes=True)
+        super().__init__(num_slots=4, max_length=512)
+        self._info = dataclasses.replace(self._info, mixes=True)
         self.chunks: list[PrefillChunk] = []
 
     def mixed(self, chunks: list[PrefillChunk], rows: list[DecodeRow]) -> tuple[list[int | None], list[int]]:
         self.chunks += chunks
-        return super().mixed(chunks, rows)
+        return self.prefill(chunks), self.decode(rows)
 
 
 def test_every_row_holds_its_context_before_it_is_measured() -> None:
