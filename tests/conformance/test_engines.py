@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from ops.model.prepare import prepare_model
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from tests.support.models.native_library import native_library
 from tests.support.models.onnx_device import on_the_cpu
 from tests.support.not_run import name_not_run
 from tests.unit.examples import examples
 from workers.engine import DecodeRow, Engine, MixingEngine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
+from workers.engine.native.build import KERNELS
+from workers.engine.native.engine import NativeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.engine.tensorrt.load_tensorrt import load_tensorrt
 from workers.engine.tensorrt.probe import DeviceFacts, probe
@@ -35,6 +38,7 @@ TORCH_GPU = find_gpu("auto")
 TORCH_ENGINES = () if isinstance(TORCH_GPU, Unusable) else ("torch-fp32-cpu",)
 if isinstance(TORCH_GPU, DeviceFacts):
     TORCH_ENGINES += ("torch-fp32-cuda",)
+NATIVE_ENGINES = [f"native-{kernel}" for kernel in native_library().kernels]
 
 NUM_SLOTS = 6
 MAX_LENGTH = 96
@@ -68,6 +72,7 @@ class Case:
         "fake",
         "onnx-int8",
         "onnx-fp32",
+        *NATIVE_ENGINES,
         "tensorrt-on-cpu",
         "tensorrt-primitive-on-cpu",
         *GPU_ENGINES,
@@ -78,6 +83,9 @@ def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: py
     make: Callable[[], Engine]
     if request.param == "fake":
         make = _fake
+    elif request.param in NATIVE_ENGINES:
+        folder = prepare_model(tmp_path_factory.mktemp("models"), "int8", source=tiny_source)
+        make = lambda: _native(folder, request.param.removeprefix("native-"))  # noqa: E731
     elif request.param in TORCH_ENGINES:
         _, precision, device = request.param.split("-")
         folder = prepare_model(tmp_path_factory.mktemp("models"), precision, source=tiny_source, max_length=MAX_LENGTH)
@@ -110,6 +118,13 @@ def _onnx(folder: ModelFolder) -> Engine:
     )
 
 
+def _native(folder: ModelFolder, kernel: str) -> Engine:
+    library = native_library(kernel)
+    return NativeEngine(
+        folder, library, num_slots=NUM_SLOTS, max_length=MAX_LENGTH, threads=2, max_prefill_rows=NUM_SLOTS
+    )
+
+
 def _tensorrt(library: str, folder: ModelFolder) -> Engine:
     worker = {"engine": library, "slots": NUM_SLOTS, "max_length": MAX_LENGTH, "prefill_chunk_tokens": 32}
     values = {"model": {"dir": folder.path}, "worker": {**worker, "cache_dir": folder.path.parent}}
@@ -131,6 +146,8 @@ def test_the_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest
     assert missing.keys() | set(GPU_ENGINES.values()) == FOUND.keys()
     for library, reason in missing.items():
         name_not_run(pytestconfig, f"engine {library} on a GPU: {reason}")
+    for kernel in sorted({name for kernels in KERNELS.values() for name in kernels} - {*native_library().kernels}):
+        name_not_run(pytestconfig, f"engine native by kernel {kernel}: this CPU has no such instructions")
     if isinstance(TORCH_GPU, Unusable):
         name_not_run(pytestconfig, "engine torch, which is not installed here; run: make test-torch")
     elif TORCH_GPU is None:

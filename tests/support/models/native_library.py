@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.settings import WorkerSettings
-from workers.engine.native.build import Recipe, ensure_built
+from workers.engine.native.build import LIBRARY, Recipe, ensure_built
+from workers.engine.native.library import Library
 from workers.engine.unusable import Unusable
 
 
@@ -17,3 +18,8 @@ def native_dir() -> Path:
     if isinstance(built, Unusable):
         pytest.fail(f"the native engine: {built.reason}; or type: ops/setup/native", pytrace=False)
     return directory
+
+
+def native_library(kernel: str = "auto") -> Library:
+    """It, loaded; `kernels` are those that this machine can run."""
+    return Library.load(Recipe().folder(native_dir()) / LIBRARY, kernel)

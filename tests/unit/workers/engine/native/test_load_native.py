@@ -14,7 +14,7 @@ from ops.model.prepare import prepare_model
 from shared.errors import EngineError, ModelError, SettingsError
 from shared.model.folder import NATIVE, ModelFolder, file_entry, write_manifest
 from shared.settings import Settings
-from tests.support.models.native_library import native_dir
+from tests.support.models.native_library import native_dir, native_library
 from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.memory_plan import cpu_memory_plan
 from workers.engine.native import load_native
@@ -69,7 +69,7 @@ def test_the_native_engine_serves_and_names_its_kernel(prepared: ModelFolder) ->
 
 
 def test_every_kernel_of_the_library_that_runs_here_can_be_asked_for(prepared: ModelFolder) -> None:
-    library = Library.load(Recipe().folder(native_dir()) / LIBRARY)
+    library = native_library()
     for kernel in library.kernels:
         model, warnings = loaded(settings_of(prepared, native_kernel=kernel))
         assert (model.info.kernel, warnings) == (kernel, [])
