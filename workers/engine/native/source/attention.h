@@ -66,7 +66,7 @@ INLINE vi row_pair(const uint16_t *p)
 }
 
 /* scores[r][t] = query r * key t, for `rows` queries and the first `span` tokens, rounded up to SCORE_STEP. */
-INLINE void score_tile(const struct native *n, const uint16_t *keys, const uint16_t *queries, int span, float *scores, const int rows)
+INLINE void score_tile(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span, float *scores, const int rows)
 {
     const int size = n->config.head_dim;
     for (int token = 0; token < span; token += SCORE_STEP) {
@@ -76,7 +76,12 @@ INLINE void score_tile(const struct native *n, const uint16_t *keys, const uint1
             key[v] = keys + native_key_offset(size, token + v * LANES, 0);
             UNROLL for (int r = 0; r < rows; r++) sum[v][r] = vf_set(0.0f);
         }
+        const size_t line = LINE / sizeof *keys, ahead = (size_t)(token + SCORE_STEP) * size;
         for (int i = 0; i < size; i += 2) {
+            if (rows <= 3) UNROLL for (int v = 0; v < KEY_VECTORS; v++) { /* few rows wait for memory */
+                __builtin_prefetch(values + (size_t)token * size + (i / 2 * KEY_VECTORS + v) * line);
+                __builtin_prefetch(keys + ahead + (i / 2 * KEY_VECTORS + v) * line);
+            }
             UNROLL for (int r = 0; r < rows; r++) {
                 const vi query = row_pair(queries + r * size + i);
                 UNROLL for (int v = 0; v < KEY_VECTORS; v++)
@@ -140,9 +145,9 @@ INLINE void blend_tile(const struct native *n, const uint16_t *values, const flo
     default: use(__VA_ARGS__, TILE_QUERIES); \
     }
 
-static void score(const struct native *n, const uint16_t *keys, const uint16_t *queries, int span, float *scores, int rows)
+static void score(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span, float *scores, int rows)
 {
-    EACH_QUERIES(score_tile, n, keys, queries, span, scores)
+    EACH_QUERIES(score_tile, n, keys, values, queries, span, scores)
 }
 
 static void blend(const struct native *n, const uint16_t *values, const float *scores, int span, float *out, int rows)
@@ -167,6 +172,7 @@ static void attend(const struct native *n, int layer, const struct group *g, int
     const int size = c->head_dim, per = c->heads / c->kv_heads, span = g->position + g->count;
     const size_t at = native_head_offset(n, layer, g->slot, head), capacity = c->capacity;
     const float factor = 1.0f / sqrtf((float)size);
+    for (int i = 0; n->apart && i < g->count; i++) append(n, layer, g->first + i, head);
     float x[MAX_HEAD_DIM], normed[MAX_HEAD_DIM];
     for (int first = 0, rows = g->count * per, count; first < rows; first += count) {
         count = rows - first >= TILE_QUERIES ? TILE_QUERIES : rows - first >= 3 ? 3 : rows - first;
@@ -178,7 +184,7 @@ static void attend(const struct native *n, int layer, const struct group *g, int
             rotate(n, norm_head(n, q, n->layers[layer].q_norm, normed), g->position + token, factor, x);
             for (int i = 0; i < size; i += LANES) vf_store_bf16(queries + r * size + i, vf_load(x + i));
         }
-        score(n, n->keys + at, queries, span, scores, count);
+        score(n, n->keys + at, n->values + at, queries, span, scores, count);
         float inverse[TILE_QUERIES];
         for (int r = 0; r < count; r++)
             inverse[r] = soften(scores + r * capacity, g->position + (first + r) / per + 1, span);

@@ -16,7 +16,6 @@ enum {
     PAUSES_AT_BARRIER = 5000,  /* some 0.2 ms; then the core is offered to others, a partner may wait for it */
     PAUSES_BETWEEN_STEPS = 20000, /* then a thread sleeps */
     PAGE = 4096,
-    HUGE_PAGE = 2 << 20,
     SECTIONS_BEFORE = 7, /* of native_open, before the layers' */
     SECTIONS_A_LAYER = 12,
 };
@@ -299,12 +298,13 @@ static int within(const struct native *n)
 
 static void group_rows(struct native *n)
 {
-    n->group_count = 0;
+    n->group_count = 0, n->apart = 1;
     for (int first = 0, count; first < n->tokens; first += count) {
         for (count = 1; count < n->group_tokens && first + count < n->tokens; count++) {
             const int row = first + count;
             if (n->slots[row] != n->slots[first] || n->positions[row] != n->positions[first] + count) break;
         }
+        if (n->group_count && n->groups[n->group_count - 1].slot == n->slots[first]) n->apart = 0;
         n->groups[n->group_count++] = (struct group){first, count, n->slots[first], n->positions[first]};
     }
 }

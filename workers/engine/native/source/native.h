@@ -95,6 +95,7 @@ struct native {
 
     /* The step that is computed now. */
     int tokens, wanted_count, group_count;
+    int apart; /* no slot has two groups: each appends its own keys and values, which are then in its core's cache */
     const int32_t *ids, *slots, *positions, *wanted;
     float *logits;
     float *best_values[MAX_THREADS];

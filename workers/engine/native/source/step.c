@@ -62,9 +62,11 @@ static const struct activations *norm(struct native *n, int me, const float *wei
 static void attention(struct native *n, int me, int layer)
 {
     const struct native_config *c = &n->config;
-    for (int row = me; row < n->tokens; row += c->threads)
-        for (int head = 0; head < c->kv_heads; head++) append(n, layer, row, head);
-    native_barrier(n);
+    if (!n->apart) {
+        for (int row = me; row < n->tokens; row += c->threads)
+            for (int head = 0; head < c->kv_heads; head++) append(n, layer, row, head);
+        native_barrier(n);
+    }
     const int parts = n->group_count * c->kv_heads;
     for (int part; (part = atomic_fetch_add_explicit(&n->tickets[layer].value, 1, memory_order_relaxed)) < parts;) {
         const int last = parts - 1 - part; /* the longest pasts are often those of the last rows */
