@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from shared.process.clock import monotonic_s
 from shared.process.hardware import cpu_name
-from workers.engine import DecodeRow, Engine, EngineInfo, PrefillChunk, Sampling
+from workers.engine import DecodeRow, Engine, EngineInfo, MixingEngine, PrefillChunk, Sampling
 from workers.schedule.costs import (
     PRIOR_DECODE,
     PRIOR_PREFILL,
@@ -36,6 +36,7 @@ from workers.schedule.costs import (
     CostTable,
     Law,
 )
+from workers.schedule.work import Work
 
 BUDGET_S: Final = 3.0
 _MAX_ROUNDS: Final = 6
@@ -48,6 +49,7 @@ _NEAR_TOKENS: Final = 16
 _PREFILL_CALLS: Final = ((1, 32), (1, 8), (1, 128), (4, 16))  # (rows, tokens of each) into empty slots
 _LONG_TOKENS: Final = 512  # takes as long as all others together
 _TAIL_TOKENS: Final = (16, 64, 128)  # after a past
+_MIXED_TOKENS: Final = (16, 64)
 _MACHINE_FIELDS: Final = ("cpu", "num_cores")
 _TOKEN_ID: Final = 1
 _GREEDY: Final = Sampling()
@@ -61,9 +63,7 @@ class _Decode:
     past: int
 
     def run(self, engine: Engine) -> None:
-        engine.decode(
-            [DecodeRow(slot=i, past=self.past, token_id=_TOKEN_ID, sampling=_GREEDY) for i in range(self.rows)]
-        )
+        engine.decode(_rows(self.rows, self.past))
 
     @property
     def features(self) -> tuple[float, ...]:
@@ -90,6 +90,30 @@ class _Prefill:
         """Return what the coefficients of the prefill law are multiplied by."""
         tokens = self.rows * self.tokens
         return 1, tokens, self.past, tokens * (self.past + self.tokens / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixed:
+    """A call of `rows` rows that hold `past` tokens each, and of `tokens` of a prompt."""
+
+    rows: int
+    past: int
+    tokens: int
+
+    def run(self, engine: Engine) -> None:
+        cast("MixingEngine", engine).mixed(*self._parts)
+
+    @property
+    def work(self) -> Work:
+        return Work.of_mixed(*self._parts)
+
+    @property
+    def _parts(self) -> tuple[list[PrefillChunk], list[DecodeRow]]:
+        chunk = PrefillChunk(slot=self.rows, past=0, token_ids=[_TOKEN_ID] * self.tokens, sampling=_GREEDY)
+        return [chunk], _rows(self.rows, self.past)
+
+
+_Probe = _Decode | _Prefill | _Mixed
 
 
 def load_or_calibrate(
@@ -132,7 +156,7 @@ def calibrate(
     Overwrites the KV of every slot: only for an engine that holds no sequence. Where the time is too short for every
     kind of call, what is not measured is as in `CostModel.prior`.
     """
-    times_ms: defaultdict[_Decode | _Prefill, list[float]] = defaultdict(list)
+    times_ms: defaultdict[_Probe, list[float]] = defaultdict(list)
     end_s = clock_s() + budget_s
     for probe in _probes(engine.info, times_ms):
         start_s = clock_s()
@@ -142,7 +166,9 @@ def calibrate(
         times_ms[probe].append(max((clock_s() - start_s) * 1000, _SMALLEST_MS))
     decodes = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Decode)}
     prefills = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Prefill)}
-    return CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL)).state(key)
+    laws = CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL))
+    mixed = {probe.work: times for probe, times in times_ms.items() if isinstance(probe, _Mixed)}
+    return msgspec.structs.replace(laws.state(key), mixed_ms=_mixed_ms(laws, mixed))
 
 
 def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
@@ -173,7 +199,7 @@ def save(path: Path, table: msgspec.Struct) -> None:
         raise
 
 
-def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[float]]) -> Iterator[_Decode | _Prefill]:
+def _probes(info: EngineInfo, times_ms: Mapping[_Probe, Sequence[float]]) -> Iterator[_Probe]:
     """Give what to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
 
     Decode steps come first: they are the cheapest, and most of what an engine does.
@@ -185,8 +211,12 @@ def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[flo
     prefills = [_Prefill(rows=rows, tokens=tokens) for rows, tokens in _PREFILL_CALLS if rows <= info.max_prefill_rows]
     past = info.max_length // 4
     prefills += [_Prefill(rows=1, tokens=tokens, past=past) for tokens in _TAIL_TOKENS]
-    a_round: list[_Decode | _Prefill] = [*decodes]
+    a_round: list[_Probe] = [*decodes]
     a_round += [probe for probe in prefills if probe.past + probe.tokens <= info.max_length]
+    if info.mixes:
+        rows = {1, info.num_slots // 2} & {*range(1, info.num_slots)}
+        tokens = [each for each in _MIXED_TOKENS if each <= info.max_length]
+        a_round += [_Mixed(rows=each, past=near, tokens=chunk) for each in sorted(rows) for chunk in tokens]
     yield from a_round
     if info.max_length >= _LONG_TOKENS:
         yield _Prefill(rows=1, tokens=_LONG_TOKENS)
@@ -207,6 +237,18 @@ def _row_counts(num_slots: int) -> Iterator[int]:
         yield rows
         rows *= 2
     yield num_slots
+
+
+def _rows(count: int, past: int) -> list[DecodeRow]:
+    return [DecodeRow(slot=slot, past=past, token_id=_TOKEN_ID, sampling=_GREEDY) for slot in range(count)]
+
+
+def _mixed_ms(laws: CostModel, times_ms: Mapping[Work, Sequence[float]]) -> float:
+    """Return the constant of mixed calls that `laws` without one predict, by least squares of the relative errors; 0
+    where none was measured."""
+    usual = {work: median(ms for ms in times if ms <= _HELD_UP * min(times)) for work, times in times_ms.items()}
+    weighed = sum((ms - laws.ms(work)) / ms**2 for work, ms in usual.items())
+    return max(0.0, weighed / sum(1 / ms**2 for ms in usual.values())) if usual else 0.0
 
 
 def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:

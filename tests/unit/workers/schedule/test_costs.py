@@ -142,31 +142,31 @@ def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
 # --- mixed calls
 
 
-def test_a_mixed_call_takes_both_parts_less_what_is_done_once_and_teaches_both() -> None:
-    model = CostModel(decode=DECODE, prefill=PREFILL, shared_ms=3.5)
+def test_in_a_mixed_call_a_row_costs_as_a_prompts_token_and_both_paces_learn() -> None:
+    model = CostModel(decode=DECODE, prefill=PREFILL, mixed_ms=1.5)
     chunks = [
         PrefillChunk(slot=slot, past=past, token_ids=[5] * tokens, sampling=None)
         for slot, past, tokens in ((7, 100, 30), (3, 0, 20))
     ]
     rows = [DecodeRow(slot=slot, past=50 + slot, token_id=5, sampling=Sampling()) for slot in range(2)]
     decode, prefill = decode_ms(2, 101), 5.0 + 0.47 * 50 + 0.003 * 100 + 0.00023 * (30 * 115 + 20 * 10)
-    work = Work.of_mixed(chunks, rows)
-    assert model.ms(work) == pytest.approx(decode + prefill - 3.5)
+    work, together = Work.of_mixed(chunks, rows), prefill + 0.47 * 2 + 0.0019 * 101 + 1.5
+    assert model.ms(work) == pytest.approx(together)
     assert model.decode_share(work) == pytest.approx(decode / (decode + prefill))
     for _ in range(500):
-        model.observe(2 * (decode + prefill - 3.5), work)
-    assert model.ms(work) == pytest.approx(2 * (decode + prefill - 3.5), rel=0.01)
+        model.observe(2 * together, work)
+    assert model.ms(work) == pytest.approx(2 * together, rel=0.01)
     assert model.decode_ms(2, 101) == pytest.approx(2 * decode, rel=0.1)
     assert model.prefill_ms(40) == pytest.approx(2 * prefill_ms(40, 0, 1), rel=0.1)
     assert model.scaled(0.5).ms(work) == pytest.approx(model.ms(work) / 2)
 
 
-@given(rows=ROWS, context=TOKENS, tokens=TOKENS, past=st.integers(0, 100_000), shared_ms=st.floats(0, 1e6))
+@given(rows=ROWS, context=TOKENS, tokens=TOKENS, past=st.integers(0, 100_000), mixed_ms=st.floats(0, 1e6))
 def test_a_mixed_call_is_between_its_longer_part_and_both(
-    rows: int, context: int, tokens: int, past: int, shared_ms: float
+    rows: int, context: int, tokens: int, past: int, mixed_ms: float
 ) -> None:
-    """Whatever was measured to be shared."""
-    model = CostModel(decode=DECODE, prefill=PREFILL, shared_ms=shared_ms)
+    """Whatever was measured."""
+    model = CostModel(decode=DECODE, prefill=PREFILL, mixed_ms=mixed_ms)
     decode, prefill = model.decode_ms(rows, context), model.prefill_ms(tokens, past=past)
     work = Work(rows=rows, context=context, tokens=tokens, past=past, pairs=tokens * (past + tokens / 2))
     assert max(decode, prefill) <= model.ms(work) <= decode + prefill

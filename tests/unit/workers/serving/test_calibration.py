@@ -31,13 +31,16 @@ def prefill_ms(tokens: int, past: int, rows: int) -> float:
 class TimedEngine(FakeEngine):
     """Its clock stands still but in its calls; each takes `slower(its number)` times as long as by the laws above."""
 
-    def __init__(self, *, slower: Callable[[int], float] = lambda _: 1.0, by_context: float = 0.004) -> None:
-        super().__init__(num_slots=8, max_length=2_048)
+    def __init__(
+        self, *, slower: Callable[[int], float] = lambda _: 1.0, by_context: float = 0.004, mixed_ms: float = 0.0
+    ) -> None:
+        super().__init__(num_slots=8, max_length=2_048, mixes=mixed_ms != 0.0)
         self.now_s = 0.0
         self.calls = 0
         self.prefilled: list[int] = []
         self._slower = slower
         self._by_context = by_context
+        self._mixed_ms = mixed_ms
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
         tokens = sum(len(chunk.token_ids) for chunk in chunks)
@@ -48,6 +51,13 @@ class TimedEngine(FakeEngine):
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         self._pass(decode_ms(len(rows), sum(row.past for row in rows), self._by_context))
         return super().decode(rows)
+
+    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        [chunk] = chunks
+        tokens = len(chunk.token_ids)
+        pairs_ms = prefill_ms(tokens, chunk.past, 1) + 1.1 * len(rows)
+        self._pass(self._mixed_ms + pairs_ms + self._by_context * sum(row.past for row in rows))
+        return super().mixed(chunks, rows)
 
     def clock_s(self) -> float:
         return self.now_s
@@ -64,10 +74,21 @@ def measured(engine: TimedEngine, *, budget_s: float = 30.0) -> CostModel:
 # --- measuring
 
 
+@pytest.mark.parametrize(("mixed_ms", "found_ms"), [(3.0, 3.0), (-3.0, 0.0)])
+def test_what_a_mixed_call_takes_is_measured(mixed_ms: float, found_ms: float) -> None:
+    """Within the budget; and of calls held up now and then, with more time."""
+    for budget_s, held_up, tolerance_ms in ((3, 1.0, 0.1), (30, 10.0, 1.0)):
+        engine = TimedEngine(mixed_ms=mixed_ms, slower=lambda call, by=held_up: by if call % 7 == 0 else 1.0)
+        table = calibrate(engine, key_of(engine), budget_s=budget_s, clock_s=engine.clock_s)
+        assert table.mixed_ms == pytest.approx(found_ms, abs=tolerance_ms)
+        assert table.key.mixes
+
+
+@pytest.mark.parametrize("mixes", [False, True])
 @pytest.mark.parametrize(("num_slots", "max_length"), [(1, 64), (1, 16), (3, 40), (8, 2_048), (64, 512)])
-def test_every_size_of_engine_is_measured_within_what_it_takes(num_slots: int, max_length: int) -> None:
+def test_every_size_of_engine_is_measured_within_what_it_takes(num_slots: int, max_length: int, *, mixes: bool) -> None:
     """The engine refuses a call that does not fit it."""
-    engine = FakeEngine(num_slots=num_slots, max_length=max_length)
+    engine = FakeEngine(num_slots=num_slots, max_length=max_length, mixes=mixes)
     table = calibrate(engine, key_of(engine), budget_s=5.0)
     assert table.key == key_of(engine)
     prior = CostModel.prior()
