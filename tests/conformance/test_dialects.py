@@ -15,6 +15,7 @@ from ops.model.prepare import prepare_model
 from shared.errors import ModelError
 from shared.model.folder import ModelFolder
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
+from tests.support.models.reference import reference_logits
 from tests.support.models.teacher_forced import GraphSlots, engine_forced
 from workers.engine import PrefillChunk
 from workers.engine.onnx import OnnxEngine
@@ -145,6 +146,14 @@ def test_every_family_is_in_the_golden_file() -> None:
 @each_case
 def test_the_weights_are_those_that_transformers_had(case: dict[str, Any]) -> None:
     assert weights_sha256(family_tensors(FAMILY_CONFIGS[case["name"]], case["seed"])) == case["weights_sha256"]
+
+
+@each_case
+def test_the_numpy_reference_equals_transformers(tmp_path: Path, case: dict[str, Any]) -> None:
+    """It is what the native engine is held to in shapes that transformers was not asked for."""
+    logits = reference_logits(checkpoint_of(tmp_path, case), [*case["prompt_ids"], *case["answer_ids"][:-1]])
+    np.testing.assert_allclose(logits[39], case["first_logits"], rtol=0, atol=DIFFERENCE["float32"])
+    np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE["float32"])
 
 
 @each_case

@@ -90,6 +90,43 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 
+# Shapes that transformers was not asked for: sizes of heads and groups, inputs that fill no whole block of 64, a
+# vocabulary that fills no block of 32.
+SHAPE_CONFIGS: dict[str, dict[str, Any]] = {
+    "llama, head_dim 64": {**_LLAMA, "hidden_size": 192, "num_attention_heads": 3, "vocab_size": 333},
+    "llama, head_dim 128, tied": {
+        **_LLAMA,
+        "hidden_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+    },
+    "qwen3, head_dim 80": {
+        **_QWEN3,
+        "hidden_size": 160,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 80,
+        "intermediate_size": 224,
+    },
+    "llama, head_dim 48, every bias": {
+        **_LLAMA,
+        "num_attention_heads": 2,
+        "head_dim": 48,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "qwen2, a group of 14": {
+        **_QWEN2,
+        "hidden_size": 448,
+        "intermediate_size": 480,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 1,
+        "vocab_size": 290,
+    },
+}
+
 
 def family_tensors(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random float32 weights under the names that transformers gives them."""

@@ -43,7 +43,9 @@ def write_gguf(
             tensor = tensor.reshape(heads, 2, -1, tensor.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
         stored = gguf.GGMLQuantizationType[kind if name.startswith("layers.") and tensor.ndim == 2 else "F32"]
         data = gguf.quantize(np.ascontiguousarray(tensor), stored)
-        writer.add_tensor(f"{names.get_name(f'model.{name}')}.weight", data, raw_dtype=stored)
+        writer.add_tensor(
+            f"{names.get_name(name if name == 'lm_head' else f'model.{name}')}.weight", data, raw_dtype=stored
+        )
     if change is not None:
         change(writer)
     writer.write_header_to_file()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ops.model.numerics.forward import NumpyDialect
 from shared.model.folder import NATIVE, Architecture, ModelFolder
-from workers.graph.decoder import Decoder
+from tests.support.models.reference import reference_logits
 from workers.graph.native_layout import Index, read_index, sections
 from workers.graph.sources.checkpoint import Blocks, Checkpoint, Weight
 
@@ -84,21 +83,6 @@ class _Rounded:
         return rounded(value) @ matrix.T
 
 
-class _PackedDialect(NumpyDialect):
-    __slots__ = ("found", "packed")
-    found: np.ndarray
-    packed: PackedFile
-
-    def logits(self, head: np.ndarray | None, normed: str) -> None:
-        value, places = self._values[normed], self.packed.index.places
-        table = self._table if head is None else head
-        if "away" in places:
-            value = value + self.packed.vector("away")
-        self.found = rounded(value) @ table.T
-        if "head_bias" in places:
-            self.found += self.packed.vector("head_bias")[: len(table)]
-
-
 def packed_checkpoint(packed: PackedFile) -> Checkpoint:
     """The weights of a file, in float32 and apart again."""
     a = packed.architecture
@@ -129,7 +113,5 @@ def packed_checkpoint(packed: PackedFile) -> Checkpoint:
 def packed_logits(folder: ModelFolder, token_ids: Sequence[int]) -> np.ndarray:
     """Logits `[tokens, vocabulary]` after each token, by numpy: rounded as the native engine rounds, KV in float32."""
     packed = PackedFile((folder.path / NATIVE).read_bytes(), folder.manifest.architecture)
-    dialect = _PackedDialect(packed.architecture, [token_ids], _Rounded())
-    dialect.packed = packed
-    Decoder(packed_checkpoint(packed), dialect).build(lambda _fraction: None)
-    return dialect.found
+    centre = (packed.vector("away"), packed.vector("head_bias")) if "away" in packed.index.places else None
+    return reference_logits(packed_checkpoint(packed), token_ids, _Rounded(), centre)

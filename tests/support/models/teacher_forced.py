@@ -1,6 +1,6 @@
-"""Logits of a given answer, token by token, by the CPU engine and by the TensorRT dialects' graphs on the CPU.
+"""Logits of a given answer, token by token, by the CPU's engines and by the TensorRT dialects' graphs on the CPU.
 
-Both give logits before each token of the answer, given the prompt and the answer so far: `[answer, vocabulary]`.
+All give logits before each token of the answer, given the prompt and the answer so far: `[answer, vocabulary]`.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,31 @@ import numpy as np
 import onnxruntime
 
 from shared.model.folder import ModelFolder
+from tests.support.models.native_library import native_library
 from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.native.engine import NativeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 
 def engine_forced(folder: ModelFolder, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:
-    """By the CPU engine."""
+    """By ONNX Runtime."""
+    return _forced(OnnxEngine(folder, num_slots=1, max_length=64, threads=1, spinning=False), prompt, answer)
+
+
+def native_forced(folder: ModelFolder, prompt: Sequence[int], answer: Sequence[int], kernel: str) -> np.ndarray:
+    """By the native engine with a kernel of its own."""
+    return _forced(NativeEngine(folder, native_library(kernel), num_slots=1, max_length=64, threads=1), prompt, answer)
+
+
+def _forced(engine: OnnxEngine | NativeEngine, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:
     greedy = Sampling()
-    engine = OnnxEngine(folder, num_slots=1, max_length=64, threads=1, spinning=False)
     engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=greedy)])
-    logits = [engine._logits[0].copy()]
+    logits = [engine.logits[0].copy()]
     for done, token in enumerate(answer[:-1]):
         engine.decode([DecodeRow(slot=0, past=len(prompt) + done, token_id=token, sampling=greedy)])
-        logits.append(engine._logits[0].copy())
+        logits.append(engine.logits[0].copy())
     engine.close()
     return np.array(logits)
 
