@@ -84,10 +84,12 @@ bench: ## measure this machine: latency, throughput, overload, outage
 	@$(BIN)/replyline model prepare
 	@exec env -u REPLYLINE_URL $(BIN)/replyline bench $(BENCH_ARGS)
 
-bench-engines: ## every engine that runs here, and its peers; writes engines.json
+bench-engines: ## every engine that runs here, and its peers (llama.cpp is built first: 25 minutes of a core); writes engines.json
 	@ops/setup/venv test
 	@ops/setup/native
+	@ops/setup/llama-server || true
 	@$(BIN)/replyline model prepare --adapter none
+	@$(BIN)/replyline model prepare --adapter none --precision q4
 	@exec env REPLYLINE_MODEL__DIR=.models/smollm2-135m-instruct-int8 $(BIN)/replyline bench engines $(BENCH_ENGINES_ARGS)
 
 planted-bugs: ## plant bugs one by one in a copy of the code and see that the tests catch each

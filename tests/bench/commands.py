@@ -143,6 +143,20 @@ def engines(
     run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))
 
 
+@bench_app.command("shape")
+def shape(
+    size: Annotated[Literal["0.5b", "1.5b"], typer.Argument(help="with the numbers of Qwen2.5's")],
+    target: Annotated[Path, typer.Argument(help="the GGUF file to write")],
+) -> None:
+    """Write a random model of a larger size, for llama.cpp (--gguf) and for `replyline model prepare --source`."""
+    from tests.bench.engines.shape import SHAPES, write_shape
+
+    async def write() -> None:
+        write_shape(SHAPES[size], target)
+
+    run(write)
+
+
 @bench_app.command("memory")
 def memory(
     names: Annotated[str, typer.Option("--engines", help="comma-separated")] = "native,onnx",

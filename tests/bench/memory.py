@@ -7,7 +7,7 @@ as a worker does, decodes one step in all of them, and prints one JSON line, `Me
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ TARGETS: Final = (
     Target(cell="native int8", figure="full_mib", value=1.2 * 1_024),
     Target(cell="native int8", figure="load_s", value=0.3),
 )
-_PROGRAM: Final = ("-m", "tests.bench.memory")
 _MIB: Final = 1 << 20
 
 
@@ -63,8 +62,14 @@ async def bench_memory(
 
 
 async def _measure(planned: Planned, env: dict[str, str], _number: int) -> Figures:
-    (*_, line), _ = await run_to_end([planned.argv[0], *_PROGRAM], env={**env, **planned.env})
-    return {name: round(value, 3) for name, value in msgspec.json.decode(line, type=dict[str, float]).items()}
+    memory = await measured({**env, **planned.env}, python=planned.argv[0])
+    return {name: round(value, 3) for name, value in msgspec.structs.asdict(memory).items()}
+
+
+async def measured(env: Mapping[str, str], *, python: str = sys.executable) -> Memory:
+    """Run the process with these settings. Raises `ServiceError`."""
+    (*_, line), _rss_mib = await run_to_end([python, "-m", "tests.bench.memory"], env=env)
+    return msgspec.json.decode(line, type=Memory)
 
 
 def main() -> None:

@@ -23,22 +23,25 @@ from ops.command_line import JsonPath
 from ops.load.system import System
 from ops.measure.runner import markdown, progress_bar, write_json
 from ops.stack.processes import Child
-from shared.settings import Settings
+from shared.settings import PREFIX, Settings
 from shared.wire.messages import ResponseCreate, SessionStart
+from tests.bench.memory import measured
 
 _DEADLINE_MS: Final = 60_000
 _OUTPUT_TOKENS: Final = 8
 _MIB: Final = 1_024
 _UTIME, _STIME = 11, 12  # after the name, `proc(5)`
 _ENV: Final = {"PROMISE__FIRST_TOKEN_MS": str(_DEADLINE_MS), "PROMISE__DEADLINE_MS": str(_DEADLINE_MS)}
+_ONE_SLOT: Final = {f"{PREFIX}WORKER__SLOTS": "1", f"{PREFIX}WORKER__MAX_LENGTH": "64"}
 
 
 class StartRow(Struct, frozen=True, kw_only=True):
-    """Medians of `rounds` starts. `own_mib` is the memory that goes with the process (PSS beside a second worker of the
-    machine), `shared_mib` what both have."""
+    """Medians of `rounds` starts; `load_s` is the engine's load, in a process of its own. `own_mib` is the memory that
+    goes with the process (PSS beside a second worker of the machine), `shared_mib` what both have."""
 
     engine: str
     rounds: int
+    load_s: float
     ready_s: float
     first_text_s: float
     cpu_s: float
@@ -69,9 +72,11 @@ async def bench_start(settings: Settings, rounds: int, json_path: JsonPath, cons
             system.end(child)
             done(number + 1)
         memory = await _memory_of_two(system)
+    loads = [(await measured(_ONE_SLOT)).load_s for _ in range(rounds)]
     row = StartRow(
         engine=settings.worker.engine,
         rounds=rounds,
+        load_s=round(median(loads), 3),
         ready_s=round(median(one.ready_s for one in starts), 2),
         first_text_s=round(median(one.first_text_s for one in starts), 2),
         cpu_s=round(median(one.cpu_s for one in starts), 2),

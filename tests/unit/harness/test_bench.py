@@ -19,14 +19,17 @@ from tests.bench.bare_engine import generate
 from tests.bench.cell import Measured, Target, report
 from tests.bench.engines.llama import BatchedRow, PromptRow, measured, parse
 from tests.bench.engines.own import OwnEngine
+from tests.bench.engines.shape import write_gguf
 from tests.bench.engines.timing import Decoded
 from tests.bench.gateway.paced import delta_text, lateness_ms
 from tests.bench.kv.client import Answered, Conversed
 from tests.bench.kv.prompts import Asked, again
 from tests.bench.stream import figures_of, steady_tokens_per_s, tokens_between
+from tests.support.models.fixtures import TINY
 from tests.support.samples.prompts import MOST_TURNS, TEMPLATE, TURNS, build, said
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
+from workers.graph.sources.opening import open_source
 from workers.prompt.conversation import PromptBuilder
 
 NEW_TOKENS = 12
@@ -79,6 +82,15 @@ def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> No
     }
     with pytest.raises(ServiceError, match="llama-bench printed no result"):
         parse("llama-bench", [b"error: invalid parameter for argument: -npp"], PromptRow)
+
+
+def test_a_random_models_file_is_read_as_the_shape_that_it_was_written_for(tmp_path: Path) -> None:
+    """With more tokens than the vocabulary that it borrows; its products neither vanish nor grow."""
+    shape = msgspec.structs.replace(TINY, vocab_size=49_200)
+    write_gguf(shape, tmp_path / "random.gguf")
+    checkpoint = open_source(tmp_path / "random.gguf").checkpoint
+    assert msgspec.structs.replace(checkpoint.architecture, norm_epsilon=TINY.norm_epsilon) == shape
+    assert checkpoint.read("layers.1.mlp.down_proj").std() == pytest.approx(shape.intermediate_size**-0.5, rel=0.05)
 
 
 def test_only_whole_answers_of_the_model_count_as_answered() -> None:

@@ -22,8 +22,8 @@ _T = TypeVar("_T")
 _INSTEAD: Final = "use the model's safetensors folder"
 # The form in which llama.cpp's converter writes Llama 3's scaling.
 _SCALED_FREQUENCIES: Final = "rope_freqs.weight"
-_TENSORS: Final = {"token_embd.weight": "embed_tokens", "output_norm.weight": "norm", "output.weight": "lm_head"}
-_LAYER_TENSORS: Final = {
+TENSORS: Final = {"token_embd.weight": "embed_tokens", "output_norm.weight": "norm", "output.weight": "lm_head"}
+LAYER_TENSORS: Final = {
     "attn_norm.weight": "input_layernorm",
     "attn_q.weight": "self_attn.q_proj",
     "attn_k.weight": "self_attn.k_proj",
@@ -115,9 +115,9 @@ class GgufSource:
 
 def _canonical(name: str) -> str:
     if not name.startswith("blk."):
-        return _TENSORS.get(name, name)
+        return TENSORS.get(name, name)
     _, index, rest = name.split(".", 2)
-    return f"layers.{index}.{_LAYER_TENSORS.get(rest, rest)}"
+    return f"layers.{index}.{LAYER_TENSORS.get(rest, rest)}"
 
 
 def _dequantize(tensor: Any, interleaved_heads: int | None) -> Float32Array:
