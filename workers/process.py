@@ -267,7 +267,7 @@ class WorkerProcess:
         kafka, self._leaving = self._kafka, True
         await self._tasks.cancel(*_TAKE_NEW)
         await self._capacity.leave()
-        await kafka.commits.part()
+        await kafka.commits.leave()
         await kafka.requests.leave()
         kafka.offsets.lose(list(kafka.offsets.positions))
         self._tasks.start(self._finish(), "finish")

@@ -28,6 +28,7 @@ class Commits:
         self._deliveries = offsets.deliveries
         self._wanted = asyncio.Event()
         self._turned = asyncio.Event()
+        self._leaving = False
 
     async def run(self) -> None:
         """Commit until cancelled. A turn that could commit nothing of what waits is followed by a rest."""
@@ -43,9 +44,11 @@ class Commits:
 
     async def await_delivery(self, partition: Partition, offset: int) -> int | None:
         """Wait until a record may be worked on; return the number of this delivery, or None where its partition has
-        gone to another reader meanwhile, or the record was done here."""
+        gone to another reader meanwhile, or is about to, or the record was done here."""
         tenure = self._offsets.tenure(partition)
         while self._offsets.tenure(partition) is tenure and self._offsets.is_open(partition, offset):
+            if self._leaving:
+                return None
             if not self._deliveries.knows(partition):
                 self._wanted.set()
             elif self._deliveries.begin(partition, offset):
@@ -66,7 +69,7 @@ class Commits:
         """Commit now; whether that got all that waits a step on. What is refused or fails is committable again."""
         known = self._num_known()
         learnt = await self._learn()
-        notes = self._notes(() if self._reader.partitions is None else None)
+        notes = self._notes(() if self._leaving or self._reader.partitions is None else None)
         ready = self._offsets.committable() | {
             partition: position
             for partition, position in self._offsets.positions.items()
@@ -84,6 +87,11 @@ class Commits:
         notes = self._notes(suspects)
         positions = {each: position for each, position in self._offsets.positions.items() if each in notes}
         await self._committed(positions, notes)
+
+    async def leave(self) -> None:
+        """Part with all partitions for good: from now on nothing is begun, and no turn of `run` holds a partition."""
+        self._leaving = True
+        await self.part()
 
     def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, Note]:
         """Return the notes of the partitions; None: no partition is left. Only of those whose earlier note is known: it

@@ -139,6 +139,20 @@ async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> 
     assert desk.reader.note() == Note(held=True, counts={7: TWICE})
 
 
+async def test_who_leaves_holds_no_partition_again_and_begins_nothing(desk: Desk) -> None:
+    """Whoever has the partition next would count deliveries that have harmed nobody."""
+    (begun,) = desk.begin(7, partition=Q)
+    assert await begun == 1
+    (late,) = desk.begin(7)
+    await desk.commits.leave()
+    assert await late is None
+    await quiet()
+    for partition in (P, Q):
+        note = desk.reader.note(partition)
+        assert not note.held
+        assert not any(count.fatal for count in note.counts.values())
+
+
 async def test_who_hangs_leaves_its_suspects_noted(desk: Desk) -> None:
     first, second = desk.begin(7, 8)
     assert (await first, await second) == (1, 1)
