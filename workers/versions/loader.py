@@ -8,7 +8,7 @@ from typing import Final
 
 from shared.conversation.history import History
 from shared.faq.live import LiveFaq
-from shared.model.folder import GRAPH_DATA
+from shared.model.folder import GRAPH_DATA, NATIVE
 from shared.process.tasks import Tasks
 from shared.settings import Settings
 from workers.building import make_served
@@ -80,4 +80,5 @@ def _task_of(served: Served) -> str:
 
 def _weights_bytes(model: LoadedModel) -> int:
     files = () if model.manifest is None else model.manifest.files
-    return sum(entry.size for entry in files if entry.name == GRAPH_DATA) or 1
+    weights = NATIVE if model.info.name == "native" else GRAPH_DATA
+    return sum(entry.size for entry in files if entry.name == weights) or 1
