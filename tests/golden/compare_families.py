@@ -16,14 +16,14 @@ import numpy as np
 
 from ops.model.prepare import prepare_model
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
-from tests.support.models.teacher_forced import GraphSlots, engine_forced
+from tests.support.models.teacher_forced import GraphSlots, engine_forced, native_forced
 from workers.graph.sources.safetensors import SafetensorsSource
 
 
 def main() -> None:
     lines = [
-        "| model | fp32 | in place: fp32 | fp16 | primitive: fp32 | fp16 | int8, difference | int8, same tokens |",
-        "|---|---|---|---|---|---|---|---|",
+        "| model | fp32 | in place: fp32 | fp16 | primitive: fp32 | fp16 | int8 | same tokens | native | same tokens |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for case in json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))["cases"]:
         with tempfile.TemporaryDirectory() as directory:
@@ -37,14 +37,18 @@ def row(case: dict[str, Any], directory: Path) -> str:
     write_family(source, config, family_tensors(config, case["seed"]))
     checkpoint = SafetensorsSource.open(source).checkpoint()
     given = case["prompt_ids"], case["answer_ids"]
-    fp32, int8 = (engine_forced(prepare_model(directory, p, source=source), *given) for p in ("fp32", "int8"))
+    fp32 = engine_forced(prepare_model(directory, "fp32", source=source), *given)
+    folder = prepare_model(directory, "int8", source=source)
+    int8 = [engine_forced(folder, *given), native_forced(folder, *given)]
     tensorrt = [
         GraphSlots(checkpoint, directory / f"{dtype}{primitive}", dtype=dtype, primitive=primitive).forced(*given)
         for primitive in (False, True)
         for dtype in ("float32", "float16")
     ]
-    differences = " | ".join(f"{difference(logits, case):.1e}" for logits in (fp32, *tensorrt, int8))
-    return f"| {case['name']} | {differences} | {np.mean(int8.argmax(axis=1) == case['answer_ids']):.2f} |"
+    cells = [f"{difference(logits, case):.1e}" for logits in (fp32, *tensorrt)]
+    for logits in int8:
+        cells += [f"{difference(logits, case):.1e}", f"{np.mean(logits.argmax(axis=1) == case['answer_ids']):.2f}"]
+    return f"| {' | '.join([case['name'], *cells])} |"
 
 
 def difference(logits: np.ndarray, case: dict[str, Any]) -> float:

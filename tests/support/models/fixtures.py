@@ -37,7 +37,7 @@ def models_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def model_folder(models_dir: Path) -> ModelFolder:
-    """SmolLM2-135M-Instruct in int8, prepared at first use (a few seconds, 155 MB)."""
+    """SmolLM2-135M-Instruct in int8, prepared at first use (half a minute, 300 MB)."""
     return prepare_model(models_dir, "int8")
 
 

@@ -24,8 +24,10 @@ def engine_forced(folder: ModelFolder, prompt: Sequence[int], answer: Sequence[i
     return _forced(OnnxEngine(folder, num_slots=1, max_length=64, threads=1, spinning=False), prompt, answer)
 
 
-def native_forced(folder: ModelFolder, prompt: Sequence[int], answer: Sequence[int], kernel: str) -> np.ndarray:
-    """By the native engine with a kernel of its own."""
+def native_forced(
+    folder: ModelFolder, prompt: Sequence[int], answer: Sequence[int], kernel: str = "auto"
+) -> np.ndarray:
+    """By a kernel of the native engine."""
     return _forced(NativeEngine(folder, native_library(kernel), num_slots=1, max_length=64, threads=1), prompt, answer)
 
 
