@@ -86,17 +86,18 @@ PRIOR_PREFILL: Final = Law((5.0, 0.47, 0.003, 0.00023), error=1.0)
 
 class CostModel:
     """Predicts, and learns the pace. Predictions are above zero, and never fall as rows, tokens, past or context grow.
-    A mixed call takes at least as long as either of its parts, and at most as both.
+    `mixes`: rows and prompts of a step are one call, which takes at least as long as either part, and at most as both.
 
     (Of two prefill calls with the same tokens in all, the one of more and shorter rows attends to less and may be the
     cheaper; with more rows of the same length a call costs more.)
     """
 
-    __slots__ = ("_decode", "_decode_pace", "_mixed_ms", "_prefill", "_prefill_pace")
+    __slots__ = ("_decode", "_decode_pace", "_mixed_ms", "_prefill", "_prefill_pace", "mixes")
 
-    def __init__(self, *, decode: Law, prefill: Law, mixed_ms: float = 0.0) -> None:
+    def __init__(self, *, decode: Law, prefill: Law, mixes: bool = False, mixed_ms: float = 0.0) -> None:
         self._decode = decode
         self._prefill = prefill
+        self.mixes = mixes
         self._mixed_ms = mixed_ms
         self._decode_pace = _Pace(decode.error)
         self._prefill_pace = _Pace(prefill.error)
@@ -119,6 +120,7 @@ class CostModel:
         return cls(
             decode=Law(decode, table.error_decode),
             prefill=Law(prefill, table.error_prefill),
+            mixes=table.key.mixes,
             mixed_ms=table.mixed_ms,
         )
 
@@ -127,9 +129,8 @@ class CostModel:
         decode = tuple(ratio * self._decode_pace.factor * each for each in self._decode.coefficients)
         prefill = tuple(ratio * self._prefill_pace.factor * each for each in self._prefill.coefficients)
         mixed_ms = ratio * self._decode_pace.factor * self._mixed_ms
-        return CostModel(
-            decode=Law(decode, self.error_decode), prefill=Law(prefill, self.error_prefill), mixed_ms=mixed_ms
-        )
+        laws = Law(decode, self.error_decode), Law(prefill, self.error_prefill)
+        return CostModel(decode=laws[0], prefill=laws[1], mixes=self.mixes, mixed_ms=mixed_ms)
 
     def state(self, key: CostsKey) -> CostTable:
         """Return the laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
@@ -159,10 +160,10 @@ class CostModel:
         return self._prefill_ms(Work.of_prompt(tokens, past=past, rows=rows))
 
     def ms(self, work: Work) -> float:
-        """One call that computes rows, prompts, or both."""
+        """Return the time of a step that computes rows, prompts, or both."""
         decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
         prefill_ms = self._prefill_ms(work) if work.tokens else 0.0
-        if not decode_ms or not prefill_ms:
+        if not self.mixes or not decode_ms or not prefill_ms:
             return decode_ms + prefill_ms
         rows_ms = self._prefill_pace.factor * self._prefill.coefficients[1] * work.rows
         context_ms = self._decode_pace.factor * (self._mixed_ms + self._decode.coefficients[2] * work.context)

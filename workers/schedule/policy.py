@@ -10,6 +10,7 @@ from typing import Protocol
 
 from workers.schedule.outlook import Outlook
 from workers.schedule.sequence import Sequence
+from workers.schedule.work import Work
 
 
 class Costs(Protocol):
@@ -18,6 +19,8 @@ class Costs(Protocol):
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float: ...
 
     def decode_ms(self, rows: int, context: int) -> float: ...
+
+    def ms(self, work: Work) -> float: ...
 
 
 @dataclass(slots=True)

@@ -2,27 +2,55 @@
 its budget (chunked prefill: Sarathi, arXiv 2308.16369). Pure.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from workers.engine import PrefillChunk
 from workers.schedule.policy import Costs
 from workers.schedule.sequence import Sequence
 from workers.schedule.slots import SlotTable
+from workers.schedule.work import Work
 
 _CHUNK_GRAIN: Final = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most `most` tokens of prompts, and as many as lengthen a step with such `rows` by no more than `stall_ms`; but
+    a few in any case."""
+
+    costs: Costs
+    rows: Work
+    most: int
+    stall_ms: float
+
+    def tokens(self, past: int) -> int:
+        """Return how many tokens of a prompt with `past` computed may be computed."""
+        if math.isinf(self.stall_ms):
+            return self.most
+        low, high = 1, max(self.most // _CHUNK_GRAIN, 1)
+        limit_ms = self.costs.ms(self.rows) + self.stall_ms
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.costs.ms(self.rows.joined(middle * _CHUNK_GRAIN, past)) <= limit_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return min(low * _CHUNK_GRAIN, self.most)
+
+
 def plan_prefill(
-    slots: SlotTable, urgency: Callable[[Sequence], float], *, budget: Callable[[int], int], max_rows: int
+    slots: SlotTable, urgency: Callable[[Sequence], float], *, budget: Budget, max_rows: int
 ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
     """Return the most urgent prompt's next chunk, and its sequence; when it is a whole prompt, its neighbours' too, as
-    many as fit. `budget`: how many tokens a step may compute of a prompt with so many computed before."""
+    many as fit."""
     prefilling = slots.prefilling
     if not prefilling:
         return (), ()
     first = min(prefilling, key=urgency) if slots.may_overtake else prefilling[0]
-    tokens = budget(first.computed)
+    tokens = budget.tokens(first.computed)
     rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # whole prompts alone are joined
     if first.computed == 0 and used <= tokens and slots.may_overtake_all(place):
         for row in prefilling[place + 1 :]:
@@ -31,19 +59,6 @@ def plan_prefill(
                 break
             rows.append(row)
     return tuple([_chunk(row, slots.slot_of(row), tokens) for row in rows]), tuple(rows)
-
-
-def chunk_tokens(costs: Costs, past: int, *, most: int, stall_ms: float) -> int:
-    """Return how many tokens of a prompt with `past` computed may be computed while others decode, at most `most`: as
-    many as take `stall_ms`."""
-    low, high = 1, max(most // _CHUNK_GRAIN, 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if costs.prefill_ms(middle * _CHUNK_GRAIN, past=past) <= stall_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return min(low * _CHUNK_GRAIN, most)
 
 
 def _chunk(sequence: Sequence, slot: int, tokens: int) -> PrefillChunk:

@@ -6,6 +6,7 @@ is given up (`roster.py`). A slot is given no sooner than its prompt can be comp
 all that is known by then.
 """
 
+import math
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Costs, Policy
-from workers.schedule.prefill import chunk_tokens, plan_prefill
+from workers.schedule.prefill import Budget, plan_prefill
 from workers.schedule.prefixes import SlotPrefixes
 from workers.schedule.roster import Roster
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, SlotTable, Transfer
+from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
 
@@ -69,14 +71,7 @@ class Scheduler(Roster):
     def next_step(self, now_unix_ms: float) -> Step | None:
         """Return the next engine step, or None when there is nothing to compute."""
         self._admit(now_unix_ms)
-        chunks, prefilled = plan_prefill(
-            self._slots, self._policy.urgency, budget=self._budget, max_rows=self._limits.max_prefill_rows
-        )
-        for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
-            self._prefixes.overwrite(chunk.slot)
         decoding = self._slots.decoding
-        if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
-            return None
         rows = tuple(
             [
                 DecodeRow(
@@ -88,6 +83,13 @@ class Scheduler(Roster):
                 for slot, row in enumerate(decoding)
             ]
         )
+        chunks, prefilled = plan_prefill(
+            self._slots, self._policy.urgency, budget=self._budget(rows), max_rows=self._limits.max_prefill_rows
+        )
+        for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
+            self._prefixes.overwrite(chunk.slot)
+        if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
+            return None
         transfers, self._transfers = tuple(self._transfers), []
         return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding))
 
@@ -219,13 +221,11 @@ class Scheduler(Roster):
         prefix.values, prefix.restored = None, sequence.computed
         self._prefixes.overwrite(slot)
 
-    def _budget(self, past: int) -> int:
-        """Return how many tokens of a prompt with `past` computed may be computed in this step."""
+    def _budget(self, rows: Tokens[DecodeRow]) -> Budget:
+        """Return how much of prompts may be computed in a step with such decode rows."""
         limits = self._limits
-        most = limits.prefill_chunk_tokens
-        if not limits.decode_stall_ms or not self._slots.decoding:
-            return most
-        return chunk_tokens(self._costs, past, most=most, stall_ms=limits.decode_stall_ms)
+        stall_ms = limits.decode_stall_ms if limits.decode_stall_ms and rows else math.inf
+        return Budget(self._costs, Work.of_rows(rows), limits.prefill_chunk_tokens, stall_ms)
 
 
 def _tokens(sequence: Sequence) -> int:

@@ -31,13 +31,19 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def of_mixed(cls, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> Self:
         """Return the work of a mixed call, which pads nothing."""
-        pairs = sum([len(chunk.token_ids) * (chunk.past + len(chunk.token_ids) / 2) for chunk in chunks])
-        return cls(
-            rows=len(rows),
-            context=sum([row.past for row in rows]),
-            tokens=sum([len(chunk.token_ids) for chunk in chunks]),
-            past=sum([chunk.past for chunk in chunks]),
-            pairs=pairs,
+        work = cls.of_rows(rows)
+        for chunk in chunks:
+            work = work.joined(len(chunk.token_ids), chunk.past)
+        return work
+
+    def joined(self, tokens: int, past: int) -> Self:
+        """Return the work with so many tokens of another prompt, which has `past` in its slot."""
+        return type(self)(
+            rows=self.rows,
+            context=self.context,
+            tokens=self.tokens + tokens,
+            past=self.past + past,
+            pairs=self.pairs + tokens * (past + tokens / 2),
         )
 
     @classmethod

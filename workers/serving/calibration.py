@@ -166,7 +166,7 @@ def calibrate(
         times_ms[probe].append(max((clock_s() - start_s) * 1000, _SMALLEST_MS))
     decodes = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Decode)}
     prefills = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Prefill)}
-    laws = CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL))
+    laws = CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL), mixes=key.mixes)
     mixed = {probe.work: times for probe, times in times_ms.items() if isinstance(probe, _Mixed)}
     return msgspec.structs.replace(laws.state(key), mixed_ms=_mixed_ms(laws, mixed))
 

@@ -41,6 +41,7 @@ from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence
+from workers.schedule.work import Work
 from workers.serving.centre import Centre
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop
@@ -118,6 +119,10 @@ class LinearCosts:
 
     def decode_ms(self, rows: int, context: int) -> float:
         return self.step_ms + self.row_ms * rows
+
+    def ms(self, work: Work) -> float:
+        decode_ms = self.decode_ms(work.rows, work.context) if work.rows else 0.0
+        return decode_ms + self.prefill_ms(work.tokens, past=work.past)
 
 
 def order(name: str = "r", *, now: float = NOW, defaults: Defaults | None = None, **fields: Any) -> Order:

@@ -143,7 +143,7 @@ def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
 
 
 def test_in_a_mixed_call_a_row_costs_as_a_prompts_token_and_both_paces_learn() -> None:
-    model = CostModel(decode=DECODE, prefill=PREFILL, mixed_ms=1.5)
+    model = CostModel(decode=DECODE, prefill=PREFILL, mixes=True, mixed_ms=1.5)
     chunks = [
         PrefillChunk(slot=slot, past=past, token_ids=[5] * tokens, sampling=None)
         for slot, past, tokens in ((7, 100, 30), (3, 0, 20))
@@ -166,7 +166,7 @@ def test_a_mixed_call_is_between_its_longer_part_and_both(
     rows: int, context: int, tokens: int, past: int, mixed_ms: float
 ) -> None:
     """Whatever was measured."""
-    model = CostModel(decode=DECODE, prefill=PREFILL, mixed_ms=mixed_ms)
+    model = CostModel(decode=DECODE, prefill=PREFILL, mixes=True, mixed_ms=mixed_ms)
     decode, prefill = model.decode_ms(rows, context), model.prefill_ms(tokens, past=past)
     work = Work(rows=rows, context=context, tokens=tokens, past=past, pairs=tokens * (past + tokens / 2))
     assert max(decode, prefill) <= model.ms(work) <= decode + prefill

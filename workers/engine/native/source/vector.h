@@ -1,8 +1,8 @@
 /*
  * What a kernel's instruction set has to offer, under one set of names: `vf` is a vector of LANES floats, `vi` of LANES
  * 32-bit integers or of four bytes or two bfloat16 values in each. A tile of a product is TILE_PANELS panels by
- * TILE_ROWS rows, chosen so that its sums stay in registers. UNSIGNED_LEVELS: `vi_dot` takes weights' levels with their
- * zero point of 128, and a sum begins with what that adds.
+ * TILE_ROWS rows, one of attention has up to TILE_QUERIES: so many that sums stay in registers. UNSIGNED_LEVELS: `vi_dot`
+ * takes weights' levels with their zero point of 128, and a sum begins with what that adds.
  */
 #ifndef VECTOR_H
 #define VECTOR_H

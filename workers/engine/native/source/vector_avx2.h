@@ -3,6 +3,7 @@
 
 #define LANES 8
 #define TILE_PANELS 1
+#define TILE_QUERIES 3
 
 typedef __m256 vf;
 typedef __m256i vi;
