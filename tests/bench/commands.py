@@ -12,7 +12,9 @@ from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
 Rounds = Annotated[int, typer.Option(min=1, help="of all cells in turn: medians count")]
-Peer = Annotated[str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds")]
+Peer = Annotated[
+    str | None, typer.Option(metavar="URL", help="a llama-server, asked in the same rounds; start: one of its own")
+]
 
 
 @bench_app.command("path")

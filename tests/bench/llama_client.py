@@ -1,7 +1,9 @@
-"""What a llama-server streams to one request, chunk by chunk."""
+"""A llama-server that is compared, and what it streams to one request, chunk by chunk."""
 
 import http.client
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import Request
@@ -11,17 +13,31 @@ import msgspec
 from ops.stack.own_pages import open_page
 from ops.stack.processes import ServiceError
 from shared.errors import SettingsError
+from tests.support.servers.llama_server import Q4_0, LlamaServer
 
+START: Final = "start"
+_SLOT_TOKENS: Final = 2_048
 _DATA: Final = b"data: "
 _END: Final = b"[DONE]"
 _SHOWN_BYTES: Final = 200
 _TIMEOUT_S: Final = 600.0
 
 
-def check_address(peer: str | None) -> None:
+def check_peer(peer: str | None) -> None:
     """Raises `SettingsError`."""
-    if peer is not None and not peer.startswith("http://"):
-        raise SettingsError(f"--peer {peer}: write the address of a llama-server: http://127.0.0.1:8090")
+    if peer not in {None, START} and not str(peer).startswith("http://"):
+        raise SettingsError(f"--peer {peer}: write {START}, or the address of a llama-server: http://127.0.0.1:8090")
+
+
+@asynccontextmanager
+async def peer_at(peer: str, slots: int) -> AsyncIterator[str]:
+    """Give the peer's address. With `start` it is one of its own, with so many slots and all cores, that remembers
+    nothing: one that stands already knows what it was asked before. Raises `ServiceError`."""
+    if peer != START:
+        yield peer
+        return
+    async with LlamaServer(slots=slots, length=_SLOT_TOKENS, threads=os.cpu_count() or 1, model=Q4_0) as server:
+        yield server.url.removesuffix("/v1")
 
 
 def streamed(url: str, path: str, body: Mapping[str, object]) -> Iterator[Any]:

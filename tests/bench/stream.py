@@ -6,6 +6,7 @@ clients of a llama-server. All greedy, prompts of the same length, and answers t
 """
 
 import asyncio
+import secrets
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +36,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.settings import CPU_ENGINES, PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
-from tests.bench.llama_client import check_address, completion
+from tests.bench.llama_client import check_peer, completion, peer_at
 from tests.bench.process import run_to_end
 from workers.prompt.conversation import PromptBuilder
 
@@ -68,24 +70,31 @@ async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions,
         raise SettingsError(
             f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the CPU's engines; unset it"
         )
-    check_address(options.peer)
+    check_peer(options.peer)
     count = Tokenizer.load(settings.model.dir).count
     asked = options.requests + 2 * options.clients
-    texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(asked * (bench.rounds + 1))]
+    texts = [fit(_OPENING, _QUESTION_TOKENS, at, count) for at in range(asked)]
     with unending(settings.model.dir) as folder:
-        stream = _Stream(settings, options, _env(options.clients, folder), texts[:asked])
+        stream = _Stream(settings, options, _env(options.clients, folder), texts)
         cells = [
             standing(ALONE, stream.alone),
             Cell(name=WHOLE, open=stream.system, bases=(ALONE, PEER)),
         ]
-        if (url := options.peer) is not None:
-            prompts = prompts_of(settings.model.dir, texts[asked:])
+        if (peer := options.peer) is not None:
+            # Others than ours, and in each run: a llama-server remembers what it was asked.
+            first = secrets.randbelow(1 << 30)
+            others = [fit(_OPENING, _QUESTION_TOKENS, first + at, count) for at in range(asked * bench.rounds)]
+            prompts = prompts_of(settings.model.dir, others)
 
-            async def by_peer(number: int) -> Figures:
-                # Others in each round: a llama-server remembers what it was asked, and ours are of other conversations.
+            async def by_peer(url: str, number: int) -> Figures:
                 return await ask_peer(url, prompts[number * asked :][:asked], options)
 
-            cells.append(standing(PEER, by_peer))
+            @asynccontextmanager
+            async def asking() -> AsyncIterator[Measure]:
+                async with peer_at(peer, options.clients) as url:
+                    yield partial(by_peer, url)
+
+            cells.append(Cell(name=PEER, open=asking))
         await bench.run(cells, console, model=settings.model.dir.name, max_output_tokens=options.max_output_tokens)
 
 

@@ -1,6 +1,4 @@
-"""The same conversations with a llama-server and its own prompt cache, streaming (`ops/setup/llama-server` builds it):
-
-    .cache/llama-server/llama-server -m .cache/llama-server/q4_0.gguf -np 8 -c 16384 -t 2 -tb 2 --port 8090
+"""The same conversations with a llama-server and its own prompt cache, streaming.
 
 **Its own prompts**: OpenAI's chat completions, with the shop's system text and the FAQ entries of the conversation's
 first question, which stay: nothing before the new turn changes, which is the best that its cache can have.

@@ -25,7 +25,7 @@ from tests.bench.kv.client import DEADLINE_MS, Answered, Talk, converse_all
 from tests.bench.kv.conversations import Conversation, choose, load_conversations
 from tests.bench.kv.peer import converse_the_same, converse_with_peer, grounded_system_text
 from tests.bench.kv.prompts import Asked, Prompts
-from tests.bench.llama_client import check_address
+from tests.bench.llama_client import check_peer, peer_at
 
 ON: Final = "cache on"
 OFF: Final = "cache off"
@@ -81,7 +81,7 @@ class KvOptions:
             faults.append(f"--peer {self.peer}: is asked in the cell whole; name it in --cells")
         if faults:
             raise SettingsError("\n".join(faults))
-        check_address(self.peer)
+        check_peer(self.peer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -180,25 +180,28 @@ def _whole(
             computed[number] = await Prompts(settings, side.redis_url, most).of(sessions)
         return done.figures()
 
-    async def by_peer(url: str, number: int) -> Figures:
+    async def its_own(url: str, number: int) -> Figures:
         worker = settings.worker
         text = grounded_system_text(FaqIndex.load(settings.faq.path), worker.system_prompt, worker.grounding_entries)
         sizes = {"clients": clients, "max_output_tokens": most}
         return (await converse_with_peer(url, rounds[number], system_text=text, **sizes)).figures()
 
-    async def by_peer_the_same(url: str, number: int) -> Figures:
+    async def the_same(url: str, number: int) -> Figures:
         if number not in computed:
             raise ServiceError("our own prompts are not known: both systems failed")
         return (await converse_the_same(url, rounds[number], computed[number], clients=clients)).figures()
 
-    peers: list[Cell] = []
-    if options.peer is not None:
-        peers = [
-            standing(SAME, partial(by_peer_the_same, options.peer)),
-            standing(PEER, partial(by_peer, options.peer)),
-        ]
-    own = [standing(OFF, partial(by, off)), standing(ON, partial(by, on), bases=(OFF, SAME, PEER))]
-    return [own[0], *peers, own[1]]
+    @asynccontextmanager
+    async def asking(ask: Callable[[str, int], Awaitable[Figures]]) -> AsyncIterator[Measure]:
+        async with peer_at(str(options.peer), clients) as url:
+            yield partial(ask, url)
+
+    peers = [Cell(name=SAME, open=partial(asking, the_same)), Cell(name=PEER, open=partial(asking, its_own))]
+    return [
+        standing(OFF, partial(by, off)),
+        *(peers if options.peer is not None else []),
+        standing(ON, partial(by, on), bases=(OFF, SAME, PEER)),
+    ]
 
 
 def _turn_5(slots: int, rounds: Sequence[Sequence[Conversation]], on: Side, off: Side) -> list[Cell]:

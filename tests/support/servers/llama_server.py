@@ -22,6 +22,8 @@ class LlamaServer:
     program: Path = PROGRAM
     slots: int = 4
     length: int = 1_024
+    threads: int = 1
+    model: Path | None = None
     port: int = 0
     child: Child | None = None
 
@@ -34,14 +36,17 @@ class LlamaServer:
         if not self.program.is_file():
             raise ServiceError(f"{self.program} is missing. Type: ops/setup/llama-server")
         self.port = self.port or free_port()
-        room = ("-np", str(self.slots), "-c", str(self.slots * self.length), "-t", "1", "-tb", "1")
-        model = ("-m", str(default_source()), "--alias", "smollm2")
+        room = ("-np", str(self.slots), "-c", str(self.slots * self.length), *self._threads())
+        model = ("-m", str(self.model or default_source()), "--alias", "smollm2")
         self.child = Child.start([self.program.resolve(), *model, *room, "--port", str(self.port)])
         async with asyncio.timeout(_START_S):
             while not await asyncio.to_thread(self._is_ready):
                 if not self.child.running:
                     raise ServiceError(f"{self.program} ended with status {self.child.process.returncode}")
                 await asyncio.sleep(0.05)
+
+    def _threads(self) -> tuple[str, ...]:
+        return ("-t", str(self.threads), "-tb", str(self.threads))
 
     def _is_ready(self) -> bool:
         try:

@@ -23,16 +23,19 @@ from tests.bench.engines.shape import write_gguf
 from tests.bench.engines.timing import Decoded
 from tests.bench.gateway.paced import delta_text, lateness_ms
 from tests.bench.kv.client import Answered, Conversed
+from tests.bench.kv.peer import ask_same
 from tests.bench.kv.prompts import Asked, again
-from tests.bench.stream import figures_of, steady_tokens_per_s, tokens_between
+from tests.bench.stream import StreamOptions, ask_peer, figures_of, steady_tokens_per_s, tokens_between
 from tests.support.models.fixtures import TINY
 from tests.support.samples.prompts import MOST_TURNS, TEMPLATE, TURNS, build, said
+from tests.support.servers.called_server import Call, CalledServer, Reply
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.graph.sources.opening import open_source
 from workers.prompt.conversation import PromptBuilder
 
 NEW_TOKENS = 12
+SHORT = 9  # begins a prompt whose answer ends a token early
 
 
 def cell(name: str, *rounds: dict[str, float | None], bases: tuple[str, ...] = ()) -> Measured:
@@ -123,6 +126,27 @@ def test_a_prompt_of_ours_is_given_to_the_peer_only_as_the_worker_counted_it(tur
     assert again([*counted, by_faq], builder, 10_000) == [Asked(ids=list(ids), new_tokens=7) for ids in prompts]
     with pytest.raises(ServiceError, match="turn 1: the worker counted 1 tokens"):
         again([said("q?", "a", usage=Usage(input_tokens=1))], builder, 10_000)
+
+
+async def test_a_peer_is_given_tokens_and_writes_as_many_as_ours_or_has_failed() -> None:
+    """It is asked greedily, with its cache, and not to end before; an answer that does so is no whole one."""
+
+    def answer(call: Call) -> Reply:
+        body = json.loads(call.body)
+        end = {"tokens_predicted": body["n_predict"] - (body["prompt"][0] == SHORT), "tokens_evaluated": 3}
+        chunks = [{"content": "a", "stop": False}, {"content": "", "stop": True, "timings": {"cache_n": 2}, **end}]
+        return Reply(body="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode())
+
+    with CalledServer(answer).serve() as peer:
+        whole, short = (ask_same(peer.url, Asked(ids=[first, 5, 6], new_tokens=NEW_TOKENS)) for first in (4, SHORT))
+        assert (whole.by_model, whole.prompt_tokens, whole.cached_tokens, short.by_model) == (True, 3, 2, False)
+        options = StreamOptions(clients=1, requests=3, max_output_tokens=NEW_TOKENS)
+        figures = await ask_peer(peer.url, [[4]] * 4 + [[SHORT]], options)
+    assert (figures["failed"], len(peer.calls)) == (1, 7)
+    body = json.loads(peer.calls[0].body)
+    assert (body["prompt"], body["n_predict"], body["temperature"]) == ([4, 5, 6], NEW_TOKENS, 0.0)
+    assert body["ignore_eos"]
+    assert body["cache_prompt"]
 
 
 @given(dues_s=st.lists(st.floats(0, 1e8), max_size=5), later_s=st.floats(0, 10))
