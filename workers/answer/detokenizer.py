@@ -1,23 +1,23 @@
 """Tokens to text, as it may be shown: never half a character, never the beginning of a stop string."""
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 
 class Detokenizer:
     """Incremental. Byte-level BPE splits characters across tokens: bytes wait until their character is whole, and what
     is none becomes U+FFFD. Text that may yet become a stop string waits too; the stop string itself is never shown."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
-        self._token_bytes = token_bytes
+    def __init__(self, stops: Sequence[str] = ()) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._stops = stops
         self._held = ""
         self.stopped = False
 
-    def feed(self, token_id: int) -> str:
-        """Feed a token; return the text that it releases. Nothing after a stop string was found (`stopped`)."""
-        return self.release(self._decode(self._token_bytes(token_id)))
+    def feed(self, tokens: bytes) -> str:
+        """Feed the bytes of tokens; return the text that they release. Nothing after a stop string was found
+        (`stopped`)."""
+        return self.release(self._decode(tokens))
 
     def finish(self) -> str:
         """Return the text that was held back as a stop string's beginning. A character that was cut in its middle is

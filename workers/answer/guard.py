@@ -38,7 +38,8 @@ class FactGuard:
         self._quotes = Quotes(grounding)
         self._repetition = Repetition()
         self._held = ""
-        self._may_end = False
+        self.may_end = False
+        """Whether what is held has a mark that may end a sentence: what follows will tell."""
         self._shown = ""
         self._reply = ""
         self._gap = ""
@@ -70,13 +71,13 @@ class FactGuard:
         if self.cut:
             return ""
         self._held += text
-        self._may_end = self._may_end or may_end(text)
-        if not self._may_end and len(self._held) < MAX_CHARS:
+        self.may_end = self.may_end or may_end(text)
+        if not self.may_end and len(self._held) < MAX_CHARS:
             return ""
         before = len(self._shown)
         while not self.cut and (cut := next_cut(self._held)) is not None:
             self._judge(cut)
-        self._may_end = may_end(self._held)
+        self.may_end = may_end(self._held)
         return self._shown[before:]
 
     def finish(self, *, whole: bool = True) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from shared.facts import facts_in
@@ -83,7 +84,7 @@ class Quotes:
 
     def _read_entries(self) -> list[_Entry]:
         if self._entries is None:  # most answers need none
-            self._entries = [_Entry(each) for each in self._grounding]
+            self._entries = [_entry_of(each) for each in self._grounding]
         return self._entries
 
     def _unsaid(self, part: _Sentence, shown: str) -> bool:
@@ -94,6 +95,12 @@ class Quotes:
         shown_terms = _terms(shown)
         facts = set(facts_in(part.text))
         return len(part.terms & shown_terms) < _SAID_SHARE * len(part.terms) or not facts.issubset(facts_in(shown))
+
+
+@lru_cache(1_024)
+def _entry_of(grounding: Grounding) -> _Entry:
+    """Return an entry as it was read before: it is the shop's, and stands in many prompts."""
+    return _Entry(grounding)
 
 
 def _read(text: str) -> _Sentence:

@@ -2,16 +2,23 @@
 
     tokens → detokenizer → guard, if there is one → text → deltas
 
-A text is the text only once the guard lets it pass; so deltas, `so_far` and the terminal event are of one text.
+A text is the text only once the guard lets it pass; so deltas, `so_far` and the terminal event are of one text. Once an
+answer has begun its tokens are read when its next delta is due, all at once: reading costs by the piece, hardly by its
+length.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import ErrorDetail, Grounding, Outcome, Reason, Source, Status, Timings, Usage
 from workers.answer.detokenizer import Detokenizer
 from workers.answer.guard import FactGuard
+
+_TOGETHER: Final = 8
+_MAY_END: Final = re.compile(rb"[.!?\n\x80-\xff]").search
 
 
 class Answer:
@@ -35,7 +42,10 @@ class Answer:
         self.attempt = attempt
         self.revision = revision
         self._lane = lane
-        self._detokenizer = Detokenizer(token_bytes, stops)
+        self._token_bytes = token_bytes
+        self._unread: list[bytes] = []
+        self._stops = stops
+        self._detokenizer = Detokenizer(stops)
         self._guard = guard
         self._text: list[str] = []
         self._pending: list[str] = []
@@ -61,8 +71,15 @@ class Answer:
     def text(self) -> str:
         return "".join(self._text)
 
-    def add(self, token_id: int) -> None:
-        self._feed(self._detokenizer.feed(token_id))
+    def add(self, token_id: int) -> bool:
+        """Add a token; return whether the answer was read up to it, so that it may have begun or `stopped`. A stop
+        string and the first text are found at once."""
+        piece = self._token_bytes(token_id)
+        self._unread.append(piece)
+        if not self._stops and (self._seq or self._waits_for_more(piece)):
+            return False
+        self._read()
+        return True
 
     def add_text(self, text: str) -> None:
         """Add what an upstream has decoded already."""
@@ -71,11 +88,13 @@ class Answer:
     def finish(self, *, whole: bool = True) -> None:
         """End the sequence: what was held back is text after all. Not `whole`: it was cut off, and what stands at
         its end may be half of something."""
+        self._read()
         text = self._detokenizer.finish()
         self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
 
     def pop_delta(self) -> ReplyDelta | None:
         """Take the text since the last delta; None where there is none."""
+        self._catch_up()
         if not self._pending:
             return None
         delta = "".join(self._pending)
@@ -120,6 +139,7 @@ class Answer:
         instead: tuple[str, Source] | None = None,
     ) -> ReplyDone:
         """Return the terminal event. `model` wrote it; `instead`: a text that is not the model's, and whose it is."""
+        self._catch_up()
         text, source = instead or (self.text, self._source())
         return ReplyDone(
             request_id=self._request_id,
@@ -148,6 +168,22 @@ class Answer:
         if self._guard is None or not any(each.length for each in self._guard.replaced):
             return "model"
         return "mixed" if self._guard.is_models else "faq"
+
+    def _waits_for_more(self, piece: bytes) -> bool:
+        """Return whether a guard shows nothing yet: no sentence has ended, and it is not long enough to be cut."""
+        guard = self._guard
+        if guard is None or guard.may_end or len(self._unread) >= _TOGETHER:
+            return False
+        return _MAY_END(piece) is None
+
+    def _catch_up(self) -> None:
+        """Read what was left for later."""
+        if self._unread and self._seq:
+            self._read()
+
+    def _read(self) -> None:
+        tokens, self._unread = b"".join(self._unread), []
+        self._feed(self._detokenizer.feed(tokens))
 
     def _feed(self, text: str) -> None:
         self._grow(text if self._guard is None else self._guard.feed(text))

@@ -48,7 +48,8 @@ class Drafts:
     publish: Callable[[list[Progress]], None]
     interval_s: float
     _jobs: dict[str, Job] = field(default_factory=dict, init=False)
-    _grown: dict[str, Job] = field(default_factory=dict, init=False)
+    _stopped: dict[str, Job] = field(default_factory=dict, init=False)
+    _begins: bool = field(default=False, init=False)
     _ended: list[Ended | Released] = field(default_factory=list, init=False)
     _published_s: float = field(default=float("-inf"), init=False)
 
@@ -63,12 +64,13 @@ class Drafts:
         return self._jobs.get(request_id)
 
     def note_growth(self, job: Job) -> None:
-        """Note that tokens were added to an answer since the last flush."""
-        self._grown[job.id] = job
+        """Note that an answer was read further: it may have begun, or be over."""
+        self._begins = self._begins or job.answer.begins
+        self._note_stop(job)
 
     def stopped(self) -> list[Job]:
-        """Return the jobs that grew and whose answer is over by its text: a stop string, or the guard's cut."""
-        return [job for job in self._grown.values() if job.answer.stopped]
+        """Return the jobs whose answer is over by its text: a stop string, or the guard's cut."""
+        return list(self._stopped.values())
 
     def finish(self, finished: Finished) -> None:
         """End an answer, unless it was given up. What was held back is released, unless its deadline came before any
@@ -76,7 +78,7 @@ class Drafts:
         job = self._jobs.pop(finished.sequence.request_id, None)
         if job is None:
             return
-        self._grown.pop(job.id, None)
+        self._stopped.pop(job.id, None)
         with contained("answer", request_id=job.id) as finishing:
             if job.sequence.shown_unix_ms is not None or not finished.unmet:
                 job.answer.finish(whole=finished.reason == "stop")
@@ -90,7 +92,7 @@ class Drafts:
         unseen = [job for job in self if not job.answer.text]
         for job in unseen:
             del self._jobs[job.id]
-            self._grown.pop(job.id, None)
+            self._stopped.pop(job.id, None)
             self.roster.withdraw(job.sequence)
             self._ended.append(Released(job))
         return unseen
@@ -101,15 +103,14 @@ class Drafts:
         job = self._jobs.pop(request_id, None)
         if job is None:
             return
-        self._grown.pop(request_id, None)
+        self._stopped.pop(request_id, None)
         with contained("answer", request_id=request_id):
             self.roster.finish(job.sequence, failed=True)
         self._fail(job)
 
     def flush_due(self) -> None:
         """Flush if an answer has begun or ended, or the interval is over."""
-        urgent = bool(self._ended) or any(job.answer.begins for job in self._grown.values())
-        if urgent or monotonic_s() - self._published_s >= self.interval_s:
+        if self._ended or self._begins or monotonic_s() - self._published_s >= self.interval_s:
             self.flush()
 
     def flush_ends(self) -> None:
@@ -120,21 +121,25 @@ class Drafts:
     def flush(self) -> None:
         """Publish all text and ends that are new. A fault of `publish` fails no answer that is being written."""
         progress: list[Progress] = []
-        for job in list(self._grown.values()):
+        for job in self:
             try:
                 delta = job.answer.pop_delta()
             except Exception as error:  # noqa: BLE001 - counted and logged; the others' text is published
                 self.give_up(job.id, error)
                 continue
+            self._note_stop(job)
             if delta is not None:
                 progress.append(Grown(job, delta))
         progress += self._ended
-        self._grown.clear()
-        self._ended = []
+        self._ended, self._begins = [], False
         if progress:
             self._published_s = monotonic_s()
             with contained("task"):
                 self.publish(progress)
+
+    def _note_stop(self, job: Job) -> None:
+        if job.answer.stopped:
+            self._stopped[job.id] = job
 
     def _fail(self, job: Job) -> None:
         job.faulty = True

@@ -206,10 +206,10 @@ class EngineLoop:
         if job is None:
             return  # given up at an earlier event of this step
         if isinstance(event, Token):
-            job.answer.add(event.token_id)
-            self.drafts.note_growth(job)
-            if job.sequence.shown_unix_ms is None and job.answer.text:
-                self.scheduler.shown(job.sequence, now_unix_ms())
+            if job.answer.add(event.token_id):
+                self.drafts.note_growth(job)
+                if job.sequence.shown_unix_ms is None and job.answer.text:
+                    self.scheduler.shown(job.sequence, now_unix_ms())
             return
         self._failures = 0  # an answer came to its own end: the device works
         # The last token allowed may also complete a stop string, or a circle that the guard cuts.

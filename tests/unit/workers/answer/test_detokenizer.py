@@ -19,8 +19,8 @@ def split_bytes(draw: st.DrawFn, texts: st.SearchStrategy[bytes]) -> list[bytes]
 
 
 def shown(tokens: Sequence[bytes], stops: Sequence[str] = ()) -> tuple[list[str], Detokenizer]:
-    detokenizer = Detokenizer(lambda token_id: tokens[token_id], stops)
-    pieces = [detokenizer.feed(token_id) for token_id in range(len(tokens))]
+    detokenizer = Detokenizer(stops)
+    pieces = [detokenizer.feed(token) for token in tokens]
     return [*pieces, detokenizer.finish()], detokenizer
 
 
@@ -48,9 +48,9 @@ def test_any_bytes_are_shown_as_utf8_with_replacements(tokens: list[bytes], stop
 def test_a_stop_string_is_never_shown_and_ends_the_text_and_no_more_is_held_back_than_may_become_one(
     tokens: list[bytes], stops: list[str]
 ) -> None:
-    detokenizer, fed, seen = Detokenizer(lambda token_id: tokens[token_id], stops), b"", ""
-    for token_id, token in enumerate(tokens):
-        seen += detokenizer.feed(token_id)
+    detokenizer, fed, seen = Detokenizer(stops), b"", ""
+    for token in tokens:
+        seen += detokenizer.feed(token)
         fed += token
         held = fed.decode("utf-8", "ignore")[len(seen) :]
         assert detokenizer.stopped or not held or any(stop.startswith(held) and stop != held for stop in stops)

@@ -105,3 +105,21 @@ def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
     assert written.begins
     written.pop_delta()
     assert not written.begins
+
+
+@given(TEXTS, st.sampled_from([(), ("END",)]))
+def test_an_answer_that_has_begun_is_read_when_its_next_delta_is_taken(text: str, stops: tuple[str, ...]) -> None:
+    """But a stop string is found at once: the sequence is to end."""
+    written = guarded(*stops)
+    add(written, "Hello! ", [False] * 6 + [True])
+    read = [written.add(token_id) for token_id in TOKENIZER.encode_text(text)]
+    assert all(read) if stops else not any(read)
+    assert written.stopped is ("END" in text and bool(stops))
+
+
+def test_circles_are_found_with_the_delta_after_them() -> None:
+    written = guarded()
+    add(written, "Well, it is a fine day. " * 2, [True] * 25)
+    assert not written.stopped
+    written.pop_delta()
+    assert (written.stopped, written.text) == (True, "Well, it is a fine day.")

@@ -127,6 +127,16 @@ def test_what_is_held_back_is_not_shown_after_its_deadline(words: tuple[bytes, .
     assert (end.status, end.reason, end.output_text) == ("incomplete", "deadline", told)
 
 
+def test_an_answer_that_goes_round_in_circles_ends_before_its_last_token() -> None:
+    bench = Bench()
+    job = bench.accept(0, output=50)
+    job.answer = answer("r0", token_bytes=lambda _: b"Well, it is a fine day. ", guard=FactGuard((), ("hi",)))
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("completed", "stop", "Well, it is a fine day.")
+    assert end.usage.output_tokens < 50
+
+
 def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:
     bench = Bench()
     bench.accept(0, output=3, stops=("aaa",))
