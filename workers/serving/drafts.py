@@ -108,10 +108,12 @@ class Drafts:
             self.roster.finish(job.sequence, failed=True)
         self._fail(job)
 
-    def flush_due(self) -> None:
-        """Flush if an answer has begun or ended, or the interval is over."""
-        if self._ended or self._begins or monotonic_s() - self._published_s >= self.interval_s:
+    def flush_due(self) -> bool:
+        """Flush if an answer has begun or ended, or the interval is over; return whether that was so."""
+        due = bool(self._ended) or self._begins or monotonic_s() - self._published_s >= self.interval_s
+        if due:
             self.flush()
+        return due
 
     def flush_ends(self) -> None:
         """Flush if an answer has ended."""

@@ -34,9 +34,9 @@ from workers.serving.step_watch import StepWatch
 _MAX_FAILURES = 3
 # A step takes a fraction of it; a longer one is not waited for when the process ends.
 _LAST_STEP_S: Final = 5.0
+_MOST_STEPS: Final = 64
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 
-# Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
 _complete_time = metrics.step_time.labels("complete")
 
@@ -67,6 +67,7 @@ class EngineLoop:
     _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict, init=False)
     _load: tuple[int, int] = field(default=(0, 0), init=False)
     _outlook: LatestOutlook = field(default_factory=LatestOutlook, init=False)
+    _steps: list[tuple[Step, StepResult, float, float]] = field(default_factory=list, init=False)
 
     # --- from any thread
 
@@ -137,11 +138,15 @@ class EngineLoop:
                 step = self._next_step()
                 if step is None:
                     self.drafts.flush()
+                    self._count_steps()
                     return False
-                _schedule_time.observe(monotonic_s() - begun_s)
+                planned_s = monotonic_s()
                 result = run_step(self.engine, step, self.keep)
-                with _complete_time.time():
-                    self._complete(step, result)
+                computed_s = monotonic_s()
+                published = self._complete(step, result)
+                self._steps.append((step, result, planned_s - begun_s, monotonic_s() - computed_s))
+                if published or len(self._steps) == _MOST_STEPS:
+                    self._count_steps()
             except Exception as error:  # noqa: BLE001 - counted and logged; whose fault it is nobody can tell
                 self._fail(error)
             return True
@@ -181,11 +186,19 @@ class EngineLoop:
         else:
             self.scheduler.cancel(mail)
 
-    def _complete(self, step: Step, result: StepResult) -> None:
-        """Give the sampled tokens to their answers, and publish what is due."""
-        count_step(step, result, self.costs)
+    def _count_steps(self) -> None:
+        """Count the last steps and learn from them. Right after a step, whose weights have filled the caches, each
+        would cost three times as much as all of them together."""
+        steps, self._steps = self._steps, []
         with contained("task"):
-            learn_costs(self.costs, step, result)
+            for step, result, schedule_s, complete_s in steps:
+                _schedule_time.observe(schedule_s)
+                _complete_time.observe(complete_s)
+                count_step(step, result, self.costs)
+                learn_costs(self.costs, step, result)
+
+    def _complete(self, step: Step, result: StepResult) -> bool:
+        """Give the sampled tokens to their answers, and publish what is due; return whether something was."""
         spoiled = self.scheduler.rows_in(result.spoiled)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
         for sequence in spoiled:
@@ -199,7 +212,7 @@ class EngineLoop:
             with contained("answer", request_id=job.id):
                 self.scheduler.finish(job.sequence)
             self.drafts.finish(Finished(job.sequence, "completed", "stop"))
-        self.drafts.flush_due()
+        return self.drafts.flush_due()
 
     def _apply(self, event: Token | Finished) -> None:
         job = self.drafts.get(event.sequence.request_id)

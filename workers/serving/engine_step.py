@@ -19,7 +19,6 @@ from workers.schedule.sequence import Sequence
 from workers.schedule.slots import Export, Import, Move, Transfer
 from workers.schedule.work import Work
 
-# Counted in every step.
 _transfer_time = metrics.step_time.labels("transfer")
 _prefill_time, _decode_time = (metrics.step_time.labels(kind) for kind in ("prefill", "decode"))
 _prompt_tokens, _padding_tokens, _output_tokens = (

@@ -148,6 +148,9 @@ class Goodput:
     # --- who is given up
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+        if not self._queue and not self._given_up:
+            self._calm = True
+            return []
         since_ms = now_unix_ms - self._planned_unix_ms
         every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
         # Before the last plan: the clock was put back, and says nothing about how long ago that was.
