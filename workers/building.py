@@ -54,6 +54,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
         stop_token_ids=info.stop_token_ids,
         decode_stall_ms=DECODE_STALL_MS,
         reuse_kv=settings.kv.enabled,
+        mixes=info.mixes,
     )
     window = make_window(worker.window, limits)
     lengths = OutputLengths(longest=info.max_length)

@@ -89,6 +89,7 @@ class Server:
                 max_prefill_rows=NUM_SLOTS,
                 stop_token_ids=frozenset(),
                 reuse_kv=self.level is not None,
+                mixes=self.engine.info.mixes,
             )
             self._scheduler = scheduler_of("edf", limits=limits, costs=SLOW, lengths=OutputLengths())
         return self._scheduler

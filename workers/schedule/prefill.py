@@ -28,27 +28,35 @@ class Budget:
 
     def tokens(self, past: int) -> int:
         """Return how many tokens of a prompt with `past` computed may be computed."""
+        fitting = self.beside(self.rows, past)
+        return fitting or min(_CHUNK_GRAIN, self.most)
+
+    def beside(self, work: Work, past: int) -> int:
+        """Return how many tokens of a prompt with `past` computed may join a step that computes `work`; maybe none."""
+        most = self.most - work.tokens
         if math.isinf(self.stall_ms):
-            return self.most
-        low, high = 1, max(self.most // _CHUNK_GRAIN, 1)
+            return most
+        low, high = 0, most // _CHUNK_GRAIN
         limit_ms = self.costs.ms(self.rows) + self.stall_ms
         while low < high:
             middle = (low + high + 1) // 2
-            if self.costs.ms(self.rows.joined(middle * _CHUNK_GRAIN, past)) <= limit_ms:
+            if self.costs.ms(work.joined(middle * _CHUNK_GRAIN, past)) <= limit_ms:
                 low = middle
             else:
                 high = middle - 1
-        return min(low * _CHUNK_GRAIN, self.most)
+        return low * _CHUNK_GRAIN
 
 
 def plan_prefill(
-    slots: SlotTable, urgency: Callable[[Sequence], float], *, budget: Budget, max_rows: int
+    slots: SlotTable, urgency: Callable[[Sequence], float], *, budget: Budget, max_rows: int, mixes: bool
 ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-    """Return the most urgent prompt's next chunk, and its sequence; when it is a whole prompt, its neighbours' too, as
-    many as fit."""
+    """Return the next chunks of prompts, and their sequences: for an engine that mixes those of the most urgent, as
+    many as fit. For another the most urgent prompt's; when it is a whole prompt, its neighbours' too."""
     prefilling = slots.prefilling
     if not prefilling:
         return (), ()
+    if mixes:
+        return _plan_mixed(slots, urgency, budget, max_rows)
     first = min(prefilling, key=urgency) if slots.may_overtake else prefilling[0]
     tokens = budget.tokens(first.computed)
     rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # whole prompts alone are joined
@@ -59,6 +67,31 @@ def plan_prefill(
                 break
             rows.append(row)
     return tuple([_chunk(row, slots.slot_of(row), tokens) for row in rows]), tuple(rows)
+
+
+def _plan_mixed(
+    slots: SlotTable, urgency: Callable[[Sequence], float], budget: Budget, max_rows: int
+) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
+    """By urgency where any row may overtake any; else in the order of the slots.
+
+    The chunks are in the order of their slots. With no slot free, a prompt that is not ended by its chunk is the last
+    by its slot: those that are come to decode without passing one that holds something.
+    """
+    prefilling = slots.prefilling
+    order = sorted(prefilling, key=urgency) if slots.may_overtake_all(len(prefilling)) else prefilling
+    chosen: dict[int, PrefillChunk] = {}
+    work = budget.rows
+    for row in order[:max_rows]:
+        tokens = budget.beside(work, row.computed) if chosen else budget.tokens(row.computed)
+        slot, whole = slots.slot_of(row), row.computed + tokens >= len(row.prompt_ids)
+        if not tokens or not (whole or slots.free or slot > max(chosen, default=-1)):
+            break
+        chosen[slot] = _chunk(row, slot, tokens)
+        work = work.joined(len(chosen[slot].token_ids), row.computed)
+        if not whole and not slots.free:
+            break
+    ordered = sorted(chosen)
+    return tuple([chosen[slot] for slot in ordered]), tuple([slots.rows[slot] for slot in ordered])
 
 
 def _chunk(sequence: Sequence, slot: int, tokens: int) -> PrefillChunk:

@@ -28,7 +28,8 @@ DECODE_STALL_MS: Final = 160.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One engine step: transfers of KV in their order, one decode call, one prefill call. Any part may be empty.
+    """One engine step: transfers of KV in their order, then decode rows and chunks of prompts, in any order or in one
+    call. Any part may be empty.
 
     `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
     """
@@ -44,7 +45,7 @@ class Step:
 class SchedulerLimits:
     """`max_running_tokens` bounds prompts and answers in the slots together; `decode_stall_ms` what a prefill chunk may
     take while others decode (0: a whole chunk). `reuse_kv`: prompts begin with what stands in a slot or came with them,
-    and what was computed of a sequence is exported at its end."""
+    and what was computed of a sequence is exported at its end. `mixes`: a step may compute chunks of any prompts."""
 
     num_slots: int
     prefill_chunk_tokens: int
@@ -53,6 +54,7 @@ class SchedulerLimits:
     max_running_tokens: int = 1_000_000
     decode_stall_ms: float = 0.0
     reuse_kv: bool = False
+    mixes: bool = False
 
 
 class Scheduler(Roster):
@@ -84,7 +86,11 @@ class Scheduler(Roster):
             ]
         )
         chunks, prefilled = plan_prefill(
-            self._slots, self._policy.urgency, budget=self._budget(rows), max_rows=self._limits.max_prefill_rows
+            self._slots,
+            self._policy.urgency,
+            budget=self._budget(rows),
+            max_rows=self._limits.max_prefill_rows,
+            mixes=self._limits.mixes,
         )
         for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
             self._prefixes.overwrite(chunk.slot)

@@ -245,6 +245,7 @@ class Bench:
             max_prefill_rows=2,
             stop_token_ids=info.stop_token_ids,
             reuse_kv=self.reuse_kv,
+            mixes=info.mixes,
         )
         publisher, history = before(self.publisher), before(self.history)
         scheduler = before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths()))

@@ -9,7 +9,7 @@ from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts, sequence
 from workers.engine import EngineInfo
-from workers.engine.calls import check_decode, check_prefill, check_range
+from workers.engine.calls import check_decode, check_mixed, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
 from workers.schedule.goodput import build_scheduler
@@ -34,18 +34,24 @@ class ModelEngine:
         self.kv = [[] for _ in range(self.info.num_slots)]
 
     def run(self, step: Step) -> None:
-        """The worker's order: transfers, decode, prefill."""
+        """Transfers, decode, prefill; of an engine that mixes the prompts first, for the order must not matter."""
         for item in step.transfers:
             self._transfer(item)
+        if self.info.mixes and step.prefill:
+            check_mixed(self.info, step.prefill, step.decode)
+            self._prefill(step)
         if step.decode:
             check_decode(self.info, step.decode)
             for row, sequence in zip(step.decode, step.decoded, strict=True):
                 assert row.token_id == sequence.output_ids[-1]
                 self._append(row.slot, row.past, [row.token_id], sequence)
-        if step.prefill:
+        if step.prefill and not self.info.mixes:
             check_prefill(self.info, step.prefill)
-            for chunk, sequence in zip(step.prefill, step.prefilled, strict=True):
-                self._append(chunk.slot, chunk.past, chunk.token_ids, sequence)
+            self._prefill(step)
+
+    def _prefill(self, step: Step) -> None:
+        for chunk, row in zip(step.prefill, step.prefilled, strict=True):
+            self._append(chunk.slot, chunk.past, chunk.token_ids, row)
 
     def _transfer(self, item: Transfer) -> None:
         match item:
@@ -70,7 +76,7 @@ class ModelEngine:
         assert self.kv[slot] == known[: past + len(token_ids)], "the slot holds exactly the sequence's own tokens"
 
 
-def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
+def engine_info(num_slots: int, max_prefill_rows: int, *, mixes: bool = False) -> EngineInfo:
     return EngineInfo(
         name="model",
         device="cpu",
@@ -82,6 +88,7 @@ def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
         max_prefill_rows=max_prefill_rows,
         kv_layout=KvLayout(layers=1, parts=1, heads=1, dim=1, dtype="<u8"),
         stop_token_ids=frozenset({STOP}),
+        mixes=mixes,
     )
 
 
@@ -94,6 +101,7 @@ def make_scheduler(
     decode_stall_ms: float = 0.0,
     reuse_kv: bool = False,
     lengths: OutputLengths | None = None,
+    mixes: bool = False,
 ) -> Scheduler:
     limits = SchedulerLimits(
         num_slots=num_slots,
@@ -103,6 +111,7 @@ def make_scheduler(
         max_running_tokens=max_running_tokens,
         decode_stall_ms=decode_stall_ms,
         reuse_kv=reuse_kv,
+        mixes=mixes,
     )
     return build_scheduler(limits=limits, costs=LinearCosts(), lengths=lengths or OutputLengths())
 

@@ -182,6 +182,23 @@ def test_short_prompts_share_a_step_while_they_fit() -> None:
     ]
 
 
+def test_an_engine_that_mixes_is_given_what_fits_of_any_prompts_the_most_urgent_first() -> None:
+    """One that is begun, one that ends with its chunk, and the beginning of one more."""
+    scheduler = make_scheduler(num_slots=5, chunk=32, mixes=True)
+    scheduler.add(make_sequence("s1", prompt=40, soft=900), 0)
+    assert [(chunk.past, len(chunk.token_ids)) for chunk in advance(scheduler)[0].prefill] == [(0, 32)]
+    for name, prompt, soft in (("s2", 10, 300), ("s3", 50, 950)):
+        scheduler.add(make_sequence(name, prompt=prompt, soft=soft), 0)
+    steps = [advance(scheduler)[0] for _ in range(2)]
+    chunks = [
+        {row.request_id: len(chunk.token_ids) for row, chunk in zip(step.prefilled, step.prefill, strict=True)}
+        for step in steps
+    ]
+    assert chunks[0] == {"s1": 8, "s2": 10, "s3": 14}
+    assert [(row.slot, row.past) for row in steps[1].decode] == [(0, 40), (1, 10)]
+    assert chunks[1] == {"s3": 32}
+
+
 def test_the_earliest_deadline_gets_the_free_slot() -> None:
     scheduler = make_scheduler(num_slots=1)
     for name, soft in [("s1", 900), ("s2", 300), ("s4", 600), ("s3", 600)]:

@@ -30,14 +30,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         rows=st.integers(1, 4),
         tokens=st.integers(1, 100),
         reuse_kv=st.booleans(),
+        mixes=st.booleans(),
     )
-    def start(self, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool) -> None:
+    def start(self, *, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool, mixes: bool) -> None:
         rows = min(rows, num_slots)
         self.num_slots, self.chunk, self.tokens = num_slots, chunk, tokens
-        self.scheduler = make_scheduler(num_slots, chunk, rows, max_running_tokens=tokens, reuse_kv=reuse_kv)
+        self.scheduler = make_scheduler(
+            num_slots, chunk, rows, max_running_tokens=tokens, reuse_kv=reuse_kv, mixes=mixes
+        )
         self.reuse_kv = reuse_kv
         self.said: dict[SessionKey, list[int]] = {}
-        self.engine = ModelEngine(engine_info(num_slots, rows))
+        self.engine = ModelEngine(engine_info(num_slots, rows, mixes=mixes))
         self.now = 0.0
         self.added = 0
         self.here: dict[str, Sequence] = {}
