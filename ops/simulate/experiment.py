@@ -169,4 +169,5 @@ class Experiment(Struct, frozen=True, kw_only=True):
             max_prefill_rows=_MAX_PREFILL_ROWS,
             stop_token_ids=frozenset({STOP}),
             decode_stall_ms=DECODE_STALL_MS,
+            mixes=self.costs.table.key.mixes,
         )

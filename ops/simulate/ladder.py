@@ -21,7 +21,6 @@ from ops.simulate.simulator import (
     first_text_ms,
     outcome_of,
     sequence_of,
-    teach,
 )
 from ops.traces.trace import Request, Trace
 from shared.wire.lanes import CHAMPION
@@ -106,7 +105,8 @@ class LadderSimulator:
         shared = 1 + sum(other.step is not None for other in self.workers)
         self._busy_ms += worker.begin(step, now_ms, times=shared) / shared
         assert worker.step is not None
-        teach(worker.learns, *worker.step)
+        for ms, work in worker.step[1].calls:
+            worker.learns.observe(ms, work)
 
     def _complete(self, worker: LadderWorker, now_ms: float) -> None:
         for finished in worker.complete(now_ms):

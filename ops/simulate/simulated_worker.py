@@ -31,7 +31,7 @@ class SimulatedWorker:
     def begin(self, step: Step, now_ms: float, *, times: float = 1.0) -> float:
         """Begin a step, whose calls take so many times as long as on a machine of its own; return its time."""
         computed = self.engine.run(step).slower(times)
-        took_ms = computed.prefill_ms + computed.decode_ms + self.engine.costs.step_overhead_ms
+        took_ms = computed.took_ms + self.engine.costs.step_overhead_ms
         self.step, self.ends_ms = (step, computed), now_ms + took_ms
         return took_ms
 

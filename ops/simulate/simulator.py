@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ops.simulate.gate import Gate
-from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from ops.simulate.virtual_engine import SimulatedSequence, VirtualEngine
 from ops.traces.trace import Request, Trace
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
@@ -136,11 +136,12 @@ class Simulator:
 
     def _compute(self, step: Step) -> None:
         computed = self.engine.run(step)
-        took_ms = computed.prefill_ms + computed.decode_ms + self.engine.costs.step_overhead_ms
+        took_ms = computed.took_ms + self.engine.costs.step_overhead_ms
         self._now_ms += took_ms
         self._busy_ms += took_ms
         if self.learns is not None:
-            teach(self.learns, step, computed)
+            for ms, work in computed.calls:
+                self.learns.observe(ms, work)
         self._take_arrivals()
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
         self._show(step)
@@ -231,10 +232,3 @@ def first_text_ms(sequence: SimulatedSequence, finished: Finished, now_ms: float
 
 def shown_tokens(request: Request) -> int:
     return request.shown_tokens or 1
-
-
-def teach(learns: Learns, step: Step, computed: Computed) -> None:
-    if step.decode:
-        learns.observe(computed.decode_ms, Work.of_rows(step.decode))
-    if step.prefill:
-        learns.observe(computed.prefill_ms, Work.of_rectangle(step.prefill))

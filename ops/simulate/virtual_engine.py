@@ -1,5 +1,6 @@
 """An engine that takes virtual time and ends each answer where its request says. Randomness is a parameter."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -7,6 +8,7 @@ from typing import Final, cast
 
 from ops.traces.costs import EngineCosts
 from ops.traces.trace import Request
+from workers.engine import PrefillChunk
 from workers.schedule.costs import CostModel
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Sequence
@@ -28,16 +30,19 @@ class SimulatedSequence(Sequence):
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The tokens that a step sampled, and the time of each of its calls."""
+    """The tokens that a step sampled, and the milliseconds and the work of each of its calls."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]
-    prefill_ms: float
-    decode_ms: float
+    calls: tuple[tuple[float, Work], ...]
+
+    @property
+    def took_ms(self) -> float:
+        return sum([ms for ms, _ in self.calls])
 
     def slower(self, times: float) -> "Computed":
         """Return the same, whose calls took so many times as long."""
-        return replace(self, prefill_ms=self.prefill_ms * times, decode_ms=self.decode_ms * times)
+        return replace(self, calls=tuple([(ms * times, work) for ms, work in self.calls]))
 
 
 @dataclass(slots=True)
@@ -58,25 +63,33 @@ class VirtualEngine:
     def run(self, step: Step) -> Computed:
         """Every sequence of the step is a `SimulatedSequence`."""
         decode_tokens: list[int] = []
-        decode_ms = prefill_ms = 0.0
+        rows = Work()
         if step.decode:
-            rows = len(step.decode) + len(self._held)
-            self.rows_histogram[rows] = self.rows_histogram.get(rows, 0) + 1
-            context = sum([row.past for row in step.decode]) + sum(self._held)
-            decode_ms = self._noisy(self._laws.decode_ms(rows, context))
+            rows = Work.of_rows(step.decode)
+            rows = Work(rows=rows.rows + len(self._held), context=rows.context + sum(self._held))
+            self.rows_histogram[rows.rows] = self.rows_histogram.get(rows.rows, 0) + 1
             decoded = cast("Rows[SimulatedSequence]", step.decoded)
             # `_next` without its call for all that go on: sixty rows a step.
             decode_tokens = [_WORD if len(row.output_ids) + 1 < row.num_sampled else _next(row) for row in decoded]
         prefill_tokens: list[int | None] = []
-        if step.prefill:
-            chunks = step.prefill
-            # A call is a rectangle: shorter rows are padded.
-            prefill_ms = self._noisy(self._laws.ms(Work.of_rectangle(chunks)))
-            for sequence, chunk in zip(step.prefilled, chunks, strict=True):
-                assert isinstance(sequence, SimulatedSequence)
-                sequence.num_chunks += 1
-                prefill_tokens.append(None if chunk.sampling is None else _next(sequence))
-        return Computed(prefill_tokens, decode_tokens, prefill_ms, decode_ms)
+        for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):
+            assert isinstance(sequence, SimulatedSequence)
+            sequence.num_chunks += 1
+            prefill_tokens.append(None if chunk.sampling is None else _next(sequence))
+        calls = tuple([(self._noisy(self._laws.ms(work)), work) for work in self._works(step.prefill, rows)])
+        return Computed(prefill_tokens, decode_tokens, calls)
+
+    def _works(self, chunks: Rows[PrefillChunk], rows: Work) -> Iterator[Work]:
+        """Give the calls: one that computes all where the engine mixes, else that of the rows and then the prompts'."""
+        if chunks and self._laws.mixes:
+            for chunk in chunks:
+                rows = rows.joined(len(chunk.token_ids), chunk.past)
+            yield rows
+            return
+        if rows.rows:
+            yield rows
+        if chunks:
+            yield Work.of_rectangle(chunks)
 
     def ended(self, sequence: Sequence, *, last: bool) -> None:
         """Note that an answer has ended; in a whole batch its row is computed on until the last has."""

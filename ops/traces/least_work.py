@@ -11,7 +11,8 @@ class LeastWork(Struct, frozen=True, kw_only=True):
 
     A step's cost is divided among its rows: a row's part of a decode call is its own and its context's, and at least
     one part in `num_slots` of what the call and the step cost by themselves; a prompt token's part of a prefill call is
-    its own and its pairs', and at least the call's by the most tokens. All parts sum to no more than the steps took.
+    its own and its pairs', and at least the call's by the most tokens. All parts sum to no more than the steps took. In
+    a mixed call a row's own part is a token's, and it bears nothing of the call.
     """
 
     costs: EngineCosts
@@ -27,8 +28,11 @@ class LeastWork(Struct, frozen=True, kw_only=True):
         return tokens * token_ms + table.prefill_ms_per_token_pair * tokens * tokens / 2
 
     def decode_ms(self, request: Request) -> float:
-        shared_ms = (self.costs.table.decode_ms + self.costs.step_overhead_ms) / self.num_slots
-        return self._steps_ms(request, shared_ms)
+        table = self.costs.table
+        shared_ms = table.decode_ms / self.num_slots
+        if table.key.mixes:
+            shared_ms = min(shared_ms, table.prefill_ms_per_token - table.decode_ms_per_row)
+        return self._steps_ms(request, shared_ms + self.costs.step_overhead_ms / self.num_slots)
 
     def alone_ms(self, request: Request) -> float:
         """Return the least time from its start to its end: even with the machine to itself its steps come one by

@@ -23,6 +23,20 @@ PLAIN = msgspec.structs.replace(
     ),
 )
 
+# Its calls take time by themselves, which one that computes both takes once.
+MIXING = msgspec.structs.replace(
+    PLAIN,
+    name="mixing",
+    table=msgspec.structs.replace(
+        PLAIN.table,
+        key=msgspec.structs.replace(PLAIN.table.key, mixes=True),
+        decode_ms=15.0,
+        decode_ms_per_row=2.0,
+        prefill_ms=4.0,
+        mixed_ms=1.0,
+    ),
+)
+
 
 def least_work(costs: EngineCosts = CPU, num_slots: int = 4, chunk: int = 128) -> LeastWork:
     return LeastWork(costs=costs, num_slots=num_slots, prefill_chunk_tokens=chunk)

@@ -13,8 +13,9 @@ from ops.simulate.machine import Windows, fill
 from ops.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.simulator import SimulatedOutcome, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
+from ops.traces.costs import EngineCosts
 from ops.traces.trace import Request
-from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
+from tests.support.fakes.simulated import MIXING, PLAIN, least_work, request, trace_of
 from tests.unit.examples import examples
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
@@ -65,19 +66,24 @@ def test_no_set_that_keeps_the_floors_is_larger_than_the_bound_under_them(reques
     assert bound.answers <= bound.without_floors
 
 
+@pytest.mark.parametrize("costs", [PLAIN, MIXING])
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(streamed_answers, min_size=1, max_size=30), st.integers(1, 4))
-def test_no_policy_answers_more_in_time(requests: list[Request], num_slots: int) -> None:
+def test_no_policy_answers_more_in_time(costs: EngineCosts, requests: list[Request], num_slots: int) -> None:
     """With soft deadlines before the hard ones, and few slots; lengths known."""
     trace = trace_of(*requests)
-    bound = upper_bound(trace, least_work(PLAIN, num_slots=num_slots, chunk=8))
+    bound = upper_bound(trace, least_work(costs, num_slots=num_slots, chunk=8))
     for policy in POLICIES:
         limits = SchedulerLimits(
-            num_slots=num_slots, prefill_chunk_tokens=8, max_prefill_rows=4, stop_token_ids=frozenset({STOP})
+            num_slots=num_slots,
+            prefill_chunk_tokens=8,
+            max_prefill_rows=4,
+            stop_token_ids=frozenset({STOP}),
+            mixes=costs.table.key.mixes,
         )
-        model = CostModel.from_state(PLAIN.table)
+        model = CostModel.from_state(costs.table)
         scheduler = scheduler_of(policy, limits=limits, costs=model, lengths=OutputLengths())
-        engine = VirtualEngine(PLAIN, 0.0, Random(0), whole_batches=policy in WHOLE_BATCHES)
+        engine = VirtualEngine(costs, 0.0, Random(0), whole_batches=policy in WHOLE_BATCHES)
         deadlines = policy not in IGNORES_DEADLINES
         run = Simulator(trace=trace, scheduler=scheduler, engine=engine, deadlines=deadlines).run()
         good = sum(ending.outcome is SimulatedOutcome.IN_DEADLINE for ending in run.endings)

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
 from ops.traces.trace import Request, Trace
 from shared.settings import Settings
-from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
+from tests.support.fakes.simulated import MIXING, PLAIN, least_work, request, trace_of
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import SchedulerLimits
@@ -49,6 +50,16 @@ def test_the_same_seed_gives_the_same_result(policy: str) -> None:
         return simulator(overload(), policy, noise=0.1, hints=False, gate=gate).run()
 
     assert run() == run()
+
+
+def test_a_step_of_an_engine_that_mixes_is_one_call() -> None:
+    """The second prompt of 5 tokens joins the first one's only decode step: 4 + 50 ms, then 1 + 4 + 5 x 10 + a row as a
+    token of 10, then a decode step of 17."""
+    trace = trace_of(request(0.0, prompt=5, output=1), request(1.0, prompt=5, output=1))
+    assert simulator(trace, "fcfs-continuous", MIXING).run().busy_ms == pytest.approx(54 + 65 + 17)
+    in_turn = msgspec.structs.replace(MIXING.table, key=PLAIN.table.key)
+    apart = msgspec.structs.replace(MIXING, table=in_turn)
+    assert simulator(trace, "fcfs-continuous", apart).run().busy_ms == pytest.approx(54 + (17 + 54) + 17)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
