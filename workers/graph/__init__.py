@@ -1,5 +1,5 @@
-"""Writes a decoder's ONNX graph from its weights, with numpy and `onnx` alone.
+"""Writes a decoder's ONNX graph and its packed weights, with numpy and `onnx` alone.
 
 `open_source` (GGUF file or Hugging Face folder) → `Checkpoint` → `Decoder`, in the dialect of a runtime → `model.onnx`
-and its data.
+and its data; for the native engine → `model.native`.
 """

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import gguf
+import msgspec
 import numpy as np
 import pytest
 
 from ops.model.prepare import DEMO_ADAPTER, default_source, prepare_model
 from shared.errors import ModelError, SettingsError
-from shared.model.folder import NATIVE, TOKENIZER, ModelFolder
+from shared.model.folder import NATIVE, TOKENIZER, ModelFolder, write_manifest
 from shared.settings import Settings
 from tests.support.models.gguf_files import write_gguf
 from tests.support.models.packed import PackedFile, dequantized, packed_checkpoint
@@ -73,6 +74,15 @@ def test_only_the_native_engine_takes_it(tmp_path: Path, tiny_source: Path) -> N
         worker = {"engine": engine, "max_length": 64, "torch_device": "cpu"}
         with pytest.raises(SettingsError, match=line):
             load_model(Settings.model_validate({"model": {"dir": directory}, "worker": worker}))
+
+
+def test_a_folder_whose_manifest_leaves_the_weights_out_is_refused(tmp_path: Path, tiny_source: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_source, kind="Q4_0")
+    folder = prepare_model(tmp_path, "q4", source=tmp_path / "tiny.gguf")
+    files = tuple(entry for entry in folder.manifest.files if entry.name != NATIVE)
+    write_manifest(folder.path, msgspec.structs.replace(folder.manifest, files=files))
+    with pytest.raises(ModelError, match=f"does not name {NATIVE}"):
+        ModelFolder.open(folder.path)
 
 
 def refused(target: Path, message: str, **asked: Path | None) -> None:
