@@ -10,7 +10,7 @@ from ops.model.embeddings import is_installed, prepare_embeddings
 from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, DEMO_MODEL, prepare_model
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES
-from shared.model.folder import MANIFEST, ModelFolder, Precision
+from shared.model.folder import MANIFEST, NATIVE, ModelFolder, Precision
 from shared.settings import CPU_ENGINES, Settings
 from shared.wire.messages import Language
 from workers.engine.native.build import Built, Recipe, ensure_built, find_built
@@ -53,10 +53,11 @@ def prepare_installed_embeddings(directory: Path, console: Console) -> None:
 
 
 def ensure_model(directory: Path, console: Console) -> None:
-    """Prepare the demo's model, or the one it is made from, where it is what is missing; another model has to be
-    prepared by hand."""
+    """Prepare the demo's model, or the one it is made from, where it is what is missing, or an older version wrote it;
+    another model has to be prepared by hand."""
     adapters = {f"{DEMO_MODEL}-int8": DEMO_ADAPTER, f"{DEFAULT_MODEL}-int8": None}
-    if not (directory / MANIFEST).is_file() and directory.name in adapters:
+    whole = all((directory / name).is_file() for name in (MANIFEST, NATIVE))
+    if not whole and directory.name in adapters:
         prepare_with_progress(directory.parent, "int8", None, console, adapter=adapters[directory.name])
 
 

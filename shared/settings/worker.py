@@ -70,7 +70,7 @@ class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
     engine: Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch", "upstream", "fake"] = Field(
-        "onnx",
+        "native",
         description="native: on the CPU, by onnx where it cannot; onnx: on the CPU; tensorrt, tensorrt-rtx: on a GPU; "
         "torch: on either; upstream: other servers; fake: scripted, for tests",
     )

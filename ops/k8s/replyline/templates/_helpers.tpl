@@ -97,7 +97,7 @@ label; before, it is empty, and the leader is read. */}}
 
 {{- /* A pool with the defaults of what it does not say; it fails with one line where its values contradict each other. */}}
 {{- define "replyline.pool" -}}
-{{- $default := dict "lane" "champion" "engine" "onnx" "drainSeconds" 20 "maxUnavailable" "33%" "maxSurge" 1 "static" false -}}
+{{- $default := dict "lane" "champion" "engine" "native" "drainSeconds" 20 "maxUnavailable" "33%" "maxSurge" 1 "static" false -}}
 {{- $worker := mergeOverwrite $default .given -}}
 {{- $scaling := $worker.autoscaling -}}
 {{- if $scaling -}}
