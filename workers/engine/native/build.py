@@ -26,7 +26,7 @@ REMEDY: Final = "run: replyline model prepare"
 NO_COMPILER: Final = f"no C compiler is found; install gcc, or the Python package ziglang, then {REMEDY}"
 _BUILT: Final = "built.json"
 _SOURCES: Final = Path(__file__).with_name("source")
-_FLAGS: Final = ("-O3", "-std=c11", "-ffp-contract=fast", "-fPIC", "-pthread")
+FLAGS: Final = ("-O3", "-std=c11", "-ffp-contract=fast", "-fPIC", "-pthread")
 _AVX2: Final = ("-mavx2", "-mfma", "-mf16c")
 _AVX512: Final = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 _PORTABLE: Final = {"portable": ("-DKERNEL_PORTABLE",)}
@@ -71,7 +71,7 @@ class Recipe:
 
     def folder(self, directory: Path) -> Path:
         """Return where in `directory` the library of these very sources, flags and machine is kept."""
-        digest = hashlib.sha256(repr((self.machine, libc(), _FLAGS, list(self.kernels.items()))).encode())
+        digest = hashlib.sha256(repr((self.machine, libc(), FLAGS, list(self.kernels.items()))).encode())
         for source in sorted(self.sources.glob("*.[ch]")):
             digest.update(source.name.encode() + hashlib.sha256(source.read_bytes()).digest())
         return directory.absolute() / digest.hexdigest()[:16]
@@ -135,7 +135,7 @@ def _compile(work: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusable
     library.parent.mkdir()
 
     def compile_(source: str, name: str, *flags: str) -> str | None:
-        arguments = (*_FLAGS, *flags, "-c", source, "-o", str(work / f"{name}.o"))
+        arguments = (*FLAGS, *flags, "-c", source, "-o", str(work / f"{name}.o"))
         return compiler.run(work, *arguments, folder=recipe.sources)
 
     def compile_kernel(name: str) -> str | None:
