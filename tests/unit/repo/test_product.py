@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ops.model.prepare import prepare_model
 from ops.operate.settings_list import written_page
 from shared.process.extras import install_command
+from tests.support.models.native_library import native_dir
 
 ROOT = Path(__file__).parents[3]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -48,9 +50,12 @@ def run(*command: object, env: dict[str, str] | None = None, said_first: str | N
     return subprocess.run(words, cwd=ROOT, env=env, input=said_first, capture_output=True, check=True, text=True).stdout
 
 
-def test_a_worker_unpickles_nothing_from_its_start_to_a_token(prepared: Path) -> None:
+@pytest.mark.parametrize("engine", ["native", "onnx"])
+def test_a_worker_unpickles_nothing_from_its_start_to_a_token(tmp_path: Path, tiny_source: Path, engine: str) -> None:
     """Whatever it calls: Python tells of each class that is looked up for a pickle. The control comes last."""
-    settings = {"model": {"dir": str(prepared)}, "worker": {"max_length": 64, "slots": 1, "threads": 1}}
+    folder = prepare_model(tmp_path, "int8", source=tiny_source)
+    worker = {"engine": engine, "max_length": 64, "slots": 1, "threads": 1, "native_dir": str(native_dir())}
+    settings = {"model": {"dir": str(folder.path)}, "worker": worker}
     assert run(sys.executable, "-c", WATCHED, json.dumps(settings)).split() == ["0", "1"]
 
 

@@ -40,7 +40,7 @@ def unpacked(folder: ModelFolder) -> Unusable | None:
     if any(entry.name == NATIVE for entry in folder.manifest.files):
         return None
     why = unpackable(folder.manifest.architecture)
-    return Unusable(f"{folder.path} has no {NATIVE}" + (f": {why}" if why else f"; {REMEDY}"))
+    return Unusable(f"{folder.path} has no {NATIVE}" + (f": {why}" if why else f"; {REMEDY} --precision int8"))
 
 
 def load_native(worker: WorkerSettings, folder: ModelFolder) -> NativeEngine | Unusable:

@@ -86,7 +86,7 @@ def test_where_the_system_does_not_tell_its_memory_there_is_no_plan(
 ) -> None:
     """As on macOS, which has no /proc."""
     folder = prepare_model(tmp_path_factory.mktemp("models"), "fp32", source=tiny_source)
-    settings = Settings.model_validate({"model": {"dir": folder.path}, "worker": {"max_length": 96}})
+    settings = Settings.model_validate({"model": {"dir": folder.path}, "worker": {"engine": "onnx", "max_length": 96}})
     assert engine_facts(settings).memory is not None
     monkeypatch.setattr(module, "available_memory", lambda: None)
     assert engine_facts(settings) == EngineFacts(name="onnx")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workers.engine.native import compiler
 from workers.engine.native.build import KERNELS, LIBRARY, Built, Recipe, build, ensure_built, find_built
 from workers.engine.native.compiler import Compiler, compilers
 from workers.engine.unusable import Unusable
@@ -108,8 +109,9 @@ def test_the_next_compiler_is_tried_where_one_cannot(
     ids=["none", "CC"],
 )
 def test_without_a_compiler_one_line_says_what_to_do(
-    recipe: Recipe, directory: Path, environ: dict[str, str], reason: str
+    recipe: Recipe, directory: Path, environ: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compiler, "zig_for", lambda _machine: None)
     found = ensure_built(directory, recipe, environ)
     assert isinstance(found, Unusable)
     assert reason in found.reason
