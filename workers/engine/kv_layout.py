@@ -11,9 +11,9 @@ import numpy as np
 from shared.model.folder import Manifest
 
 _LARGEST: Final = 0xFFFF
-# numpy has no bfloat16: its bits are carried, unread, as whole numbers.
-_OF_PRECISION: Final = {"int8": "<f4", "fp32": "<f4", "bf16": "<u2"}
 _KINDS: Final = "fiu"
+BFLOAT16: Final = "<u2"
+"""numpy has no bfloat16: its bits are carried as whole numbers, and no engine's KV is of other numbers of this kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,7 @@ class KvLayout:
 
 
 def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
-    """Return the numbers in which every engine keeps the KV of this model.
-
-    numpy has no bfloat16: its bits are carried, unread, as whole numbers.
-    """
+    """Return the numbers in which every engine keeps the KV of this model."""
     if manifest.dialect == "cpu":
         return np.dtype("<f4")
-    return np.dtype("<u2" if manifest.precision in {"bf16", "q4"} else "<f2")
+    return np.dtype(BFLOAT16 if manifest.precision in {"bf16", "q4"} else "<f2")

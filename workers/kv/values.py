@@ -1,7 +1,7 @@
 """A block of KV as bytes: a header of 24 bytes, then the raw tensor `[layers, parts, heads, tokens, dim]`. Pure.
 
 Codecs: `exact` (the engine's own numbers), `fp16`, `int8` (fp32 scales, one a token and head, before the tensor). The
-last two are for floats wider than theirs; of other numbers they keep the exact ones.
+last two are for floats wider than theirs, `int8` for bfloat16 too; of other numbers they keep the exact ones.
 
 What a reader expects it knows beforehand, so a header is compared, never believed: nothing is allocated by its claims.
 The checksum is over the header, the block's name and the tensor. CRC-32 (3.3 GB/s here, BLAKE2b 0.8) is against
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.engine.kv_layout import KvLayout
+from workers.engine.kv_layout import BFLOAT16, KvLayout
 
 Codec = Literal["exact", "fp16", "int8"]
 Reason = Literal["truncated", "foreign", "version", "codec", "layout", "length", "oversized", "checksum", "not_finite"]
@@ -33,7 +33,9 @@ _REASONS: Final[tuple[Reason, ...]] = (
 )  # fmt: skip
 _SCALE: Final = np.dtype("<f4")
 _HALF: Final = np.dtype("<f2")
-_HALF_INFINITE: Final = 0x7C00
+_BFLOAT16: Final = np.dtype(BFLOAT16)
+_INFINITE: Final = {_HALF: 0x7C00, _BFLOAT16: 0x7F80}
+_SIGN: Final = 0x8000
 _INT8_MAX: Final = 127
 
 
@@ -67,8 +69,9 @@ def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
             pieces = [array.astype(_HALF, order="C")]
         finite = _all_finite(pieces[0])
     else:
-        pieces = _quantized(array)
-        finite = _scales_fit(pieces[0], layout.numpy_dtype)
+        wide = _widened(array) if array.dtype == _BFLOAT16 else array
+        pieces = _quantized(wide)
+        finite = _scales_fit(pieces[0], wide.dtype)
     if not finite:
         raise ValueError(f"KV that is not finite, or too large for {effective}, cannot be kept")
     checksum = _CHECKSUM.pack(_crc(head, name, *(piece.data for piece in pieces)))
@@ -96,8 +99,11 @@ def decode(
         return kept
     num_scales = layout.layers * layout.parts * layout.heads * num_tokens
     scales = np.frombuffer(payload, _SCALE, num_scales).reshape(*shape[:-1], 1)
-    _require(checked or _scales_fit(scales, layout.numpy_dtype))
+    narrow = layout.numpy_dtype == _BFLOAT16
+    _require(checked or _scales_fit(scales, _SCALE if narrow else layout.numpy_dtype))
     steps = np.frombuffer(payload, np.int8, offset=scales.nbytes).reshape(shape)
+    if narrow:
+        return _narrowed(np.multiply(steps, scales, dtype=_SCALE))
     return np.multiply(steps, scales, dtype=np.promote_types(layout.numpy_dtype, _SCALE)).astype(
         layout.numpy_dtype, copy=False
     )
@@ -136,6 +142,8 @@ def _crc(head: bytes, name: bytes, *pieces: memoryview) -> int:
 def _effective(codec: Codec, dtype: np.dtype[Any]) -> Codec:
     """Return the codec in effect: one that would not make the numbers smaller, or cannot hold them, keeps them as they
     are."""
+    if codec == "int8" and dtype == _BFLOAT16:
+        return codec
     if dtype.kind != "f" or (codec == "fp16" and dtype.itemsize <= _HALF.itemsize):
         return "exact"
     return codec
@@ -168,11 +176,26 @@ def _scales_fit(scales: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     return scales.size == 0 or (float(scales.min()) >= 0 and float(scales.max()) <= limit / (_INT8_MAX + 1))
 
 
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Return bfloat16 as fp32, of which it is the upper half."""
+    bits: NDArray[Any] = np.left_shift(array, 16, dtype=np.dtype("<u4"))
+    return bits.view(_SCALE)
+
+
+def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
+    """Return finite fp32 as bfloat16, rounded to the nearest, halves to the even."""
+    bits: NDArray[Any] = array.view("<u4")
+    bits = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return bits.astype(_BFLOAT16)
+
+
 def _all_finite(array: NDArray[Any]) -> bool:
-    if array.dtype.kind != "f" or array.size == 0:
+    if array.size == 0:
         return True
-    if array.dtype == _HALF:
-        return int((array.view("<u2") & 0x7FFF).max()) < _HALF_INFINITE
+    if (infinite := _INFINITE.get(array.dtype)) is not None:  # above and below zero by their bits, without a copy
+        return int(array.view("<i2").max()) < infinite and int(array.view("<u2").max()) < infinite + _SIGN
+    if array.dtype.kind != "f":
+        return True
     return bool(np.isfinite(array.max()) and np.isfinite(array.min()))  # what is no number becomes both
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from workers.engine.kv_layout import KvLayout
+from workers.engine.kv_layout import BFLOAT16, KvLayout
 from workers.kv.values import CODECS, VERSION, BadBlock, Codec, decode, encode, value_bytes
 
 NAME = bytes(range(16))
@@ -22,7 +22,7 @@ LAYOUTS = st.builds(
     parts=st.integers(1, 2),
     heads=st.integers(1, 3),
     dim=st.integers(1, 8),
-    dtype=st.sampled_from(["float32", "float16", "float64", "uint64", "int8"]),
+    dtype=st.sampled_from(["float32", "float16", "float64", "<u2", "uint64", "int8"]),
 )
 TOKENS = st.integers(1, 9)
 NOT_FINITE = (np.nan, np.inf, -np.inf)
@@ -31,9 +31,15 @@ LAYOUT = KvLayout(layers=2, parts=2, heads=3, dim=4, dtype="float32")
 
 def array_of(layout: KvLayout, tokens: int, seed: int, scale: float = 1.0) -> NDArray[Any]:
     numbers = np.random.default_rng(seed).standard_normal(layout.shape(tokens)) * scale
+    if layout.dtype == BFLOAT16:
+        return (numbers.astype("<f4").view("<u4") >> 16).astype(BFLOAT16)
     if layout.numpy_dtype.kind != "f":
         return np.random.default_rng(seed).integers(0, 100, layout.shape(tokens)).astype(layout.numpy_dtype)
     return numbers.astype(layout.numpy_dtype)
+
+
+def as_float(bits: NDArray[Any]) -> NDArray[Any]:
+    return (bits.astype("<u4") << 16).view("<f4")
 
 
 def reason_of(data: bytes, layout: KvLayout = LAYOUT, codec: Codec = "fp16", tokens: int = 5) -> str:
@@ -57,7 +63,12 @@ def test_what_was_kept_comes_back_within_the_codecs_precision(
     assert len(value) == value_bytes(layout, codec, tokens)
     decoded = decode(value, layout, codec, tokens, name=NAME)
     assert decoded.shape == layout.shape(tokens)
-    if codec == "exact" or layout.numpy_dtype.kind != "f":
+    if codec == "int8" and layout.dtype == BFLOAT16:
+        assert decoded.dtype == layout.numpy_dtype
+        array, decoded = as_float(array), as_float(decoded)
+        step = np.abs(array).max(axis=-1, keepdims=True) / 127
+        assert (np.abs(decoded - array) <= step * 0.51 + np.abs(array) / 128).all()
+    elif codec == "exact" or layout.numpy_dtype.kind != "f":
         assert decoded.dtype == layout.numpy_dtype
         np.testing.assert_array_equal(decoded, array)
     elif codec == "fp16":
@@ -78,6 +89,19 @@ def test_every_half_precision_number_comes_back() -> None:
     tokens = array.shape[3]
     decoded = decode(encode(array, "fp16", name=NAME), layout, "fp16", tokens, name=NAME)
     assert decoded.tobytes() == halves.tobytes()
+
+
+def test_every_bfloat16_number_comes_back_and_none_that_is_not_finite_is_kept_or_comes_out() -> None:
+    layout = KvLayout(layers=1, parts=1, heads=1, dim=1, dtype=BFLOAT16)
+    head = encode(np.zeros(layout.shape(1), BFLOAT16), "fp16", name=NAME)[:20]
+    for number in np.arange(2**16, dtype=BFLOAT16):
+        array = number.reshape(layout.shape(1))
+        if np.isfinite(as_float(array)).all():
+            assert decode(encode(array, "fp16", name=NAME), layout, "fp16", 1, name=NAME) == array
+        else:
+            with pytest.raises(ValueError, match="finite"):
+                encode(array, "fp16", name=NAME)
+            assert reason_of(with_checksum(head, number.tobytes()), layout, tokens=1) == "not_finite"
 
 
 @given(tokens=TOKENS, start=st.integers(0, 5), seed=st.integers(0, 99), codec=st.sampled_from(CODECS))
