@@ -14,7 +14,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from shared.errors import ReplylineError
+from shared.errors import ModelError, ReplylineError
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
@@ -69,8 +69,11 @@ def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) 
 
 
 def main(prompts: Path, batch: int, new_tokens: int) -> None:
+    settings = load_settings()
     try:
-        model = load_model(load_settings())
+        model = load_model(settings)
+        if model.info.name != settings.worker.engine:
+            raise ModelError(f"engine {settings.worker.engine} cannot be measured: {model.info.name} computes instead")
     except ReplylineError as error:
         raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
     result = run(model, msgspec.json.decode(prompts.read_bytes(), type=list[str]), batch=batch, new_tokens=new_tokens)

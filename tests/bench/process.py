@@ -1,6 +1,8 @@
-"""A program that measures something alone, run to its end: what it printed, and the most memory that it had."""
+"""A program that measures something alone, run to its end: what it printed, and the most memory that it had; and the
+engine of a worker that is measured."""
 
 import asyncio
+import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -9,10 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from ops.measure.usage import peak_rss_bytes
+from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, ServiceError
+from shared.settings import Settings
 
 _POLL_S: Final = 0.05
 _TIMEOUT_S: Final = 1_800.0
+_SERVED_BY: Final = re.compile(r'replyline_worker_model_info\{.*engine="([^" ]*)')
 _MIB: Final = 1 << 20
 
 
@@ -38,3 +43,16 @@ async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> tuple[li
         said = lines[-1].decode(errors="replace")
         raise ServiceError(f"ended with status {child.process.returncode}: {said}")
     return lines, peak / _MIB
+
+
+async def check_engine(settings: Settings, metrics_url: str) -> None:
+    """Raises `ServiceError` where a worker computes by another engine than it was told to."""
+
+    def read() -> str:
+        with open_page(metrics_url, timeout_s=_TIMEOUT_S) as page:
+            return str(page.read(), "utf-8")
+
+    found = _SERVED_BY.search(await asyncio.to_thread(read))
+    served, asked = found[1] if found else "nothing", settings.worker.engine
+    if served != asked:
+        raise ServiceError(f"the worker computes by {served}, not by {asked}; run: replyline doctor")

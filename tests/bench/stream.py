@@ -37,7 +37,7 @@ from shared.settings import CPU_ENGINES, PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
 from tests.bench.llama_client import check_peer, completion, peer_at
-from tests.bench.process import run_to_end
+from tests.bench.process import check_engine, run_to_end
 from workers.prompt.conversation import PromptBuilder
 
 ALONE: Final = "engine alone"
@@ -153,7 +153,8 @@ class _Stream:
         with System(settings=self.settings, broker="embedded", env=self.env) as system:
             await system.start_services()
             _, url = await system.start_gateway()
-            worker, _ = await system.start_worker()
+            worker, metrics_url = await system.start_worker()
+            await check_engine(self.settings, metrics_url)
 
             async def measure(_: int) -> Figures:
                 figures = await self._ask(url)

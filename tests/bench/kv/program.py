@@ -26,6 +26,7 @@ from tests.bench.kv.conversations import Conversation, choose, load_conversation
 from tests.bench.kv.peer import converse_the_same, converse_with_peer, grounded_system_text
 from tests.bench.kv.prompts import Asked, Prompts
 from tests.bench.llama_client import check_peer, peer_at
+from tests.bench.process import check_engine
 
 ON: Final = "cache on"
 OFF: Final = "cache off"
@@ -161,7 +162,8 @@ async def _start(settings: Settings, slots: int, stack: AsyncExitStack, *, cache
     system = stack.enter_context(System(settings=settings, broker="embedded", env=env, redis_url=redis.url))
     await system.start_services()
     _, url = await system.start_gateway()
-    worker, _ = await system.start_worker()
+    worker, metrics_url = await system.start_worker()
+    await check_engine(settings, metrics_url)
     return Side(system=system, url=url, redis_url=redis.url, worker=worker)
 
 
