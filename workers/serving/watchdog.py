@@ -1,8 +1,9 @@
 """Ends a worker that stands still: its partitions are another's then, and whoever supervises it starts it again.
 
 Before it serves, loading and measuring have limits of their own. A step that does not end is seen by the event loop,
-which leaves the group and ends the process. Where the event loop itself does not run (native code that keeps the
-interpreter to itself), a timer ends it that needs neither.
+which leaves the group and ends the process. It looks twice: after the process was stopped for a while, a step that goes
+on is late once. Where the event loop itself does not run (native code that keeps the interpreter to itself), a timer
+ends it that needs neither.
 """
 
 import asyncio
@@ -30,8 +31,10 @@ class Watchdog:
     async def watch(self) -> None:
         """Watch until cancelled. Raises `EngineError` once the engine stands still; from then on the process has
         `LEAVE_S` left, whatever keeps it."""
+        late = False
         try:
-            while (why := self.stuck()) is None:
+            while (why := self.stuck()) is None or not late:
+                late = why is not None
                 end_within(self.limit_s + LEAVE_S)
                 await asyncio.sleep(_LOOK_S)
         except asyncio.CancelledError:

@@ -48,6 +48,19 @@ async def test_a_hung_step_ends_the_worker_and_it_is_gone_within_35_s(armed: lis
 
 
 @at_once
+async def test_a_worker_that_was_stopped_for_longer_than_a_step_may_take_goes_on(
+    armed: list[tuple[float, float | None]],
+) -> None:
+    looks: list[str | None] = ["a step has not ended for 40 s", None] * 3
+    watching = asyncio.create_task(Watchdog(lambda: looks.pop() if looks else None, LIMIT_S).watch())
+    await asyncio.sleep(10.0)
+    assert not looks
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+@at_once
 async def test_where_not_even_the_event_loop_runs_the_timer_is_due_in_time(
     armed: list[tuple[float, float | None]],
 ) -> None:
