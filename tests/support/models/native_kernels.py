@@ -9,7 +9,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from hypothesis import strategies as st
@@ -85,10 +85,10 @@ class Weights:
         arrays = {name: guarded(values, at_end=at_end, writable=False) for name, values in arrays.items()}
         return cls(architecture, form, arrays)
 
-    def addresses(self, tables: Sequence[np.ndarray]) -> list[int | None]:
+    def sections(self, tables: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+        """In the order of `native_open`."""
         layers = [*section_names(self.architecture.num_layers)][: -len(LAST_SECTIONS)]
-        named = [self.arrays.get(name) for name in (*LAST_SECTIONS, *layers)]
-        return [None if values is None else values.ctypes.data for values in (*tables, *named)]
+        return [*tables, *(self.arrays.get(name) for name in (*LAST_SECTIONS, *layers))]
 
 
 def _filled(name: str, section: Section, draw: np.random.Generator) -> np.ndarray:
@@ -112,7 +112,7 @@ class Direct:
     weights: Weights
     handle: int
     config: NativeConfig
-    held: Any = field(repr=False)  # what must outlive it
+    sections: list[np.ndarray | None] = field(repr=False)
 
     def step(self, rows: Rows, wanted: Sequence[int]) -> np.ndarray:
         """Return the logits `[wanted, vocabulary]`. The best id is the first of the largest of these."""
@@ -179,8 +179,9 @@ def opened(
         epsilon=a.norm_epsilon,
     )
     tables = [guarded(table, writable=False) for table in rotary_tables(a, capacity)]
-    handle = library.open(config, weights.addresses(tables))
-    yield Direct(library, weights, handle, config, tables)
+    found = weights.sections(tables)
+    handle = library.open(config, [None if values is None else values.ctypes.data for values in found])
+    yield Direct(library, weights, handle, config, found)
     library.functions.native_close(handle)
 
 

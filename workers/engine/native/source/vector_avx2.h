@@ -65,9 +65,8 @@ INLINE vi vi_dot_small(vi sum, vi levels, vi row) { return _mm256_dpbusd_avx_epi
 #define TILE_ROWS 3
 #define UNSIGNED_LEVELS 0
 INLINE vi vi_add_words(vi sum, vi words) { return _mm256_add_epi32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1))); }
-/* maddubs multiplies unsigned by signed bytes and adds pairs with saturation at 32,767. Less 128, levels and the row are
- * from -127 to 127; with a level's sign moved to the row's byte, a pair is at most 2 * 127 * 127 = 32,258: exact. (A
- * padded input's level may be -128, but its byte of the row is 0.) */
+/* maddubs multiplies unsigned by signed bytes and adds pairs, with saturation at 32,767. A level less 128 is from -128 to
+ * 127, a row's from -127 to 127; with the level's sign moved to the row, a pair is at most 2 * 128 * 127 = 32,512: exact. */
 INLINE vi vi_dot(vi sum, vi levels, vi row)
 {
     const vi level = _mm256_xor_si256(levels, _mm256_set1_epi8(-128));

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models.native_library import native_dir
 from workers.engine.native import compiler
 from workers.engine.native.build import KERNELS, LIBRARY, Built, Recipe, build, ensure_built, find_built
 from workers.engine.native.compiler import Compiler, compilers
@@ -60,6 +61,13 @@ def test_a_library_has_every_kernel_and_is_found_again(recipe: Recipe, directory
     library.kernel.restype = ctypes.c_char_p
     assert [library.kernel(i).decode() for i in range(len(NAMES))] == [name.replace("-", "_") for name in NAMES]
     assert list(directory.iterdir()) == [recipe.folder(directory)], "what it compiled in is gone"
+
+
+def test_every_kernel_of_the_engine_compiles() -> None:
+    """Of the real sources: one that does not would be left out, and a slower one serve."""
+    built = find_built(native_dir(), Recipe())
+    assert isinstance(built, Built)
+    assert (list(built.kernels), built.left_out) == (NAMES, {})
 
 
 def test_one_compiler_gives_the_same_bytes_wherever_it_builds(recipe: Recipe, tmp_path: Path) -> None:
