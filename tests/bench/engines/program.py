@@ -26,19 +26,11 @@ from tests.bench.process import run_to_end
 
 PEERS: Final = ("transformers", "llama.cpp")
 _LARGEST_BATCH: Final = 64
-# What native's speed is of llama.cpp's: at rows x context, and of a prompt of any length over any past.
-_DECODE_OF_LLAMA: Final = {
-    "native int8": {
-        "1 x 64": 1.0,
-        "4 x 64": 2.0,
-        "8 x 64": 2.4,
-        "16 x 64": 2.4,
-        "1 x 800": 1.2,
-        "4 x 800": 2.5,
-        "8 x 800": 3.2,
-        "16 x 800": 3.2,
-    },
-    "native q4": {"1 x 64": 1.5},
+# What native's speed is to be of llama.cpp's: by context, at so many rows; and of any prompt over any past.
+_ROWS: Final = (1, 4, 8, 16)
+_DECODE_OF_LLAMA: Final[dict[str, dict[int, tuple[float, ...]]]] = {
+    "native int8": {64: (1.0, 2.0, 2.4, 2.4), 800: (1.2, 2.5, 3.2, 3.2)},
+    "native q4": {64: (1.5,)},
 }
 _PREFILL_OF_LLAMA: Final = 1.8
 
@@ -102,7 +94,11 @@ def targets_of(names: Sequence[str], sizes: Sizes) -> tuple[Target, ...]:
     prompts = [f"prefill_tok_s {tokens} over {past}" for past in sizes.pasts for tokens in sizes.prefills]
     targets: list[Target] = []
     for name in names:
-        of_llama = _DECODE_OF_LLAMA.get(name, {})
+        of_llama = {
+            f"{rows} x {context}": value
+            for context, values in _DECODE_OF_LLAMA.get(name, {}).items()
+            for rows, value in zip(_ROWS, values, strict=False)
+        }
         least = {f"decode_tok_s {step}": of_llama[step] for step in steps if step in of_llama}
         if name == "native int8":
             least |= dict.fromkeys(prompts, _PREFILL_OF_LLAMA)

@@ -14,11 +14,12 @@ from ops.stack.processes import ServiceError
 from shared.model.folder import Architecture
 from tests.support.servers.llama_server import PROGRAM
 from workers.graph.sources.checkpoint import expected_shapes
-from workers.graph.sources.gguf import LAYER_TENSORS, TENSORS, GgufSource
+from workers.graph.sources.gguf import LAYER_TENSORS, TENSORS
 
 _BLOCK: Final = 32
 _UNIFORM_DEVIATION: Final = 256 / 12**0.5  # of signed bytes that are equally likely
-_COPIED: Final = ("model", "pre", "merges", "eos_token_id", "bos_token_id", "unknown_token_id", "padding_token_id")
+_TOKENS: Final = "tokenizer.ggml.tokens"
+_TYPES: Final = "tokenizer.ggml.token_type"
 
 
 def _qwen_like(layers: int, hidden: int, intermediate: int, heads: int) -> Architecture:
@@ -58,31 +59,29 @@ def write_shape(architecture: Architecture, target: Path) -> None:
 
 
 def write_gguf(architecture: Architecture, path: Path) -> None:
-    """Write a random Llama, its matrices in Q8_0."""
+    """Write a random Llama, its matrices in Q8_0, with the tokenizer of the demo's model."""
     import gguf
 
-    a, vocabulary = architecture, GgufSource.open(default_source())
-    writer: Any = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(a.num_layers)
-    writer.add_context_length(a.max_positions)
-    writer.add_embedding_length(a.hidden_size)
-    writer.add_feed_forward_length(a.intermediate_size)
-    writer.add_head_count(a.num_heads)
-    writer.add_head_count_kv(a.num_kv_heads)
-    writer.add_rope_dimension_count(a.head_dim)
-    writer.add_rope_freq_base(a.rope_theta)
-    writer.add_layer_norm_rms_eps(a.norm_epsilon)
-    writer.add_vocab_size(a.vocab_size)
-    tokens, types = (vocabulary.field(f"tokenizer.ggml.{name}", list) for name in ("tokens", "token_type"))
-    more = range(len(tokens), a.vocab_size)
-    writer.add_token_list([*tokens, *(f"<unused{token_id}>" for token_id in more)])
-    writer.add_token_types([*types, *(gguf.TokenType.NORMAL for _ in more)])
-    for name in _COPIED:
-        key = f"tokenizer.ggml.{name}"
-        value = vocabulary.metadata[key]
-        kind = {str: "string", int: "uint32", list: "array"}[type(value)]
-        getattr(writer, f"add_{kind}")(key, value)
-    writer.add_chat_template(vocabulary.metadata["tokenizer.chat_template"])
+    a, reader, writer = architecture, gguf.GGUFReader(default_source()), gguf.GGUFWriter(path, "llama")
+    metadata: dict[str, Any] = {key: entry.contents() for key, entry in reader.fields.items()}
+    more = range(len(metadata[_TOKENS]), a.vocab_size)
+    changed = {
+        "llama.block_count": a.num_layers,
+        "llama.context_length": a.max_positions,
+        "llama.embedding_length": a.hidden_size,
+        "llama.feed_forward_length": a.intermediate_size,
+        "llama.attention.head_count": a.num_heads,
+        "llama.attention.head_count_kv": a.num_kv_heads,
+        "llama.attention.layer_norm_rms_epsilon": a.norm_epsilon,
+        "llama.rope.dimension_count": a.head_dim,
+        "llama.rope.freq_base": a.rope_theta,
+        "llama.vocab_size": a.vocab_size,
+        _TOKENS: [*metadata[_TOKENS], *(f"<unused{token_id}>" for token_id in more)],
+        _TYPES: [*metadata[_TYPES], *(gguf.TokenType.NORMAL for _ in more)],
+    }
+    for key, entry in reader.fields.items():
+        if key.startswith(("llama.", "tokenizer.")):
+            writer.add_key_value(key, changed.get(key, metadata[key]), entry.types[0], entry.types[-1])
     names = {canonical: name for name, canonical in TENSORS.items()}
     of_layer = {canonical: name for name, canonical in LAYER_TENSORS.items()}
     random = np.random.default_rng(1)
