@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.request.cursor import ResumePoint, Seal
+from gateway.request.cursor import ResumePoint, Seal, checksum
 from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
 from shared.wire.outcome import Response
 
@@ -82,11 +82,22 @@ class Outbox:
             self._items.append(growing)
             return
         if isinstance(item, Response):
+            self._complete(item)
             self.size_chars += len(item.output_text)
             self._growing.pop(item.id, None)
         elif isinstance(item, Opened):  # the answer starts again
             self._growing.pop(item.created.response_id, None)
         self._items.append(item)
+
+    def _complete(self, response: Response) -> None:
+        """Put the text of an answer that a fault has kept from here: its end has that of its deltas, and no more."""
+        point, waiting = self._points.get(response.id), self._growing.get(response.id)
+        if point is None:
+            return
+        chars = point.chars if waiting is None else waiting.offset + sum(map(len, waiting.parts))
+        text = response.output_text
+        if chars < len(text) and checksum(text[: point.chars]) == point.crc:
+            self.put(Shown(response.id, chars, text[chars:]))
 
     def drop_answer(self, response_id: str) -> None:
         """Drop an answer that another client's outbox has from now on: nothing more of it is written here, nor in the

@@ -1,5 +1,6 @@
 """What waits for a client keeps its order, loses nothing, and is told from its beginning when it is told again."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +88,17 @@ def test_an_answer_that_is_told_again_begins_anew_even_while_its_text_waits() ->
 
 def test_an_end_is_told_to_a_client_that_was_told_nothing_of_its_answer() -> None:
     assert taken(ended("abc")) == [("r", "abc")]
+
+
+@pytest.mark.parametrize("waiting", [(), (shown(2, "y "),)])
+def test_an_end_is_told_after_the_text_that_a_fault_has_kept_from_its_client(waiting: tuple[Shown, ...]) -> None:
+    box = outbox()
+    for item in (opened(), shown(0, "He")):
+        box.put(item)
+    box.drain(0.0)
+    for item in (*waiting, ended("Hey you")):
+        box.put(item)
+    assert brief(box.drain(0.0)) == [("r", 1, 2, "y you"), ("r", "Hey you")]
 
 
 def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
