@@ -15,7 +15,6 @@
 enum {
     PAUSES_AT_BARRIER = 5000,  /* some 0.2 ms; then the core is offered to others, a partner may wait for it */
     PAUSES_BETWEEN_STEPS = 20000, /* then a thread sleeps */
-    PAGE = 4096,
     SECTIONS_BEFORE = 7, /* of native_open, before the layers' */
     SECTIONS_A_LAYER = 12,
 };
@@ -93,7 +92,7 @@ void native_barrier(struct native *n)
     const int passed = atomic_load_explicit(&n->passed.value, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&n->arrived.value, 1, memory_order_acq_rel) == n->config.threads - 1) {
         atomic_store_explicit(&n->arrived.value, 0, memory_order_relaxed);
-        atomic_store_explicit(&n->passed.value, passed + 1, memory_order_release);
+        atomic_store_explicit(&n->passed.value, (int)((unsigned)passed + 1), memory_order_release); /* it wraps in days */
         return;
     }
     for (int pauses = 0; atomic_load_explicit(&n->passed.value, memory_order_acquire) == passed; pauses++) {
@@ -157,14 +156,16 @@ static int start_threads(struct native *n)
 
 /* --- memory */
 
-/* Zeros in pages of their own, which take memory only where they are written. NULL where there is none. */
+/* Zeros in pages of their own, which take memory only where they are written. They end at a page that nobody may touch:
+ * who goes beyond dies of it, and spoils nothing. NULL where there is none. */
 static void *reserve(struct native *n, size_t bytes)
 {
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + LINE - 1) / LINE * LINE;
+    const size_t pages = (used + page - 1) / page * page;
+    char *address = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) return NULL;
-    n->mappings[n->mapping_count++] = (struct mapping){address, bytes};
-    return address;
+    n->mappings[n->mapping_count++] = (struct mapping){address, pages + page};
+    return mprotect(address + pages, page, PROT_NONE) ? NULL : address + (pages - used);
 }
 
 static int reserve_activations(struct native *n, struct activations *a, int rows, int k)
