@@ -8,7 +8,7 @@
     story P       one request's whole story         run       all of them together
     table P       a run in numbers
     gates         proxies before Kafka and Redis    member    a gateway or a worker
-    hangs         a worker whose engine hangs       noisemaker    sends what nobody honest sends
+    hangs         a worker whose engine hangs or crashes    noisemaker    sends what nobody honest sends
     clocks        a process whose clock is wrong
 
 P = pure. docs/reliability.md says what is checked and what that does not prove.

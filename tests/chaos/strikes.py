@@ -29,7 +29,7 @@ def fleet_for(kinds: Collection[Kind], *, brokers: int) -> Iterator[Fleet]:
                 brokers=brokers,
                 gates=gates,
                 clocks=clocks,
-                hangs=Kind.HANG in kinds,
+                hangs=any(kind in (Kind.HANG, Kind.SEGFAULT) for kind in kinds),
                 versions=any(kind in VERSIONS for kind in kinds),
                 zones=Kind.ZONE in kinds,
             )

@@ -73,7 +73,7 @@ class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
     tells what was done, for the stories. `gates`: the proxies before the one broker and before Redis, whose addresses
     are the only ones that gateways and workers ever hear of. `clocks`: those of gateways and workers can be wrong.
-    `hangs`: workers' engines can hang. `versions`: there are two, and workers of a canary and of its control.
+    `hangs`: workers' engines can hang and crash. `versions`: there are two, and workers of a canary and of its control.
     `zones`: three, with a broker and a worker each, and a gateway in two of them."""
 
     brokers: int
@@ -244,8 +244,8 @@ class Fleet:
             case Kind.WORKER | Kind.GATEWAY:
                 members = self._workers if fault.kind is Kind.WORKER else self._gateways
                 await self._kill(members[fault.target], fault.down_s)
-            case Kind.HANG:
-                return await self._hang(self._workers[fault.target], fault.down_s)
+            case Kind.HANG | Kind.SEGFAULT:
+                return await self._hang(self._workers[fault.target], fault)
             case Kind.REBALANCE:
                 await self._replace(self._workers[-1], fault.down_s)
             case Kind.ROLL:
@@ -294,17 +294,17 @@ class Fleet:
         await asyncio.sleep(down_s)
         await self._launch(member)
 
-    async def _hang(self, member: Member, down_s: float) -> bool:
-        """Return whether its engine came to a step to hang in. Raises `ServiceError` where the worker does not leave by
-        itself."""
-        if not await member.hangs(_STEP_COMES_S):
-            self._note(f"{member.name}'s engine was given nothing to do: it does not hang")
+    async def _hang(self, member: Member, fault: Fault) -> bool:
+        """Return whether its engine came to a step to hang or crash in. Raises `ServiceError` where the worker does not
+        leave by itself."""
+        if not await member.hangs(_STEP_COMES_S, crashes=fault.kind is Kind.SEGFAULT):
+            self._note(f"{member.name}'s engine was given nothing to do: no {fault.kind}")
             return False
-        self._note(f"{member.name}'s engine hangs")
+        self._note(f"{member.name}'s engine: {fault.kind}")
         if not await member.gone(_HANG_ENDS_S):
-            raise ServiceError(f"{member.name} hangs, and has not ended by itself within {_HANG_ENDS_S:.0f} s")
+            raise ServiceError(f"{member.name} has not ended by itself within {_HANG_ENDS_S:.0f} s of its {fault.kind}")
         self._note(f"{member.name} has ended by itself")
-        await asyncio.sleep(down_s)
+        await asyncio.sleep(fault.down_s)
         await self._launch(member)
         return True
 

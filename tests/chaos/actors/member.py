@@ -10,7 +10,7 @@ from typing import Final
 from ops.operate.up import wait_ready
 from ops.stack.processes import Child, ServiceError
 from shared.settings import PREFIX
-from tests.chaos.faults.hangs import taken
+from tests.chaos.faults.hangs import SEGFAULT, taken
 from tests.support.system import get
 
 STOP_S: Final = 15.0
@@ -21,8 +21,8 @@ _POLL_S: Final = 0.05
 class Member:
     """A gateway or a worker: started with the same settings, on the same ports, each time. `port` is for customers,
     `metrics_port` for operators; a worker has one. `clock`: the file that says how far off its wall clock is, where
-    that may be (`tests/chaos/faults/clocks.py`). `hang`: the file at which its engine hangs, where it may
-    (`tests/chaos/faults/hangs.py`)."""
+    that may be (`tests/chaos/faults/clocks.py`). `hang`: the file at which its engine hangs, or dies, where it
+    may (`tests/chaos/faults/hangs.py`)."""
 
     name: str
     module: str
@@ -68,15 +68,17 @@ class Member:
             await asyncio.sleep(_POLL_S)
         return False
 
-    async def hangs(self, limit_s: float) -> bool:
-        """Let its engine hang in its next step. Return whether it had one within that time; it has none later."""
+    async def hangs(self, limit_s: float, *, crashes: bool = False) -> bool:
+        """Let its engine hang, or crash the process, in its next step. Return whether it had one within that time; it
+        has none later."""
         assert self.hang is not None, "its engine can hang"
-        self.hang.touch()
+        file = self.hang.with_suffix(SEGFAULT) if crashes else self.hang
+        file.touch()
         for _ in range(int(limit_s / _POLL_S)):
-            if not self.hang.exists():
+            if not file.exists():
                 return True
             await asyncio.sleep(_POLL_S)
-        return not taken(self.hang)
+        return not taken(file)
 
     async def gone(self, limit_s: float) -> bool:
         """Return whether it has ended by itself; it is killed after that time."""

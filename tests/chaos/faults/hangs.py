@@ -1,7 +1,8 @@
 """A device that hangs: `python -m tests.chaos.faults.hangs FILE MODULE …` runs a worker whose engine never ends the
 step in which it finds FILE. It takes the file away first, so who put it there sees when the step began to hang. The
-rest of the process goes on."""
+rest of the process goes on. In a step in which it finds FILE.segfault it reads where nothing is, as native code may."""
 
+import ctypes
 import runpy
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any, Final
 from workers.engine import DecodeRow
 from workers.engine.fake import FakeEngine
 
+SEGFAULT: Final = ".segfault"
 _ENGINE_THREAD: Final = "engine"  # calibration decodes on another: a worker that hangs there would never begin
 
 Decode = Callable[[FakeEngine, Sequence[DecodeRow]], list[int]]
@@ -40,7 +42,8 @@ def taken(file: Path) -> bool:
 def main() -> None:
     file = Path(sys.argv[1])
     patched: Any = FakeEngine
-    patched.decode = hanging_at(file, FakeEngine.decode, threading.Event().wait)
+    crashing = hanging_at(file.with_suffix(SEGFAULT), FakeEngine.decode, lambda: ctypes.string_at(1))
+    patched.decode = hanging_at(file, crashing, threading.Event().wait)
     sys.argv = sys.argv[2:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -15,16 +15,18 @@ from shared.errors import SettingsError
 
 class Kind(StrEnum):
     """`WORKER`, `GATEWAY`, `REDIS` and `BROKER` are killed; Redis comes back empty, a broker with its log. `HANG`: a
-    worker's engine hangs. `DISK_FULL`: no file of a broker grows. `REBALANCE`: a worker is asked to go, and is started
-    again. `ROLL`: every gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket.
-    `BURST`: five to eight times the rate. `NOISE`: what nobody honest sends. `CLOCK_SKEW`: a process's clock jumps, and
-    back; `CLOCK_WRONG`: it is off from the process's start. `SWITCH`: the champion is another version. `ROLLBACK`: a
-    canary gets a share, and loses it. `CONTROLLER`: a rollout's controller is killed and started again. `SCALE_OUT`:
-    one or two workers join; `SCALE_IN`: as many are drained and end. `ZONE`: a broker, and the gateway and worker of
-    its zone, are killed at once. What a proxy does to connections is in `Proxy.worsen`."""
+    worker's engine hangs. `SEGFAULT`: it crashes its worker in mid-step. `DISK_FULL`: no file of a broker grows.
+    `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every gateway and worker in turn is, as a
+    deployment does. `CUT`: a client drops its own socket. `BURST`: five to eight times the rate. `NOISE`: what nobody
+    honest sends. `CLOCK_SKEW`: a process's clock jumps, and back; `CLOCK_WRONG`: it is off from the process's start.
+    `SWITCH`: the champion is another version. `ROLLBACK`: a canary gets a share, and loses it. `CONTROLLER`: a
+    rollout's controller is killed and started again. `SCALE_OUT`: one or two workers join; `SCALE_IN`: as many are
+    drained and end. `ZONE`: a broker, and the gateway and worker of its zone, are killed at once. What a proxy does to
+    connections is in `Proxy.worsen`."""
 
     WORKER = "worker"
     HANG = "hang"
+    SEGFAULT = "segfault"
     GATEWAY = "gateway"
     REDIS = "redis"
     BROKER = "broker"
@@ -117,6 +119,7 @@ PER_MINUTE: Final[Mapping[Kind, float]] = {
 _TAKEN: Final[Mapping[Kind, tuple[Kind, ...]]] = {
     Kind.REBALANCE: (Kind.WORKER,),
     Kind.HANG: (Kind.WORKER,),
+    Kind.SEGFAULT: (Kind.WORKER,),
     Kind.DISK_FULL: (Kind.BROKER,),
     Kind.ROLLBACK: (Kind.SWITCH,),
     Kind.CONTROLLER: (Kind.SWITCH,),
@@ -133,7 +136,7 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
     """Of a system of two gateways, two workers, one Redis and so many brokers."""
     return (
         Group((Kind.WORKER, Kind.REBALANCE), 2, (0.2, 1.5), 5.0),
-        Group((Kind.HANG,), WORKERS, (0.2, 1.5), 16.0, 18.0),
+        Group((Kind.HANG, Kind.SEGFAULT), WORKERS, (0.2, 1.5), 16.0, 18.0),
         Group((Kind.GATEWAY,), 2, (0.2, 2.0), 5.0),
         Group((Kind.REDIS,), 1, (0.1, 2.0), 2.0),
         Group((Kind.BROKER, Kind.DISK_FULL), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),

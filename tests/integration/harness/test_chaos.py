@@ -39,8 +39,8 @@ ROLLS, ROLL = exactly("--minutes 5", {"roll": 20}), exactly("--minutes 0.25", {"
 INSIDE = ("slow-kafka", "slow-redis", "partition", "partition-out", "partition-in", "disk-full", "clock-wrong", "hang")
 EVERYTHING = Try(
     "--minutes 3",
-    dict.fromkeys(INSIDE, 4) | {"burst": 6, "noise": 6, "clock-skew": 11},
-    dict.fromkeys(INSIDE, 3) | {"burst": 5, "noise": 3, "clock-skew": 10},
+    dict.fromkeys(INSIDE, 4) | {"segfault": 2, "burst": 6, "noise": 6, "clock-skew": 11},
+    dict.fromkeys(INSIDE, 3) | {"segfault": 1, "burst": 5, "noise": 3, "clock-skew": 10},
 )
 VERSIONS = Try(
     "--minutes 6 --rate 10",
@@ -50,7 +50,7 @@ VERSIONS = Try(
 MOVED = exactly("--minutes 1.5 --rate 8", {"switch": 1, "rollback": 1, "controller": 1, "worker": 2, "cut": 5})
 SCALED = exactly("--minutes 3 --brokers 3 --rate 5", {"zone": 5, "scale-out": 8, "scale-in": 8, "worker": 2, "cut": 20})
 SHRUNK = exactly("--minutes 0.6 --rate 8", {"scale-out": 2, "scale-in": 2})
-HANG = exactly("--minutes 0.4", {"hang": 1})
+HANG = exactly("--minutes 0.7", {"hang": 1, "segfault": 1})
 
 
 async def run(folder: Path, reliability: Reliability, *, whole: Try, part: Try) -> Any:
@@ -107,7 +107,8 @@ async def test_no_request_fails_while_every_process_is_deployed_anew(tmp_path: P
 @pytest.mark.long
 @pytest.mark.promise(26)
 async def test_every_promise_is_kept_in_bad_weather(tmp_path: Path, reliability: Reliability) -> None:
-    """In part: an engine hangs. Its worker ends by itself, or the run would fail; the other answers what it began."""
+    """In part: an engine hangs, and one crashes. Its worker ends by itself, or the run would fail; the other answers
+    what it began."""
     found = await run(tmp_path, reliability, whole=EVERYTHING, part=HANG)
     if reliability.whole:
         assert found["met"]
