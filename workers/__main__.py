@@ -1,6 +1,7 @@
 """The worker process: a model is loaded, and a worker built around it. `replyline worker`."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -83,6 +84,7 @@ def main() -> int:
     if settings.worker.lane == SHADOW:
         os.setpriority(os.PRIO_PROCESS, 0, _SHADOW_NICE)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    faulthandler.enable()  # an engine is native code: should it crash, stderr says by which signal, and in which call
 
     async def serve_until(stop: asyncio.Event) -> None:
         hangup = asyncio.Event()

@@ -179,7 +179,7 @@ class EmbeddedSystem:
         while not stop.is_set():
             for name, child in (("gateway", self.gateway), ("worker", self.worker)):
                 if child is not None and not child.running:
-                    raise ServiceError(f"the {name} ended with status {child.process.returncode}")
+                    raise ServiceError(f"the {name} {child.ending}")
             if self._redis is not None and not self._redis.running:
                 raise ServiceError("the embedded Redis ended")
             try:
@@ -266,7 +266,7 @@ async def wait_ready(child: Child, url: str, name: str) -> None:
     while (missing := await asyncio.to_thread(_missing, url)) is None or missing:
         now_s = time.monotonic()
         if not child.running:
-            raise ServiceError(f"{name} ended with status {child.process.returncode}; its reason stands above")
+            raise ServiceError(f"{name} {child.ending}; its reason stands above")
         if missing is not None and _LOADING in missing:
             until_s = now_s + _START_S
             if not told and now_s > begun_s + _TELL_S:

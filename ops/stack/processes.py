@@ -110,6 +110,14 @@ class Child:
     def running(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def ending(self) -> str:
+        """Return how it has ended: `ended with status 1`, `was ended by signal 11 (Segmentation fault)`."""
+        status = self.process.wait()
+        if status < 0:
+            return f"was ended by signal {-status} ({signal.strsignal(-status)})"
+        return f"ended with status {status}"
+
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, poll_s: float = 0.02) -> bool:
         """Return True once `ready()`, False when the process ends or the time is up first."""
         until = time.monotonic() + timeout_s

@@ -284,6 +284,6 @@ async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
     worker = next(child for child in children if "workers" in child.cmdline())
     worker.kill()
     assert await asyncio.to_thread(up.child.process.wait, 30) == 1
-    assert "the worker ended with status -9" in up.log.read_text()
+    assert "the worker was ended by signal 9" in up.log.read_text()
     assert "Traceback" not in up.log.read_text()
     assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []

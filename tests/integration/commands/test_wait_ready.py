@@ -62,7 +62,7 @@ async def test_a_process_that_ends_while_its_model_loads_is_not_waited_for(child
     port = free_port()
     async with await serve_status("127.0.0.1", port, Readiness({"engine": lambda: "the model is loading"})):
         child.kill()
-        with pytest.raises(ServiceError, match="the worker ended with status -9"):
+        with pytest.raises(ServiceError, match="the worker was ended by signal 9"):
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
 
 

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from tests.integration.support.hanging_worker import HANGS, HOLDS_ALL
-from tests.support.system import MakeSystem, System, eventually
+from tests.support.system import MakeSystem, System, eventually, model_dir
 from tests.support.wire import Client
 
 PARTITIONS = 3
@@ -95,3 +95,25 @@ async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
         system.worker()
         done = await client.of_type("response.done")
         assert done["response"]["source"] == "model"
+
+
+@pytest.mark.timeout(300)
+async def test_a_segfault_in_native_code_is_one_workers_death(new_system: MakeSystem) -> None:
+    """In mid-answer. Another worker ends the answer as if nothing had been, and the log says what it was."""
+    system = await new_system(
+        admission__enabled=False, kafka__session_timeout_ms=1_000, model__dir=model_dir(), promise__deadline_ms=120_000,
+        promise__first_token_ms=120_000, worker__engine="native", worker__max_length=1_024, worker__threads=1,
+    )  # fmt: skip
+    crashing = system.worker(module="tests.integration.support.crashing_worker")
+    gateway, _ = await asyncio.gather(system.gateway().ready(), crashing.ready())
+    async with Client.connect(gateway.ws) as client:
+        await client.create("Tell me about parcels.")
+        assert await crashing.ended() == -signal.SIGSEGV
+        assert crashing.logged("raw", text="Fatal Python error: Segmentation fault")
+        await system.worker().ready()
+        done = await client.of_type("response.done")
+    async with Client.connect(gateway.ws) as client:
+        await client.create("Tell me about parcels.")
+        undisturbed = await client.of_type("response.done")
+    assert done["response"]["source"] == "model"
+    assert done["response"]["output_text"] == undisturbed["response"]["output_text"]
