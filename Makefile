@@ -48,7 +48,7 @@ test: ## the tests, against real Kafka, Redis and Chromium; test-long has the re
 	@$(BIN)/replyline model prepare
 	@exec tests/run $(PYTEST_ARGS)
 
-test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch, llama-server; PART=services|properties|world|torch|llama
+test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, sanitizers, torch, llama-server; PART=services|properties|world|native|torch|llama
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@ops/setup/native

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import WorkerSettings
+from shared.settings import load_settings
 from workers.engine.native.build import LIBRARY, Recipe, ensure_built
 from workers.engine.native.library import Library
 from workers.engine.unusable import Unusable
@@ -13,7 +13,7 @@ from workers.engine.unusable import Unusable
 
 def native_dir() -> Path:
     """Where it is, built now where it is missing. Fails the test, with the command, where it cannot be."""
-    directory = WorkerSettings().native_library_dir.absolute()
+    directory = load_settings().worker.native_library_dir.absolute()
     built = ensure_built(directory, Recipe(), os.environ)
     if isinstance(built, Unusable):
         pytest.fail(f"the native engine: {built.reason}; or type: ops/setup/native", pytrace=False)

@@ -16,10 +16,10 @@ from ops.model.prepare import prepare_model
 from shared.model.folder import NATIVE, Architecture
 from tests.support.models.fixtures import TINY
 from tests.support.models.native_kernels import Alone, Direct, Rows, Weights, architectures, opened
-from tests.support.models.native_library import native_dir
+from tests.support.models.native_library import native_library
 from tests.support.not_run import name_not_run
 from tests.unit.examples import examples
-from workers.engine.native.build import LIBRARY, Recipe
+from workers.engine.native.build import Recipe
 from workers.engine.native.library import Library
 from workers.graph.native_layout import Form
 
@@ -47,11 +47,10 @@ actions = st.lists(
 
 @pytest.fixture(scope="module", params=Recipe().kernels)
 def library(request: pytest.FixtureRequest) -> Library:
-    path = Recipe().folder(native_dir()) / LIBRARY
-    if request.param not in Library.load(path).kernels:
-        name_not_run(request.config, f"the kernel {request.param}: this library has none for this CPU")
+    if request.param not in native_library().kernels:
+        name_not_run(request.config, f"the native kernel {request.param}: this CPU has no such instructions")
         pytest.skip("named in the last lines")
-    return Library.load(path, request.param)
+    return native_library(request.param)
 
 
 @dataclass(frozen=True, slots=True)
