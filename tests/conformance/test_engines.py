@@ -402,6 +402,19 @@ def test_slots_do_not_touch_each_other(case: Case) -> None:
     assert np.array_equal(case.engine.export_kv(slot=2, start=0, stop=30), before)
 
 
+def test_rows_of_any_slots_are_computed_where_the_engine_mixes(case: Case) -> None:
+    """In any order; another engine's slots are those from the first on."""
+    prompts = {3: list(range(10, 30)), 1: list(range(40, 55))}
+    rows = {slot: start(case.other, slot, prompt) for slot, prompt in prompts.items()}
+    calls = [DecodeRow(slot=c.slot, past=c.past, token_id=c.tokens[-1], sampling=GREEDY) for c in rows.values()]
+    if case.other.info.mixes:
+        expected = [alone(case.engine, prompt, count=2)[1] for prompt in prompts.values()]
+        assert case.other.decode(calls) == expected
+    else:
+        with pytest.raises(ValueError, match="in order"):
+            case.other.decode(calls)
+
+
 def test_seeds_differ_and_repeat(case: Case) -> None:
     prompt = list(range(5, 25))
     answers = [alone(case.engine, prompt, Sampling(temperature=1.2, seed=seed)) for seed in (1, 2, 3, 1)]
@@ -454,11 +467,10 @@ def kv(engine: Engine, tokens: int) -> NDArray[Any]:
         lambda e: mixed(e, [], []),
         lambda e: mixed(e, [chunk(slot=0)], [row()]),
         lambda e: mixed(e, [chunk(slot=2), chunk(slot=2)], [row()]),
-        lambda e: mixed(e, [chunk(slot=2)], [row(slot=1)]),
+        lambda e: mixed(e, [chunk(slot=1)], [row(slot=1)]),
         lambda e: mixed(e, [chunk(slot=slot) for slot in range(NUM_SLOTS + 1)], []),
         lambda e: e.decode([]),
-        lambda e: e.decode([row(slot=1)]),
-        lambda e: e.decode([row(slot=1), row(slot=0)]),
+        lambda e: e.decode([row(slot=0), row(slot=0)]),
         lambda e: e.decode([row(past=0)]),
         lambda e: e.decode([row(past=MAX_LENGTH)]),
         lambda e: e.move(source=0, target=NUM_SLOTS, length=1),

@@ -137,7 +137,8 @@ class Engine(Protocol):
         """
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        """One step for slots `0 .. len(rows)-1`, in that order. Returns the sampled token of each row."""
+        """One step for slots `0 .. len(rows)-1`, in that order; where `info.mixes` for any. Returns the sampled token
+        of each row."""
 
     def move(self, *, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens' KV of slot `source` over slot `target`."""
@@ -160,6 +161,6 @@ class MixingEngine(Engine, Protocol):
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
         """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
 
-        The chunks, at most `info.max_prefill_rows`, are for slots beyond the rows', each another, in any order, with
-        any pasts. There may be none of either. The tokens are those that `decode` and `prefill` would return.
+        The chunks, at most `info.max_prefill_rows`, and the rows are each for another slot, in any order, with any
+        pasts. There may be none of either. The tokens are those that `decode` and `prefill` would return.
         """

@@ -29,23 +29,26 @@ def check_mixed(info: EngineInfo, chunks: Sequence[PrefillChunk], rows: Sequence
         raise ValueError(f"a step takes at most {info.max_prefill_rows} chunks, got {len(chunks)}")
     if not rows and not chunks:
         raise ValueError("a step without rows and chunks computes nothing")
-    slots = [chunk.slot for chunk in chunks]
-    if len({*slots}) < len(slots) or min(slots, default=len(rows)) < len(rows):
-        raise ValueError(f"chunks must be of slots from {len(rows)} on, each another, got {slots}")
+    slots = [row.slot for row in rows] + [chunk.slot for chunk in chunks]
+    if len({*slots}) < len(slots):
+        raise ValueError(f"rows and chunks must each be of another slot, got {slots}")
     for chunk in chunks:
         _check_chunk(info, chunk)
 
 
 def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
-    """Slots 0 .. n-1 in that order, each with a past and room for one more token."""
+    """Slots 0 .. n-1 in that order, of an engine that mixes any, each with a past and room for one more token."""
     if not 1 <= len(rows) <= info.num_slots:
         raise ValueError(f"decode takes 1 to {info.num_slots} rows, got {len(rows)}")
-    for slot, row in enumerate(rows):
-        if row.slot != slot:
-            raise ValueError(f"decode takes slots 0 to {len(rows) - 1} in order, got {[r.slot for r in rows]}")
+    slots = [row.slot for row in rows]
+    if info.mixes and len({*slots}) < len(slots):
+        raise ValueError(f"decode takes each slot once, got {slots}")
+    if not info.mixes and slots != list(range(len(rows))):
+        raise ValueError(f"decode takes slots 0 to {len(rows) - 1} in order, got {slots}")
+    for row in rows:
         if row.past < 1:
-            raise ValueError(f"slot {slot} has no past: prefill it first")
-        check_range(info, slot, row.past, row.past + 1)
+            raise ValueError(f"slot {row.slot} has no past: prefill it first")
+        check_range(info, row.slot, row.past, row.past + 1)
 
 
 def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:

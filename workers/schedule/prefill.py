@@ -72,26 +72,17 @@ def plan_prefill(
 def _plan_mixed(
     slots: SlotTable, urgency: Callable[[Sequence], float], budget: Budget, max_rows: int
 ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-    """By urgency where any row may overtake any; else in the order of the slots.
-
-    The chunks are in the order of their slots. With no slot free, a prompt that is not ended by its chunk is the last
-    by its slot: those that are come to decode without passing one that holds something.
-    """
-    prefilling = slots.prefilling
-    order = sorted(prefilling, key=urgency) if slots.may_overtake_all(len(prefilling)) else prefilling
-    chosen: dict[int, PrefillChunk] = {}
+    chunks: list[PrefillChunk] = []
+    rows: list[Sequence] = []
     work = budget.rows
-    for row in order[:max_rows]:
-        tokens = budget.beside(work, row.computed) if chosen else budget.tokens(row.computed)
-        slot, whole = slots.slot_of(row), row.computed + tokens >= len(row.prompt_ids)
-        if not tokens or not (whole or slots.free or slot > max(chosen, default=-1)):
+    for row in sorted(slots.prefilling, key=urgency)[:max_rows]:
+        tokens = budget.beside(work, row.computed) if chunks else budget.tokens(row.computed)
+        if not tokens:
             break
-        chosen[slot] = _chunk(row, slot, tokens)
-        work = work.joined(len(chosen[slot].token_ids), row.computed)
-        if not whole and not slots.free:
-            break
-    ordered = sorted(chosen)
-    return tuple([chosen[slot] for slot in ordered]), tuple([slots.rows[slot] for slot in ordered])
+        chunks.append(_chunk(row, slots.slot_of(row), tokens))
+        rows.append(row)
+        work = work.joined(len(chunks[-1].token_ids), row.computed)
+    return tuple(chunks), tuple(rows)
 
 
 def _chunk(sequence: Sequence, slot: int, tokens: int) -> PrefillChunk:

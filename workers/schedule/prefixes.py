@@ -35,7 +35,17 @@ class SlotPrefixes:
     def leave(self, slot: int, sequence: Sequence) -> None:
         """Note that a sequence ended in `slot`; its KV stands there until it is overwritten."""
         token_ids = [*sequence.prompt_ids, *sequence.output_ids][: sequence.computed]
-        self._left[slot] = _Left(sequence, token_ids)
+        self.overwrite(slot)
+        self._left[slot] = _Left(sequence, token_ids)  # the longest idle come first
+
+    def choose(self, sequence: Sequence, slots: Tokens[int]) -> int:
+        """Return the best slot for a sequence: where its own conversation stands, else one that holds nothing, else the
+        one that was left first."""
+        held = [slot for slot in self._left if slot in slots]
+        own = [slot for slot in held if self._left[slot].sequence.session == sequence.session]
+        if own and sequence.session.session_id:
+            return own[-1]
+        return next((slot for slot in slots if slot not in self._left), (held or slots)[0])
 
     def overwrite(self, slot: int) -> None:
         self._left.pop(slot, None)
@@ -54,11 +64,11 @@ class SlotPrefixes:
         """Return the tokens whose KV still stands, by conversation."""
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
-    def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Standing | None:
+    def longest(self, sequence: Sequence, slot: int, running: Iterable[tuple[int, Sequence]]) -> Standing | None:
         """Return the longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to
         be.
 
-        `running` are the rows of slots 0, 1, … in order.
+        `running` are the rows with their slots.
         """
         best: Standing | None = None
         for place, left in self._left.items():
@@ -67,7 +77,7 @@ class SlotPrefixes:
                 best = Standing(place, length)
         least = best.length if best is not None else 0
         if least < sequence.shared_tokens:
-            for place, row in enumerate(running):
+            for place, row in running:
                 computed = min(row.computed, len(row.prompt_ids))
                 if row is not sequence and computed > least and row.session.tenant == sequence.session.tenant:
                     length = _usable(sequence, row, row.prompt_ids[:computed])

@@ -20,7 +20,7 @@ from workers.schedule.prefill import Budget, plan_prefill
 from workers.schedule.prefixes import SlotPrefixes
 from workers.schedule.roster import Roster
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
-from workers.schedule.slots import Export, Import, Move, SlotTable, Transfer
+from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlots, Transfer
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
@@ -64,7 +64,7 @@ class Scheduler(Roster):
         super().__init__(policy, lengths=lengths, num_slots=limits.num_slots)
         self._limits = limits
         self._costs = costs
-        self._slots = SlotTable(limits.num_slots)
+        self._slots = (StandingSlots if limits.mixes else SlotTable)(limits.num_slots)
         self._running_tokens = 0
         self._next: Sequence | None = None  # taken, and too big for the tokens that are free
         self._transfers: list[Transfer] = []
@@ -82,7 +82,7 @@ class Scheduler(Roster):
                     token_id=row.output_ids[-1] if row.output_ids else 0,
                     sampling=row.sampling,
                 )
-                for slot, row in enumerate(decoding)
+                for slot, row in self._slots.placed()[: len(decoding)]
             ]
         )
         chunks, prefilled = plan_prefill(
@@ -134,7 +134,7 @@ class Scheduler(Roster):
 
     def rows_in(self, slots: Collection[int]) -> list[Sequence]:
         """Return the sequences in these slots, as they stand until `complete`."""
-        return [self._slots.rows[slot] for slot in slots if slot < self._slots.used]
+        return [row for slot, row in self._slots.placed() if slot in slots]
 
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased: no prompt begins with what was computed of it, here or elsewhere."""
@@ -202,7 +202,9 @@ class Scheduler(Roster):
             self._next = None
             self._run(sequence, now_unix_ms)
             self._running_tokens += _tokens(sequence)
-            self._restore(sequence, self._slots.assign(sequence))
+            slot = self._prefixes.choose(sequence, self._slots.open)
+            self._slots.assign(sequence, slot)
+            self._restore(sequence, slot)
             unread += len(sequence.prompt_ids) - sequence.computed
 
     def _restore(self, sequence: Sequence, slot: int) -> None:
@@ -213,7 +215,7 @@ class Scheduler(Roster):
         most, prefix = len(sequence.prompt_ids) - 1, sequence.prefix
         values = prefix.values
         brought = values.num_tokens if values is not None else 0
-        standing = self._prefixes.longest(sequence, slot, self._slots.rows)
+        standing = self._prefixes.longest(sequence, slot, self._slots.placed())
         if standing is not None and standing.length >= brought:
             sequence.computed = min(standing.length, most)
             if standing.slot != slot:

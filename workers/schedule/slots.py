@@ -2,7 +2,8 @@
 
 Decoding rows fill slots `0 .. num_decoding-1`, prefilling rows the slots right after them, so that a decode step is one
 contiguous view of the KV arrays (measured: an idle row costs 0.65–1 ms a step, moving 512 tokens once 0.7 ms). The
-table says which KV has to be moved to keep that true; the engine moves it before its next step.
+table says which KV has to be moved to keep that true; the engine moves it before its next step. An engine that mixes
+computes rows of any slots: there each sequence stays where it is (`StandingSlots`).
 """
 
 from dataclasses import dataclass
@@ -55,13 +56,13 @@ class SlotTable:
         return self._num_slots - len(self._rows)
 
     @property
-    def used(self) -> int:
-        return len(self._rows)
+    def open(self) -> list[int]:
+        """Return the slots of which the next sequence may get one."""
+        return [len(self._rows)] if self.free else []
 
-    @property
-    def rows(self) -> list[Sequence]:
-        """Return the sequences by slot: the decoding ones, then the prefilling ones."""
-        return self._rows
+    def placed(self) -> list[tuple[int, Sequence]]:
+        """Return the sequences with their slots: the decoding ones, then the prefilling ones."""
+        return list(enumerate(self._rows))
 
     @property
     def decoding(self) -> list[Sequence]:
@@ -74,12 +75,11 @@ class SlotTable:
     def slot_of(self, sequence: Sequence) -> int:
         return self._rows.index(sequence)
 
-    def assign(self, sequence: Sequence) -> int:
-        """Give a sequence the next slot, to prefill in."""
-        if not self.free:
-            raise AssertionError("no slot is free")
+    def assign(self, sequence: Sequence, slot: int) -> None:
+        """Give a sequence one of the slots that are `open`, to prefill in."""
+        if slot not in self.open:
+            raise AssertionError(f"slot {slot} is not free")
         self._rows.append(sequence)
-        return len(self._rows) - 1
 
     def promote(self, sequence: Sequence) -> list[Move]:
         """Put a sequence whose prompt is computed among the decoding rows.
@@ -131,3 +131,38 @@ class SlotTable:
             if row.computed:
                 moves.append(Move(last, hole, row.computed))
         return last
+
+
+class StandingSlots(SlotTable):
+    """Nothing is moved, and what has ended stands in its slot until that is another's."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self._places: dict[Sequence, int] = {}
+
+    @property
+    def open(self) -> list[int]:
+        taken = {*self._places.values()}
+        return [slot for slot in range(self._num_slots) if slot not in taken]
+
+    def placed(self) -> list[tuple[int, Sequence]]:
+        return [(self._places[row], row) for row in self._rows]
+
+    def slot_of(self, sequence: Sequence) -> int:
+        return self._places[sequence]
+
+    def assign(self, sequence: Sequence, slot: int) -> None:
+        super().assign(sequence, slot)
+        self._places[sequence] = slot
+
+    def promote(self, sequence: Sequence) -> list[Move]:
+        self._rows.remove(sequence)
+        self._rows.insert(self._num_decoding, sequence)
+        self._num_decoding += 1
+        return []
+
+    def release(self, sequence: Sequence) -> list[Move]:
+        self._num_decoding -= self._rows.index(sequence) < self._num_decoding
+        self._rows.remove(sequence)
+        del self._places[sequence]
+        return []

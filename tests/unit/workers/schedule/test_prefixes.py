@@ -37,7 +37,7 @@ def left(*rows: Sequence) -> SlotPrefixes:
 def longest(
     prefixes: SlotPrefixes, ids: list[int], *, slot: int = 9, running: tuple[Sequence, ...] = (), **of: object
 ) -> Standing | None:
-    return prefixes.longest(row_of(ids, **of), slot, running)  # type: ignore[arg-type]
+    return prefixes.longest(row_of(ids, **of), slot, enumerate(running))  # type: ignore[arg-type]
 
 
 # --- what may be used
@@ -48,6 +48,16 @@ def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Standing(2, 5)
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Standing(1, 5), Standing(2, 5))
     assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Standing(0, 4)
+
+
+def test_a_conversation_gets_the_slot_that_holds_it_and_another_the_one_that_was_left_first() -> None:
+    prefixes = left(row_of(SHARED, session="a"), row_of(SHARED, session="b"), row_of(SHARED, session="a"))
+    prefixes.leave(0, row_of(SHARED, session="c"))
+    asked = {name: row_of(SHARED, session=name) for name in ("a", "b", "c", "d", "")}
+    slots = range(3)
+    assert {name: prefixes.choose(row, slots) for name, row in asked.items()} == {"a": 2, "b": 1, "c": 0, "d": 1, "": 1}
+    assert prefixes.choose(asked["d"], [0, 2, 3]) == 3, "nothing is lost by that one"
+    assert prefixes.choose(asked["b"], [0]) == 0
 
 
 # --- what is gone
@@ -108,7 +118,7 @@ def test_no_more_is_claimed_than_is_there_and_may_be_told(
     prefixes = SlotPrefixes()
     for number, row in enumerate(ended):
         prefixes.leave(first + number, row)
-    found = prefixes.longest(asked, slot, running)
+    found = prefixes.longest(asked, slot, enumerate(running))
     if found is None:
         assert not any(map(usable, ended))
         return

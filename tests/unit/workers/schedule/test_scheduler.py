@@ -195,7 +195,7 @@ def test_an_engine_that_mixes_is_given_what_fits_of_any_prompts_the_most_urgent_
         for step in steps
     ]
     assert chunks[0] == {"s1": 8, "s2": 10, "s3": 14}
-    assert [(row.slot, row.past) for row in steps[1].decode] == [(0, 40), (1, 10)]
+    assert {row.slot: row.past for row in steps[1].decode} == {0: 40, 1: 10}
     assert chunks[1] == {"s3": 32}
 
 

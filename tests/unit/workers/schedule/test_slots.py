@@ -6,14 +6,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.builders.worker import sequence
 from workers.schedule.sequence import Sequence
-from workers.schedule.slots import Move, SlotTable
+from workers.schedule.slots import Move, SlotTable, StandingSlots
 
 
 def table(num_slots: int, *, decoding: int, prefilling: int) -> tuple[SlotTable, list[Sequence]]:
     slots = SlotTable(num_slots)
     rows = [sequence(f"s{number}", computed=3) for number in range(decoding + prefilling)]
     for row in rows:
-        slots.assign(row)
+        slots.assign(row, slots.open[0])
     for row in rows[:decoding]:
         assert slots.promote(row) == []
     return slots, rows
@@ -29,15 +29,16 @@ def test_a_row_that_overtook_changes_places_by_way_of_a_free_slot() -> None:
 def test_without_a_free_slot_none_may_overtake() -> None:
     slots, (_, newer) = table(2, decoding=0, prefilling=2)
     assert not slots.may_overtake
-    with pytest.raises(AssertionError, match=r"^no slot is free$"):
-        slots.assign(sequence("more"))
+    with pytest.raises(AssertionError, match=r"^slot 2 is not free$"):
+        slots.assign(sequence("more"), 2)
     with pytest.raises(AssertionError, match=r"^a row overtook another with no slot free to change places$"):
         slots.promote(newer)
 
 
 def test_a_row_of_which_nothing_is_computed_is_overtaken_by_one_move_without_a_free_slot() -> None:
     slots, rows = SlotTable(2), [sequence("a", computed=0), sequence("b", computed=3)]
-    assert [slots.assign(row) for row in rows] == [0, 1]
+    for slot, row in enumerate(rows):
+        slots.assign(row, slot)
     assert slots.may_overtake
     assert slots.may_overtake_all(1)
     assert not slots.may_overtake_all(2)
@@ -54,9 +55,11 @@ def test_a_decoding_row_that_ends_is_replaced_by_the_last_of_each_kind() -> None
 class Slots(RuleBasedStateMachine):
     """`memory[slot][position]` is whose KV really stands there after the moves so far."""
 
+    kind = SlotTable
+
     @initialize(num_slots=st.integers(1, 6))
     def start(self, num_slots: int) -> None:
-        self.slots = SlotTable(num_slots)
+        self.slots = self.kind(num_slots)
         self.memory: list[dict[int, tuple[str, int]]] = [{} for _ in range(num_slots)]
         self.number = 0
 
@@ -66,12 +69,13 @@ class Slots(RuleBasedStateMachine):
                 self.memory[move.target][position] = self.memory[move.source][position]
 
     @precondition(lambda self: self.slots.free)
-    @rule()
-    def take(self) -> None:
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
         self.number += 1
-        self.slots.assign(sequence(f"s{self.number}"))
+        row = sequence(f"s{self.number}")
+        self.slots.assign(row, data.draw(st.sampled_from(self.slots.open)))
 
-    @precondition(lambda self: self.slots.used)
+    @precondition(lambda self: self.slots.placed())
     @rule(data=st.data(), tokens=st.integers(1, 4))
     def compute(self, data: st.DataObject, tokens: int) -> None:
         row = data.draw(st.sampled_from([*self.slots.decoding, *self.slots.prefilling]))
@@ -87,7 +91,7 @@ class Slots(RuleBasedStateMachine):
         self.carry_out(self.slots.promote(row))
         assert self.slots.decoding[-1] is row
 
-    @precondition(lambda self: self.slots.used)
+    @precondition(lambda self: self.slots.placed())
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         row = data.draw(st.sampled_from([*self.slots.decoding, *self.slots.prefilling]))
@@ -97,11 +101,23 @@ class Slots(RuleBasedStateMachine):
     @invariant()
     def every_sequence_finds_its_own_kv(self) -> None:
         rows = [*self.slots.decoding, *self.slots.prefilling]
-        assert [self.slots.slot_of(row) for row in rows] == list(range(len(rows)))
-        assert self.slots.used + self.slots.free == len(self.memory)
-        for slot, row in enumerate(rows):
+        slots = [self.slots.slot_of(row) for row in rows]
+        assert self.slots.placed() == list(zip(slots, rows, strict=True))
+        assert len(set(slots)) + self.slots.free == len(self.memory)
+        assert self.kind is StandingSlots or slots == list(range(len(rows)))
+        for slot, row in zip(slots, rows, strict=True):
             stored = [self.memory[slot].get(position) for position in range(row.computed)]
             assert stored == [(row.request_id, position) for position in range(row.computed)]
 
 
+class Standing(Slots):
+    """Of an engine that computes rows of any slots: nothing is moved."""
+
+    kind = StandingSlots
+
+    def carry_out(self, moves: list[Move]) -> None:
+        assert not moves
+
+
 TestSlots = Slots.TestCase
+TestStandingSlots = Standing.TestCase
