@@ -1,7 +1,8 @@
 """The policies that ours is compared with: what servers do that know no deadline, and the textbook's orders."""
 
 import heapq
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -68,6 +69,9 @@ class _Rival:
 
     def outlook(self, now_unix_ms: float, load: Load) -> None:
         pass
+
+    def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
+        return math.inf
 
     def urgency(self, sequence: Sequence) -> float:
         return 0.0

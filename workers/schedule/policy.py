@@ -59,5 +59,8 @@ class Policy(Protocol):
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
         """Return what a request that came now could expect; None of a policy that does not look ahead."""
 
+    def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
+        """Return for how long running rows may pause without missing a deadline; infinity where none is at risk."""
+
     def urgency(self, sequence: Sequence) -> float:
         """Return the order of prompts being computed: least first; of equal ones the one that got its slot first."""

@@ -24,6 +24,8 @@ from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlot
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
+# A chunk takes so many times what a single token would, or the prompts wait for calls that compute little.
+_WORTH_CALLS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Scheduler(Roster):
         chunks, prefilled = plan_prefill(
             self._slots,
             self._policy.urgency,
-            budget=self._budget(rows),
+            budget=self._budget(rows, now_unix_ms),
             max_rows=self._limits.max_prefill_rows,
             mixes=self._limits.mixes,
         )
@@ -229,11 +231,17 @@ class Scheduler(Roster):
         prefix.values, prefix.restored = None, sequence.computed
         self._prefixes.overwrite(slot)
 
-    def _budget(self, rows: Tokens[DecodeRow]) -> Budget:
-        """Return how much of prompts may be computed in a step with such decode rows."""
-        limits = self._limits
-        stall_ms = limits.decode_stall_ms if limits.decode_stall_ms and rows else math.inf
-        return Budget(self._costs, Work.of_rows(rows), limits.prefill_chunk_tokens, stall_ms)
+    def _budget(self, rows: Tokens[DecodeRow], now_unix_ms: float) -> Budget:
+        """Return how much of prompts may be computed in a step with such decode rows: as much as these may wait for,
+        unless a prompt has even less time, and no less than is worth a call."""
+        limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
+        if limits.decode_stall_ms and rows and self._slots.prefilling:
+            stall_ms = limits.decode_stall_ms
+            slack_ms = self._policy.slack_ms(self._slots.decoding, now_unix_ms)
+            if slack_ms < min(stall_ms, self._policy.slack_ms(self._slots.prefilling, now_unix_ms)):
+                call_ms = self._costs.ms(work.joined(1, 0)) - self._costs.ms(work)
+                stall_ms = min(stall_ms, max(slack_ms, _WORTH_CALLS * call_ms))
+        return Budget(self._costs, work, limits.prefill_chunk_tokens, stall_ms)
 
 
 def _tokens(sequence: Sequence) -> int:

@@ -14,6 +14,7 @@ from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
 from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
+from workers.schedule.policy import Costs
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
 from workers.schedule.sequence import Finished, Sequence, Token
 from workers.schedule.slots import Export, Import, Move, Transfer
@@ -102,6 +103,7 @@ def make_scheduler(
     reuse_kv: bool = False,
     lengths: OutputLengths | None = None,
     mixes: bool = False,
+    costs: Costs | None = None,
 ) -> Scheduler:
     limits = SchedulerLimits(
         num_slots=num_slots,
@@ -113,7 +115,7 @@ def make_scheduler(
         reuse_kv=reuse_kv,
         mixes=mixes,
     )
-    return build_scheduler(limits=limits, costs=LinearCosts(), lengths=lengths or OutputLengths())
+    return build_scheduler(limits=limits, costs=costs or LinearCosts(), lengths=lengths or OutputLengths())
 
 
 def make_sequence(

@@ -1,5 +1,7 @@
 """Forecast what sequences will take, by the cost model, the lengths of answers lately, and what runs."""
 
+import math
+from collections.abc import Collection
 from heapq import heapify, heappop
 from typing import Final
 
@@ -79,6 +81,21 @@ class Forecast:
         if not self._lengths.knows(SHOWN + row.bucket):
             return 1
         return self._lengths.remaining(SHOWN + row.bucket, len(row.output_ids), row.max_output_tokens, quantile)
+
+    def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
+        """Return for how long running `rows` may pause: until the first of them has to go on without a pause, to show
+        its text or to end in time. One that is too late for that in any case is left out."""
+        step_ms, bare_ms = self.step_ms(len(rows)), self.bare_step_ms(len(rows))
+        slack_ms = math.inf
+        for row in rows:
+            shown = row.shown_unix_ms is not None
+            left = self.left(row, LIKELY) if shown else self.left_held(row, LIKELY) if row.held else 1
+            left_ms = row.due_unix_ms - now_unix_ms
+            if row.phase is Phase.PREFILL:
+                left_ms -= self.prefill_ms(row)
+            if left * bare_ms <= left_ms:
+                slack_ms = min(slack_ms, max(0.0, left_ms - left * step_ms))
+        return slack_ms
 
     def step_ms(self, rows: int) -> float:
         """Return the time from one token of a row to its next among `rows`: a decode step, and the prompts that come

@@ -5,6 +5,7 @@ The queue is in the order of the latest starts; `plan.py` says who stays in it, 
 it.
 """
 
+from collections.abc import Collection
 from heapq import heapreplace
 from typing import Final
 
@@ -112,6 +113,9 @@ class Goodput:
         if self._given_up:
             return 0.0
         return self._window.closes_unix_ms if self._window is not None and self._queue else None
+
+    def slack_ms(self, rows: Collection[Sequence], now_unix_ms: float) -> float:
+        return self._forecast.slack_ms(rows, now_unix_ms)
 
     def urgency(self, sequence: Sequence) -> float:
         return 0.0 if self._calm else float(sequence.due_unix_ms)
