@@ -3,6 +3,7 @@
 Bits are checked and no speed: qemu computes what an instruction says, not how fast.
 """
 
+import platform
 import shutil
 import subprocess
 from itertools import chain
@@ -18,8 +19,9 @@ from tests.support.models.native_kernels import Direct, Rows, Weights, architect
 from tests.support.models.native_library import native_library
 from tests.support.not_run import name_not_run
 from tests.unit.examples import examples
-from workers.engine.native.build import FLAGS, Built, Recipe, build
+from workers.engine.native.build import FLAGS, LIBRARY, Built, Recipe, build
 from workers.engine.native.compiler import Compiler, zig_for
+from workers.engine.native.library import Library
 
 DRIVER: Final = Path(__file__).parents[1] / "support/models/native_driver.c"
 CAPACITY: Final = 64
@@ -45,6 +47,14 @@ def test_every_kernel_for_arm_is_compiled(tmp_path: Path, zig: Compiler) -> None
     built = build(tmp_path, ARM, zig)
     assert isinstance(built, Built), built
     assert (built.kernels, built.left_out) == (("neon", "portable"), {})
+
+
+def test_zigs_library_has_the_kernels_of_this_machine(tmp_path: Path, zig: Compiler) -> None:
+    """What a compiler's own libraries know of a CPU differs: zig's know nothing."""
+    recipe, here = Recipe(), zig_for(platform.machine())
+    assert here is not None
+    assert isinstance(build(tmp_path, recipe, here), Built)
+    assert Library.load(recipe.folder(tmp_path) / LIBRARY).kernels == native_library().kernels
 
 
 @pytest.fixture(scope="module")

@@ -29,17 +29,26 @@ KERNELS
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-static inline int has_avx_vnni(void)
+/* Bits of a register (a, b, c, d) of CPUID. Not __builtin_cpu_supports: where zig links, nothing fills in what it reads. */
+static inline int has(unsigned leaf, unsigned part, int which, unsigned bits)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+    unsigned found[4] = {0};
+    return __get_cpuid_count(leaf, part, &found[0], &found[1], &found[2], &found[3]) && (found[which] & bits) == bits;
 }
-#define RUNS_avx2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-#define RUNS_avx_vnni (RUNS_avx2 && has_avx_vnni())
-#define RUNS_avx512_vnni \
-    (RUNS_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
-     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
-#define RUNS_avx512_bf16 (RUNS_avx512_vnni && __builtin_cpu_supports("avx512bf16"))
+
+/* Whether the system keeps these registers when it switches threads. */
+static inline int keeps(unsigned registers)
+{
+    unsigned low, high;
+    if (!has(1, 0, 2, 1u << 27)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & registers) == registers;
+}
+#define RUNS_avx2 (keeps(0x6) && has(1, 0, 2, 1u << 12 | 1u << 29) && has(7, 0, 1, 1u << 5)) /* FMA, F16C; AVX2 */
+#define RUNS_avx_vnni (RUNS_avx2 && has(7, 1, 0, 1u << 4))
+#define RUNS_avx512_vnni /* F, DQ, BW, VL; VNNI */ \
+    (RUNS_avx2 && keeps(0xe6) && has(7, 0, 1, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) && has(7, 0, 2, 1u << 11))
+#define RUNS_avx512_bf16 (RUNS_avx512_vnni && has(7, 1, 0, 1u << 5))
 #define RUNS_neon 0
 #else
 #define RUNS_avx2 0

@@ -1,6 +1,7 @@
 """The worker's engine is native where it can be; else onnx, with one line that says why and what to do."""
 
 import dataclasses
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_every_kernel_of_the_library_that_runs_here_can_be_asked_for(prepared: M
     for kernel in library.kernels:
         model, warnings = loaded(settings_of(prepared, native_kernel=kernel))
         assert (model.info.kernel, warnings) == (kernel, [])
+
+
+def test_the_kernels_that_run_here_are_those_whose_instructions_the_system_lists() -> None:
+    flags = set(re.findall(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    avx512 = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+    needs = {
+        "avx512-bf16": {*avx512, "avx512_bf16"},
+        "avx512-vnni": avx512,
+        "avx-vnni": {"avx2", "fma", "f16c", "avx_vnni"},
+        "avx2": {"avx2", "fma", "f16c"},
+        "neon": {"asimddp"},
+        "portable": set[str](),
+    }
+    assert native_library().kernels == tuple(name for name in Recipe().kernels if needs[name] <= flags)
 
 
 def test_the_costs_of_another_kernel_are_measured_anew(prepared: ModelFolder) -> None:
