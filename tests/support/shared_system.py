@@ -16,6 +16,7 @@ from tests.support.system import CURSOR_SECRET, Service, System, eventually, mod
 STANDARD: Final = pytest.mark.system(
     gateways=2,
     worker__fake_decode_ms_per_step=5,
+    worker__fake_mixes=True,
     worker__reply_interval_ms=0,
     worker__slots=16,
     worker__max_waiting=256,
