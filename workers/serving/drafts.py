@@ -51,7 +51,7 @@ class Drafts:
     _stopped: dict[str, Job] = field(default_factory=dict, init=False)
     _begins: bool = field(default=False, init=False)
     _ended: list[Ended | Released] = field(default_factory=list, init=False)
-    _published_s: float = field(default=float("-inf"), init=False)
+    _flushed_s: float = field(default=float("-inf"), init=False)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
@@ -110,7 +110,7 @@ class Drafts:
 
     def flush_due(self) -> bool:
         """Flush if an answer has begun or ended, or the interval is over; return whether that was so."""
-        due = bool(self._ended) or self._begins or monotonic_s() - self._published_s >= self.interval_s
+        due = bool(self._ended) or self._begins or monotonic_s() - self._flushed_s >= self.interval_s
         if due:
             self.flush()
         return due
@@ -133,9 +133,8 @@ class Drafts:
             if delta is not None:
                 progress.append(Grown(job, delta))
         progress += self._ended
-        self._ended, self._begins = [], False
+        self._ended, self._begins, self._flushed_s = [], False, monotonic_s()
         if progress:
-            self._published_s = monotonic_s()
             with contained("task"):
                 self.publish(progress)
 
