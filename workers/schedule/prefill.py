@@ -53,8 +53,6 @@ def plan_prefill(
     """Return the next chunks of prompts, and their sequences: for an engine that mixes those of the most urgent, as
     many as fit. For another the most urgent prompt's; when it is a whole prompt, its neighbours' too."""
     prefilling = slots.prefilling
-    if not prefilling:
-        return (), ()
     if mixes:
         return _plan_mixed(slots, urgency, budget, max_rows)
     first = min(prefilling, key=urgency) if slots.may_overtake else prefilling[0]

@@ -12,6 +12,8 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from shared.wire.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.schedule.lengths import OutputLengths
@@ -28,8 +30,7 @@ DECODE_STALL_MS: Final = 160.0
 _WORTH_CALLS: Final = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True, gc=False):
     """One engine step: transfers of KV in their order, then decode rows and chunks of prompts, in any order or in one
     call. Any part may be empty.
 
@@ -87,13 +88,7 @@ class Scheduler(Roster):
                 for slot, row in self._slots.placed()[: len(decoding)]
             ]
         )
-        chunks, prefilled = plan_prefill(
-            self._slots,
-            self._policy.urgency,
-            budget=self._budget(rows, now_unix_ms),
-            max_rows=self._limits.max_prefill_rows,
-            mixes=self._limits.mixes,
-        )
+        chunks, prefilled = self._plan_prefill(rows, now_unix_ms) if self._slots.prefilling else ((), ())
         for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
             self._prefixes.overwrite(chunk.slot)
         if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
@@ -231,11 +226,24 @@ class Scheduler(Roster):
         prefix.values, prefix.restored = None, sequence.computed
         self._prefixes.overwrite(slot)
 
+    def _plan_prefill(
+        self, rows: Tokens[DecodeRow], now_unix_ms: float
+    ) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
+        """Return what is computed of prompts in a step with such decode rows."""
+        limits = self._limits
+        return plan_prefill(
+            self._slots,
+            self._policy.urgency,
+            budget=self._budget(rows, now_unix_ms),
+            max_rows=limits.max_prefill_rows,
+            mixes=limits.mixes,
+        )
+
     def _budget(self, rows: Tokens[DecodeRow], now_unix_ms: float) -> Budget:
         """Return how much of prompts may be computed in a step with such decode rows: as much as these may wait for,
         unless a prompt has even less time, and no less than is worth a call."""
         limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
-        if limits.decode_stall_ms and rows and self._slots.prefilling:
+        if limits.decode_stall_ms and rows:
             stall_ms = limits.decode_stall_ms
             slack_ms = self._policy.slack_ms(self._slots.decoding, now_unix_ms)
             if slack_ms < min(stall_ms, self._policy.slack_ms(self._slots.prefilling, now_unix_ms)):

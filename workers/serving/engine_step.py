@@ -3,9 +3,9 @@ from. On the engine's thread."""
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from shared.errors import EngineError
@@ -29,8 +29,7 @@ _prefill_ratio, _decode_ratio = (metrics.cost_ratio.labels(kind) for kind in ("p
 Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(Struct, frozen=True, gc=False):
     """The tokens that the engine sampled, and the time of each part of the step: `mixed_s` where one call computed its
     prompts, and its decode rows if there were any. In the `spoiled` slots KV that was to be there is not: nothing was
     computed of their prompts."""
@@ -59,7 +58,7 @@ def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
     if spoiled:
         sampled = iter(result.prefill_tokens)
         tokens = [None if chunk.slot in spoiled else next(sampled) for chunk in step.prefill]
-        result = replace(result, prefill_tokens=tokens, spoiled=spoiled)
+        result = structs.replace(result, prefill_tokens=tokens, spoiled=spoiled)
     return result
 
 
