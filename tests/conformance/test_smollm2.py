@@ -20,7 +20,7 @@ GREEDY = Sampling()
 GOLDEN: dict[str, Any] = msgspec.json.decode(
     (Path(__file__).parents[1] / "golden" / "smollm2_greedy.json").read_bytes()
 )
-# Over 200 prompts onnx has 0.982 (docs/models.md); here, by the native engine, int8 0.973 and 0.0017 nats, q4 0.949 and
+# docs/models.md has 200 prompts; here, by the native engine, int8 0.973 and 0.0017 nats, q4 0.949 and
 # 0.0032. The bounds leave room for a small sample and for other CPUs.
 BOUNDS = {"int8": (0.965, 0.003), "native": (0.955, 0.003), "native_q4": (0.93, 0.005)}
 FEWEST_POSITIONS = 200
