@@ -163,20 +163,8 @@ def opened(
     library: Library, weights: Weights, *, slots: int, capacity: int, threads: int, max_step_tokens: int = 64
 ) -> Iterator[Direct]:
     a = weights.architecture
-    config = NativeConfig(
-        layers=a.num_layers,
-        heads=a.num_heads,
-        kv_heads=a.num_kv_heads,
-        head_dim=a.head_dim,
-        hidden=a.hidden_size,
-        intermediate=a.intermediate_size,
-        vocabulary=a.vocab_size,
-        slots=slots,
-        capacity=capacity,
-        max_step_tokens=max_step_tokens,
-        threads=threads,
-        q4=weights.form == "q4",
-        epsilon=a.norm_epsilon,
+    config = NativeConfig.of(
+        a, slots=slots, capacity=capacity, max_step_tokens=max_step_tokens, threads=threads, q4=weights.form == "q4"
     )
     tables = [guarded(table, writable=False) for table in rotary_tables(a, capacity)]
     found = weights.sections(tables)

@@ -14,11 +14,12 @@ from shared.errors import EngineError
 from shared.model.folder import ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
 from workers.engine.calls import check_decode, check_import, check_mixed, check_prefill, check_range
+from workers.engine.kv_layout import BFLOAT16
 from workers.engine.native.library import Library, NativeConfig
 from workers.engine.native.weights import NativeWeights
 from workers.engine.sampling import sample
 
-KV_DTYPE: Final = np.dtype("<u2")  # bfloat16
+_KV_DTYPE: Final = np.dtype(BFLOAT16)
 _CAPACITY_MULTIPLE: Final = 32
 _MAX_STEP_TOKENS: Final = 512
 _Wanted = tuple[int, Sampling, int]  # the row whose logits are wanted, how to sample, the new token's position
@@ -46,22 +47,15 @@ class NativeEngine:
         if not 1 <= max_length <= a.max_positions:
             raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
         capacity = -(-max_length // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
-        self._library, self._functions = library, library.functions
+        self._functions = library.functions
         self._weights = NativeWeights.map(folder, capacity)
-        config = NativeConfig(
-            layers=a.num_layers,
-            heads=a.num_heads,
-            kv_heads=a.num_kv_heads,
-            head_dim=a.head_dim,
-            hidden=a.hidden_size,
-            intermediate=a.intermediate_size,
-            vocabulary=a.vocab_size,
+        config = NativeConfig.of(
+            a,
             slots=num_slots,
             capacity=capacity,
             max_step_tokens=_MAX_STEP_TOKENS,
             threads=threads,
             q4=self._weights.form == "q4",
-            epsilon=a.norm_epsilon,
         )
         self._handle: int | None = library.open(config, self._weights.addresses)
         stride = self._functions.native_stride(self._handle)
@@ -75,7 +69,7 @@ class NativeEngine:
             num_slots=num_slots,
             max_length=max_length,
             max_prefill_rows=min(max_prefill_rows, num_slots),
-            kv_dtype=KV_DTYPE,
+            kv_dtype=_KV_DTYPE,
             mixes=True,
             kernel=library.kernel,
         )
@@ -84,10 +78,6 @@ class NativeEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
-
-    @property
-    def kernel(self) -> str:
-        return self._library.kernel
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -113,7 +103,7 @@ class NativeEngine:
 
     def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[Any]:
         check_range(self._info, slot, start, stop)
-        values = np.empty(self._info.kv_layout.shape(stop - start), KV_DTYPE)
+        values = np.empty(self._info.kv_layout.shape(stop - start), _KV_DTYPE)
         self._functions.native_export(self._handle, slot, start, stop, values.ctypes.data)
         return values
 

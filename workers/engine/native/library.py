@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shared.errors import EngineError
+from shared.model.folder import Architecture
 
 
 class NativeConfig(ctypes.Structure):
@@ -19,6 +20,28 @@ class NativeConfig(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("vocabulary", "slots", "capacity", "max_step_tokens", "threads", "q4")),
         ("epsilon", ctypes.c_float),
     )
+
+    @classmethod
+    def of(
+        cls, architecture: Architecture, *, slots: int, capacity: int, max_step_tokens: int, threads: int, q4: bool
+    ) -> Self:
+        """Return the numbers of an engine: `capacity` tokens in each of its slots, `max_step_tokens` rows in a step."""
+        a = architecture
+        return cls(
+            layers=a.num_layers,
+            heads=a.num_heads,
+            kv_heads=a.num_kv_heads,
+            head_dim=a.head_dim,
+            hidden=a.hidden_size,
+            intermediate=a.intermediate_size,
+            vocabulary=a.vocab_size,
+            slots=slots,
+            capacity=capacity,
+            max_step_tokens=max_step_tokens,
+            threads=threads,
+            q4=q4,
+            epsilon=a.norm_epsilon,
+        )
 
 
 @dataclass(frozen=True, slots=True)
