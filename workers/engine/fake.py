@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
 from shared.process.threads import sleep
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import check_decode, check_import, check_mixed, check_prefill, check_range
+from workers.engine.calls import check_import, check_range
 from workers.engine.kv_layout import KvLayout
+from workers.engine.mixed_calls import MixedCalls
 from workers.engine.sampling import split_mix
 
 # Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
@@ -27,7 +28,7 @@ _LAYOUT: Final = KvLayout(layers=1, parts=1, heads=1, dim=1, dtype="<u8")
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-class FakeEngine:
+class FakeEngine(MixedCalls):
     """`Engine` that emits ids of `vocabulary`, and now and then `stop_token_id`.
 
     Each step ends an answer with a chance of one in `mean_answer_tokens` (None: never), decided by the sequence's
@@ -75,22 +76,6 @@ class FakeEngine:
             stop_token_ids=frozenset({stop_token_id}),
             mixes=mixes,
         )
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._info
-
-    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        check_prefill(self._info, chunks)
-        return self._compute(chunks, ())[0]
-
-    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        check_decode(self._info, rows)
-        return self._compute((), rows)[1]
-
-    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        check_mixed(self._info, chunks, rows)
-        return self._compute(chunks, rows)
 
     def move(self, *, source: int, target: int, length: int) -> None:
         check_range(self._info, source, 0, length)

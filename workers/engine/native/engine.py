@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import check_decode, check_import, check_mixed, check_prefill, check_range
+from workers.engine.calls import check_import, check_range
 from workers.engine.kv_layout import BFLOAT16
+from workers.engine.mixed_calls import MixedCalls
 from workers.engine.native.library import Library, NativeConfig
 from workers.engine.native.weights import NativeWeights
 from workers.engine.sampling import sample
@@ -25,7 +26,7 @@ _MAX_STEP_TOKENS: Final = 512
 _Wanted = tuple[int, Sampling, int]  # the row whose logits are wanted, how to sample, the new token's position
 
 
-class NativeEngine:
+class NativeEngine(MixedCalls):
     """`Engine` whose steps are computed by `library`, on `threads` threads.
 
     The KV of all slots is reserved at once; the operating system gives its pages as they are first written. Raises
@@ -76,25 +77,9 @@ class NativeEngine:
         self._vocabulary = a.vocab_size
 
     @property
-    def info(self) -> EngineInfo:
-        return self._info
-
-    @property
     def logits(self) -> NDArray[np.float32]:
         """`[slots, vocabulary]`: those of the last step's wanted rows come first; the next step overwrites them."""
         return self._logits[:, : self._vocabulary]
-
-    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        check_prefill(self._info, chunks)
-        return self._compute(chunks, ())[0]
-
-    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
-        check_decode(self._info, rows)
-        return self._compute((), rows)[1]
-
-    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        check_mixed(self._info, chunks, rows)
-        return self._compute(chunks, rows)
 
     def move(self, *, source: int, target: int, length: int) -> None:
         check_range(self._info, source, 0, length)
