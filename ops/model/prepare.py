@@ -160,7 +160,9 @@ def _opened(path: Path, merging: Adapter | None) -> ModelSource:
 def _form(precision: Precision, *, primitive: bool, merging: bool) -> str:
     """Return the last part of a folder's name. Raises `ModelError` where there is no such folder."""
     if precision == "q4" and merging:
-        raise ModelError("--precision q4 keeps the source's own 4 bits, no adapter can be merged; add --adapter none")
+        raise ModelError(
+            "--precision q4 keeps the source's own 4 bits, so no adapter can be merged; add --adapter none"
+        )
     if primitive and precision != "fp16":
         raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
     return f"{precision}-primitive" if primitive else precision

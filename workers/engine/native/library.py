@@ -65,7 +65,8 @@ class Library:
             ) from error
         kernels = tuple(functions.native_kernels().decode().replace("_", "-").split())
         if not kernels or kernel not in ("auto", *kernels):
-            raise EngineError(f"kernel {kernel}: this machine can run {', '.join(kernels) or 'none'}")
+            known = ", ".join(("auto", *kernels)) if kernels else "no kernel; set REPLYLINE_WORKER__ENGINE=onnx"
+            raise EngineError(f"REPLYLINE_WORKER__NATIVE_KERNEL={kernel}: this machine can run {known}")
         return cls(path, functions, kernels, kernels[0] if kernel == "auto" else kernel)
 
     def open(self, config: NativeConfig, sections: Sequence[int | None]) -> int:

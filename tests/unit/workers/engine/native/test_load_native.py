@@ -100,7 +100,7 @@ def test_the_costs_of_another_kernel_are_measured_anew(prepared: ModelFolder) ->
     ("worker", "spoil", "reason"),
     [
         ({"native_dir": "nowhere"}, None, "it was not built in nowhere; run: replyline model prepare"),
-        ({"native_kernel": "neon"}, None, "kernel neon: this machine can run "),
+        ({"native_kernel": "neon"}, None, "REPLYLINE_WORKER__NATIVE_KERNEL=neon: this machine can run auto, "),
         ({}, without_weights, f"has no {NATIVE}; run: replyline model prepare"),
         (
             {},
