@@ -66,7 +66,8 @@ INLINE vi row_pair(const uint16_t *p)
 }
 
 /* scores[r][t] = query r * key t, for `rows` queries and the first `span` tokens, rounded up to SCORE_STEP. */
-INLINE void score_tile(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span, float *scores, const int rows)
+INLINE void score_tile(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span,
+                       float *scores, const int rows)
 {
     const int size = n->config.head_dim;
     for (int token = 0; token < span; token += SCORE_STEP) {
@@ -133,7 +134,8 @@ INLINE void blend_tile(const struct native *n, const uint16_t *values, const flo
             }
         }
     }
-    UNROLL for (int v = 0; v < vectors; v++) UNROLL for (int r = 0; r < rows; r++) vf_store(out + r * size + v * LANES, sum[v][r]);
+    UNROLL for (int v = 0; v < vectors; v++)
+        UNROLL for (int r = 0; r < rows; r++) vf_store(out + r * size + v * LANES, sum[v][r]);
 }
 
 /* A function for each number of queries and of vectors that tiles have: so the compiler knows them. */
@@ -145,7 +147,8 @@ INLINE void blend_tile(const struct native *n, const uint16_t *values, const flo
     default: use(__VA_ARGS__, TILE_QUERIES); \
     }
 
-static void score(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span, float *scores, int rows)
+static void score(const struct native *n, const uint16_t *keys, const uint16_t *values, const uint16_t *queries, int span,
+                  float *scores, int rows)
 {
     EACH_QUERIES(score_tile, n, keys, values, queries, span, scores)
 }
@@ -193,7 +196,8 @@ static void attend(const struct native *n, int layer, const struct group *g, int
             const int row = g->first + (first + r) / per, column = (head * per + (first + r) % per) * size;
             float *y = n->attended + (size_t)row * c->heads * size + column;
             for (int i = 0; i < size; i += LANES) vf_store(y + i, vf_mul(vf_load(out + r * size + i), vf_set(inverse[r])));
-            for (int i = 0; i < size && size % BLOCK == 0; i += BLOCK) round_block(y + i, &n->attention, row, (column + i) / BLOCK);
+            for (int i = 0; i < size && size % BLOCK == 0; i += BLOCK)
+                round_block(y + i, &n->attention, row, (column + i) / BLOCK);
         }
     }
 }

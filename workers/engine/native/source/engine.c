@@ -205,7 +205,8 @@ static int reserve_all(struct native *n)
     n->groups = reserve(n, rows * sizeof *n->groups);
     n->tickets = reserve(n, c->layers * sizeof *n->tickets);
     int whole = n->layers && n->keys && n->values && n->hidden && n->qkv && n->attended && n->groups && n->tickets;
-    whole = whole && reserve_activations(n, &n->normed, rows, hidden) && reserve_activations(n, &n->wanted_normed, rows, hidden);
+    whole = whole && reserve_activations(n, &n->normed, rows, hidden);
+    whole = whole && reserve_activations(n, &n->wanted_normed, rows, hidden);
     whole = whole && reserve_activations(n, &n->attention, rows, padded(heads, SUPER));
     whole = whole && reserve_activations(n, &n->gated, rows, padded(c->intermediate, SUPER));
     for (int i = 0; whole && i < c->threads; i++) {

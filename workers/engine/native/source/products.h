@@ -10,7 +10,8 @@
 
 enum { TILE_VECTORS = TILE_PANELS * PANEL_VECTORS };
 
-/* One tile's work; with `adds` to what stands in `out`. `ahead` lines from `ahead_from` to `ahead_to` are fetched of every superblock of the next unit. */
+/* One tile's work; with `adds` to what stands in `out`. Of every superblock of the unit at `ahead`, which is next, lines
+ * `ahead_from` to `ahead_to` are fetched. */
 struct tile {
     const uint8_t *panels;
     int super_bytes, supers;
@@ -68,7 +69,41 @@ INLINE void store_tile(const struct tile *t, vf total[TILE_VECTORS][TILE_ROWS], 
         }
 }
 
-INLINE void tile_int8(const struct tile *t, const int rows)
+/* Add the products of one half of a superblock to `sum`. */
+INLINE void add_int8(const struct tile *t, const uint8_t *super, int half, const int8_t *row, vi sum[TILE_VECTORS][TILE_ROWS],
+                     const int rows)
+{
+    UNROLL for (int j = 0; j < BLOCK / 4; j++) {
+        vi levels[TILE_VECTORS];
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) levels[v] = vi_load(vector_at(t, super, v, 64 + half * 512 + j * 64, 4));
+        UNROLL for (int r = 0; r < rows; r++) {
+            const vi four = row_levels(row + (size_t)r * t->k + j * 4);
+            UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[v][r] = vi_dot(sum[v][r], levels[v], four);
+        }
+    }
+}
+
+INLINE void add_q4(const struct tile *t, const uint8_t *super, int half, const int8_t *row, vi sum[TILE_VECTORS][TILE_ROWS],
+                   const int rows)
+{
+    UNROLL for (int j = 0; j < BLOCK / 8; j++) {
+        vi low[TILE_VECTORS], high[TILE_VECTORS];
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
+            const vi both = vi_load(vector_at(t, super, v, 128 + half * 256 + j * 64, 4));
+            low[v] = vi_low_bits(both), high[v] = vi_high_bits(both);
+        }
+        UNROLL for (int r = 0; r < rows; r++) {
+            const int8_t *eight = row + (size_t)r * t->k + j * 8;
+            const vi first = row_levels(eight), second = row_levels(eight + 4);
+            UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+                sum[v][r] = vi_dot_small(vi_dot_small(sum[v][r], low[v], first), high[v], second);
+        }
+    }
+}
+
+/* A weight of 8 bits is (level - 128) * scale, one of 4 bits level * scale + minimum: of those a row's sum times the
+ * minimum is added. */
+INLINE void compute_tile(const struct tile *t, const int rows, const int q4)
 {
     const int blocks = t->k / BLOCK;
     vf total[TILE_VECTORS][TILE_ROWS];
@@ -80,62 +115,18 @@ INLINE void tile_int8(const struct tile *t, const int rows)
             const int block = 2 * s + half;
             vi sum[TILE_VECTORS][TILE_ROWS];
             UNROLL for (int r = 0; r < rows; r++) {
-                const vi begin = vi_set(t->offsets[(size_t)r * blocks + block]);
+                const vi begin = vi_set(q4 ? 0 : t->offsets[(size_t)r * blocks + block]);
                 UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[v][r] = begin;
             }
-            UNROLL for (int j = 0; j < BLOCK / 4; j++) {
-                vi levels[TILE_VECTORS];
-                UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-                    levels[v] = vi_load(vector_at(t, super, v, 64 + half * 512 + j * 64, 4));
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const vi row = row_levels(t->levels + (size_t)r * t->k + block * BLOCK + j * 4);
-                    UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[v][r] = vi_dot(sum[v][r], levels[v], row);
-                }
-            }
+            if (q4) add_q4(t, super, half, t->levels + block * BLOCK, sum, rows);
+            else add_int8(t, super, half, t->levels + block * BLOCK, sum, rows);
             UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
                 const vf scale = vf_half(vector_at(t, super, v, half * 32, 2));
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const vf row_scale = vf_set(t->scales[(size_t)r * blocks + block]);
-                    total[v][r] = vf_fma(vf_mul(vf_of(sum[v][r]), scale), row_scale, total[v][r]);
-                }
-            }
-        }
-    }
-    store_tile(t, total, rows);
-}
-
-/* Of 4 bits: level * scale + minimum, so a row's sum times the minimum is added. */
-INLINE void tile_q4(const struct tile *t, const int rows)
-{
-    const int blocks = t->k / BLOCK;
-    vf total[TILE_VECTORS][TILE_ROWS];
-    UNROLL for (int v = 0; v < TILE_VECTORS; v++) UNROLL for (int r = 0; r < rows; r++) total[v][r] = vf_set(0.0f);
-    for (int s = 0; s < t->supers; s++) {
-        const uint8_t *super = t->panels + (size_t)s * 2 * t->super_bytes;
-        fetch_ahead(t, s);
-        for (int half = 0; half < 2; half++) {
-            const int block = 2 * s + half;
-            vi sum[TILE_VECTORS][TILE_ROWS];
-            UNROLL for (int v = 0; v < TILE_VECTORS; v++) UNROLL for (int r = 0; r < rows; r++) sum[v][r] = vi_set(0);
-            UNROLL for (int j = 0; j < BLOCK / 8; j++) {
-                vi low[TILE_VECTORS], high[TILE_VECTORS];
-                UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-                    const vi both = vi_load(vector_at(t, super, v, 128 + half * 256 + j * 64, 4));
-                    low[v] = vi_low_bits(both), high[v] = vi_high_bits(both);
-                }
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const int8_t *row = t->levels + (size_t)r * t->k + block * BLOCK + j * 8;
-                    const vi first = row_levels(row), second = row_levels(row + 4);
-                    UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-                        sum[v][r] = vi_dot_small(vi_dot_small(sum[v][r], low[v], first), high[v], second);
-                }
-            }
-            UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-                const vf scale = vf_half(vector_at(t, super, v, half * 32, 2));
-                const vf minimum = vf_half(vector_at(t, super, v, 64 + half * 32, 2));
                 UNROLL for (int r = 0; r < rows; r++) {
                     const size_t at = (size_t)r * blocks + block;
                     total[v][r] = vf_fma(vf_mul(vf_of(sum[v][r]), scale), vf_set(t->scales[at]), total[v][r]);
+                    if (!q4) continue;
+                    const vf minimum = vf_half(vector_at(t, super, v, 64 + half * 32, 2));
                     total[v][r] = vf_fma(minimum, vf_set(t->sums[at]), total[v][r]);
                 }
             }
@@ -147,8 +138,8 @@ INLINE void tile_q4(const struct tile *t, const int rows)
 /* A function for each number of rows: so the compiler knows it. */
 typedef void tile_function(const struct tile *);
 #define TILES(rows) \
-    static void tile_int8_##rows(const struct tile *t) { tile_int8(t, rows); } \
-    static void tile_q4_##rows(const struct tile *t) { tile_q4(t, rows); }
+    static void tile_int8_##rows(const struct tile *t) { compute_tile(t, rows, 0); } \
+    static void tile_q4_##rows(const struct tile *t) { compute_tile(t, rows, 1); }
 TILES(1) TILES(2) TILES(3)
 #if TILE_ROWS == 3
 static tile_function *const int8_tiles[] = {tile_int8_1, tile_int8_2, tile_int8_3};
@@ -160,7 +151,8 @@ static tile_function *const q4_tiles[] = {tile_q4_1, tile_q4_2, tile_q4_3, tile_
 #endif
 
 /* Multiply `rows` rows by one unit of 32 columns into `out` [rows][stride], or add to it. */
-static void multiply_unit(const struct matrix *m, int unit, const struct activations *a, int rows, float *out, int stride, int adds)
+static void multiply_unit(const struct matrix *m, int unit, const struct activations *a, int rows, float *out, int stride,
+                          int adds)
 {
     const size_t unit_bytes = (size_t)2 * m->super_bytes * (m->k / SUPER);
     const uint8_t *panels = m->panels + unit * unit_bytes;

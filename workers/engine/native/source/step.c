@@ -14,7 +14,8 @@ static void embed(const struct native *n, int row)
 {
     const struct matrix *m = &n->embed;
     const int id = n->ids[row], column = id % PANEL;
-    const uint8_t *unit = m->panels + (size_t)(id / UNIT) * 2 * m->super_bytes * (m->k / SUPER) + id / PANEL % 2 * m->super_bytes;
+    const size_t unit_bytes = (size_t)2 * m->super_bytes * (m->k / SUPER);
+    const uint8_t *unit = m->panels + id / UNIT * unit_bytes + id / PANEL % 2 * m->super_bytes;
     float *hidden = n->hidden + (size_t)row * n->config.hidden;
     for (int block = 0; block < n->config.hidden / BLOCK; block++) {
         const uint8_t *super = unit + (size_t)(block / 2) * 2 * m->super_bytes;
@@ -28,7 +29,8 @@ static void embed(const struct native *n, int row)
 }
 
 /* RMS norm of a row of `hidden`, plus `away`, rounded. */
-static void norm_row(const struct native *n, int row, const float *weights, const float *away, const struct activations *a, int target)
+static void norm_row(const struct native *n, int row, const float *weights, const float *away, const struct activations *a,
+                     int target)
 {
     const int size = n->config.hidden;
     const float *x = n->hidden + (size_t)row * size;
