@@ -71,7 +71,7 @@ def _run(patterns: Collection[str]) -> int:
     _LOG.parent.mkdir(exist_ok=True)
     with _LOG.open("wb") as log:
         command = [sys.executable, "-m", "mutmut", "run", "--max-children", "2", *patterns]
-        env = {**os.environ, "REPLYLINE_TEST_LONG": "1"}
+        env = {**os.environ, "LONG_TESTS": "1"}
         return subprocess.run(command, cwd=ROOT, env=env, stdout=log, stderr=log, check=False).returncode
 
 

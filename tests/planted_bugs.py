@@ -101,7 +101,7 @@ def judge(status: int, output: str) -> Found:
 def run_tests(copy: Path, tests: Collection[str]) -> Found:
     """Run these tests in the copy, up to the first that fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "400", "REPLYLINE_TEST_LONG": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "400", "LONG_TESTS": "1"}
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-LONG: Final = "REPLYLINE_TEST_LONG" in os.environ
+LONG: Final = "LONG_TESTS" in os.environ
 _PART: Final = 5
 _FEWEST: Final = 20
 
