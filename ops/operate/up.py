@@ -2,15 +2,17 @@
 
 The gateway and the worker are the very processes that production runs, as children; the broker's mock cluster lives in
 this process. One line `ready` gives the addresses, and the file by which a shell reaches them
-(`ops/operate/demo_env.py`). Ctrl-C drains the gateway, then the worker, and leaves nothing."""
+(`ops/operate/demo_env.py`). A gateway or worker that dies is started again (`ops/stack/restarts.py`). Ctrl-C drains the
+gateway, then the worker, and leaves nothing."""
 
 import asyncio
 import errno
 import sys
 import time
 import urllib.error
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +28,7 @@ from ops.stack.own_pages import open_page
 from ops.stack.own_services import OWN_SERVICES
 from ops.stack.port_use import another_port, listen_problem
 from ops.stack.processes import Child, ServiceError, free_port
+from ops.stack.restarts import DEATHS, WITHIN_S, Restarts
 from shared.process.host_port import host_port
 from shared.settings import PREFIX, Settings
 from shared.settings.redis import without_password
@@ -97,6 +100,7 @@ class EmbeddedSystem:
         self._settings = settings
         self._redis_lines = redis
         self._env = env or {}
+        self._restarts: dict[str, Restarts] = defaultdict(Restarts)
         self._share_output = share_output
         self._services = ExitStack()
         self._redis: EmbeddedRedis | None = None
@@ -118,7 +122,7 @@ class EmbeddedSystem:
         gateway_metrics = (gateway.metrics_host, free_port())
         worker_metrics = (self._settings.worker.metrics_host, free_port())
         http_port, grpc_port = gateway.http_port or free_port(), gateway.grpc_port or free_port()
-        env = {
+        self._env = {
             **self._env,
             **{
                 PREFIX + name: value
@@ -134,8 +138,8 @@ class EmbeddedSystem:
             f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
             f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
         }
-        self.gateway = self._run("gateway", env)
-        self.worker = self._run("workers", env)
+        self.gateway = self._run("gateway")
+        self.worker = self._run("workers")
         at = host_port(gateway.host, port)
         await wait_ready(self.gateway, f"http://{host_port(*gateway_metrics)}/ready", "the gateway")
         await wait_ready(self.worker, f"http://{host_port(*worker_metrics)}/ready", "the worker")
@@ -153,8 +157,8 @@ class EmbeddedSystem:
             redis=redis.url,
         )
 
-    def _run(self, module: str, env: dict[str, str]) -> Child:
-        return Child.start([sys.executable, "-m", module], env=env, share_output=self._share_output)
+    def _run(self, module: str) -> Child:
+        return Child.start([sys.executable, "-m", module], env=self._env, share_output=self._share_output)
 
     def stop(self) -> None:
         """Stop the edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its
@@ -175,18 +179,33 @@ class EmbeddedSystem:
         self.stop()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Watch the parts until `stop`. Raises `ServiceError` when a part ends by itself."""
+        """Watch the parts until `stop`, and start a gateway or a worker again that ends by itself. Raises
+        `ServiceError` when one ends too often, or Redis ends: what it held is lost."""
         while not stop.is_set():
-            for name, child in (("gateway", self.gateway), ("worker", self.worker)):
-                if child is not None and not child.running:
-                    raise ServiceError(f"the {name} {child.ending}")
+            if self.gateway is not None and not self.gateway.running:
+                self.gateway = await self._again("gateway", "gateway", self.gateway, stop)
+            if self.worker is not None and not self.worker.running:
+                self.worker = await self._again("worker", "workers", self.worker, stop)
             if self._redis is not None and not self._redis.running:
                 raise ServiceError("the embedded Redis ended")
-            try:
-                async with asyncio.timeout(_POLL_S * 4):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+            await _wait(stop, _POLL_S * 4)
+
+    async def _again(self, part: str, module: str, dead: Child, stop: asyncio.Event) -> Child:
+        """Return a new child after its wait, the dead one where `stop` comes first."""
+        wait_s = self._restarts[part].died(time.monotonic())
+        if wait_s is None:
+            raise ServiceError(
+                f"the {part} {dead.ending}, and ended {DEATHS} times in {WITHIN_S:.0f} s; its last lines stand above"
+            )
+        get_logger().error("part_ended", cause=f"the {part} {dead.ending}", pid=dead.process.pid, restart_in_s=wait_s)
+        await _wait(stop, wait_s)
+        return dead if stop.is_set() else self._run(module)
+
+
+async def _wait(stop: asyncio.Event, limit_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await stop.wait()
 
 
 def _check_port(host: str, port: int) -> None:

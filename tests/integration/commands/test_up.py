@@ -277,13 +277,46 @@ async def test_a_second_interrupt_ends_up_at_once(up: Up) -> None:
     assert "Traceback" not in up.log.read_text()
 
 
-async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
-    """One line says which; nothing is left."""
+def part(up: Up, module: str, dead: psutil.Process | None = None) -> psutil.Process | None:
+    """The gateway or the worker that runs, another than the dead one."""
+    children = psutil.Process(up.child.process.pid).children()
+    running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return next((child for child in running if module in child.cmdline() and child != dead), None)
+
+
+@pytest.mark.parametrize("module", ["workers", "gateway"])
+async def test_up_starts_a_part_again_that_dies(up: Up, module: str) -> None:
+    """One line says which it was, how it died and what is next. What was being answered is answered all the same."""
+    ready = await up.ready()
+    dead = part(up, module)
+    assert dead is not None
+    async with Client.connect(ready["ws"]) as client:
+        event_id = await client.create("Tell me", max_output_tokens=200)
+        await client.text_of(event_id)
+        dead.send_signal(signal.SIGSEGV)
+        if module == "workers":
+            assert (await client.answer(event_id)).text
+    await eventually(lambda: part(up, module, dead), limit_s=30)
+    told = next(line for line in up.lines() if line["event"] == "part_ended")
+    assert (told["pid"], told["restart_in_s"]) == (dead.pid, 0.5)
+    assert "was ended by signal 11" in told["cause"]
+
+    async def model_answers() -> bool:
+        asked = await replyline("ask", "Where is it?", "--url", ready["ws"], "--max-output-tokens", "4", "--json")
+        return asked.status == 0 and json.loads(asked.out)["source"] == "model"
+
+    await eventually(model_answers, limit_s=45)
+
+
+async def test_up_ends_when_a_part_of_it_dies_again_and_again(up: Up) -> None:
+    """The last line says which and how often; nothing is left."""
     await up.ready()
     children = psutil.Process(up.child.process.pid).children(recursive=True)
-    worker = next(child for child in children if "workers" in child.cmdline())
-    worker.kill()
+    worker = None
+    for _ in range(5):
+        worker = await eventually(lambda dead=worker: part(up, "workers", dead), limit_s=30)
+        worker.kill()
     assert await asyncio.to_thread(up.child.process.wait, 30) == 1
-    assert "the worker was ended by signal 9" in up.log.read_text()
+    assert "the worker was ended by signal 9 (Killed), and ended 5 times in 60 s" in up.log.read_text()
     assert "Traceback" not in up.log.read_text()
     assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
