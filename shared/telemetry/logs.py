@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, TextIO
 
 import stamina.instrumentation
@@ -34,7 +34,7 @@ _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
 def configure_logs(settings: LogSettings, *, process: str) -> None:
     """Set up structlog and the standard library's logging for this process. Call once, first."""
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
+        _naming(process),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
@@ -51,7 +51,6 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(process=process)
     formatter = structlog.stdlib.ProcessorFormatter(
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, *renderer]
     )
@@ -61,6 +60,17 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
     stamina.instrumentation.set_on_retry_hooks([_log_retry])
+
+
+def _naming(process: str) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
+    """Return structlog's processor that names the process in each line, whichever thread logs it."""
+
+    def name_process(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        del logger, method
+        event["process"] = process
+        return event
+
+    return name_process
 
 
 # Without the frames' locals: they hold what customers wrote.

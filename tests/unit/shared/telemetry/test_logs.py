@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -124,3 +126,16 @@ async def test_a_callback_that_fails_is_told_without_what_it_was_given() -> None
     assert (line["event"], line["log_level"]) == ("unhandled", "error")
     assert isinstance(line["exc_info"], RuntimeError)
     assert WORDS not in str(line)
+
+
+def test_a_line_names_its_process_whichever_thread_logs_it() -> None:
+    program = (
+        "import threading\n"
+        "from shared.settings import LogSettings\n"
+        "from shared.telemetry.logs import configure_logs, get_logger\n"
+        "configure_logs(LogSettings(), process='worker')\n"
+        "thread = threading.Thread(target=lambda: get_logger().info('answered'))\n"
+        "thread.start(), thread.join()\n"
+    )
+    line = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert json.loads(line)["process"] == "worker"
