@@ -35,6 +35,7 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.wire.fields import MAX_INTEGER, MAX_SEED
 
 app = typer.Typer(
     name="replyline",
@@ -122,14 +123,20 @@ def ask(
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
-    max_output_tokens: Annotated[int | None, typer.Option(min=1, help="the answer's length at most")] = None,
-    deadline_ms: Annotated[int | None, typer.Option(min=1, help="the whole answer's deadline")] = None,
-    first_token_ms: Annotated[int | None, typer.Option(min=1, help="the first token's deadline")] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option(min=1, max=MAX_INTEGER, help="the answer's length at most")
+    ] = None,
+    deadline_ms: Annotated[int | None, typer.Option(min=1, max=MAX_INTEGER, help="the whole answer's deadline")] = None,
+    first_token_ms: Annotated[
+        int | None, typer.Option(min=1, max=MAX_INTEGER, help="the first token's deadline")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0 is greedy")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="of the sampling")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MAX_SEED, help="of the sampling")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the whole response as JSON")] = False,
 ) -> None:
     """Ask one question and print the answer as it streams."""
+    if not question.strip():
+        raise typer.BadParameter("it is blank; write what to ask in quotation marks", param_hint="QUESTION")
     from ops.client.chat import ask_once
     from shared.client.session import new_event_id
     from shared.wire.messages import ResponseCreate

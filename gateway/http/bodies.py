@@ -1,15 +1,14 @@
 """Decode JSON bodies: pure."""
 
-import re
 from typing import Final, TypeVar
 
 import msgspec
 
 from shared.errors import ProtocolError
+from shared.wire.codec import read_validation_error
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
-_PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
@@ -18,8 +17,7 @@ def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        what = _PATH.sub("", str(error))
-        raise ProtocolError("invalid_field", what[:200], param=(found.group(1) if found else None) or None) from None
+        expected, param = read_validation_error(error)
+        raise ProtocolError("invalid_field", expected, param=param) from None
     except _UNREADABLE:
         raise ProtocolError("bad_json", "the body is not valid JSON") from None

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ProtocolError
+from shared.wire.fields import PATTERN_WORDS
 from shared.wire.messages import (
     CLIENT_TYPES,
     ChatRequest,
@@ -89,11 +90,22 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
 
 def field_error(error: msgspec.ValidationError, what: str) -> ProtocolError:
     """Return the protocol's error for a field of `what` that is missing or wrong: which one, what was expected."""
+    expected, param = read_validation_error(error)
+    return ProtocolError("invalid_field", f"{what}: {expected}", param=param)
+
+
+def read_validation_error(error: msgspec.ValidationError) -> tuple[str, str | None]:
+    """Return what msgspec's error says and the field that it is about, None where that is the whole."""
     message = str(error)
     found = _PATH.search(message)
     missing = re.search(r"required field `(\w+)`", message)
     param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
-    return ProtocolError("invalid_field", f"{what}: {_cut(_PATH.sub('', message), 200)}", param=param)
+    expected = _cut(_PATH.sub("", message), 200)
+    for pattern, words in PATTERN_WORDS.items():
+        expected = expected.replace(f"matching regex {pattern!r}", words)
+    if param is None or missing:
+        return expected, param
+    return f"`{_cut(param, 80)}`: {expected[:1].lower()}{expected[1:]}", param
 
 
 def _short(value: object) -> str:

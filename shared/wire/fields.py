@@ -11,13 +11,21 @@ MAX_SEED: Final = 2**63 - 1
 MAX_INTEGER: Final = 2**53 - 1
 MAX_PREDICTED_MS: Final = 1e9
 
+_NOT_BLANK: Final = r"\S"
 # `(?!\n)`: Python's `$` would let one newline follow.
-Identifier = Annotated[
-    str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:\-]*(?!\n)$")
-]
+_IDENTIFIER: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:\-]*(?!\n)$"
+_TRACEPARENT: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$"
+# How an error says a pattern.
+PATTERN_WORDS: Final = {
+    _NOT_BLANK: "that is not blank",
+    _IDENTIFIER: "of letters, digits, `_`, `.`, `:` and `-` that begins with a letter or a digit",
+    _TRACEPARENT: "of W3C Trace Context: version-trace-parent-flags in lower hexadecimal",
+}
+
+Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
-Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]  # not blank
+Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK)]
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
@@ -30,4 +38,4 @@ Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
-Traceparent = Annotated[str, Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$")]
+Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT)]

@@ -106,6 +106,7 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("bench path --seconds 0", "--seconds 0"),
         ("ask Hello? --deadline-ms 0", "--deadline-ms 0"),
         ("ask", "question"),
+        ("ask Hello? --seed 9223372036854775808", "--seed 9223372036854775808"),
         ("ask Hello? and more", "and more"),
         ("bech", "'bench'"),
         ("--no-such", "--no-such"),
@@ -122,6 +123,12 @@ def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_lo
     assert line.startswith("replyline: ")
     assert named in line
     assert "--help" in line or "must be" in line or "write" in line
+
+
+def test_a_blank_question_is_not_asked(typed: Typed) -> None:
+    done = typed("ask", "  ")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "QUESTION: it is blank" in done.err
 
 
 @pytest.mark.parametrize(
