@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -46,30 +46,14 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 engine_app = typer.Typer(help="What an engine needs before it starts.", no_args_is_help=True)
-app.add_typer(topics_app, name="topics")
-app.add_typer(model_app, name="model")
-app.add_typer(engine_app, name="engine")
-bench_app.command()(by_options(ladder))
-app.add_typer(bench_app, name="bench")
-app.add_typer(dlq_app, name="dlq")
-app.add_typer(faq_app, name="faq")
-app.add_typer(handoffs_app, name="handoffs")
-app.add_typer(incidents_app, name="incidents")
-app.add_typer(optimize_app, name="optimize")
-app.add_typer(shadow_app, name="shadow")
-app.add_typer(versions_app, name="versions")
-app.add_typer(rollout_app, name="rollout")
-app.add_typer(learn_app, name="learn")
-app.add_typer(autoscale_app, name="autoscale")
-app.command()(by_options(simulate))
-app.command()(diagnose)
-app.command()(by_options(drill))
-app.command()(edge)
-app.command("eval")(by_options(evaluate))
-app.command()(by_options(plan))
-app.command()(by_options(forecast))
-app.command()(by_options(record))
-app.command()(by_options(replay))
+
+# How `--help` groups the commands.
+_RUN: Final = "Run"
+_ASK: Final = "Ask"
+_SET_UP: Final = "Set up"
+_OPERATE: Final = "Operate"
+_VERSIONS: Final = "Change the model"
+_MEASURE: Final = "Measure and plan"
 
 
 def _harness(name: str) -> ModuleType | None:
@@ -83,12 +67,7 @@ def _harness(name: str) -> ModuleType | None:
         return None
 
 
-_harness("bench")  # adds its programs to `bench`
-if (_chaos := _harness("chaos")) is not None:
-    app.add_typer(_chaos.chaos_app, name="chaos")
-
-
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def up() -> None:
     """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends
     it, a second one ends it at once."""
@@ -101,7 +80,7 @@ def up() -> None:
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def gateway() -> None:
     """Run one gateway against the configured Kafka and Redis."""
     from gateway.__main__ import main as run
@@ -109,7 +88,7 @@ def gateway() -> None:
     raise typer.Exit(run())
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def worker() -> None:
     """Run one inference worker against the configured Kafka and Redis."""
     from workers.__main__ import main as run
@@ -117,7 +96,7 @@ def worker() -> None:
     raise typer.Exit(run())
 
 
-@app.command()
+@app.command(rich_help_panel=_ASK)
 def ask(
     question: Annotated[str, typer.Argument(help="what to ask")],
     url: UrlOfGateway = DEFAULT_URL,
@@ -153,7 +132,7 @@ def ask(
     raise typer.Exit(asyncio.run(ask_once(url, request, token=token, session_id=session, as_json=as_json)))
 
 
-@app.command()
+@app.command(rich_help_panel=_ASK)
 def chat(
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
@@ -170,7 +149,7 @@ def chat(
     raise typer.Exit(asyncio.run(talk))
 
 
-@app.command()
+@app.command(rich_help_panel=_ASK)
 def token(
     tenant: Annotated[str, typer.Option(help="the shop that is asked")],
     subject: Annotated[str, typer.Option(help="who asks; conversations are theirs alone")],
@@ -197,7 +176,7 @@ def token(
     sys.stdout.write(f"{made}\n")
 
 
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 def doctor(
     purpose: Annotated[
         Literal["demo", "production"] | None,
@@ -210,7 +189,7 @@ def doctor(
     raise typer.Exit(run_doctor(settings_of("doctor"), purpose))
 
 
-@app.command("settings")
+@app.command("settings", rich_help_panel=_SET_UP)
 def show_settings(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print docs/settings.md, with the defaults")] = False,
 ) -> None:
@@ -224,7 +203,7 @@ def show_settings(
         show(settings_of("settings"))
 
 
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 def schema(
     typescript: Annotated[bool, typer.Option("--typescript", help="print a client's messages as TypeScript")] = False,
 ) -> None:
@@ -310,7 +289,7 @@ def build(
         raise typer.Exit(BAD_INPUT_STATUS)
 
 
-@app.command("profile")
+@app.command("profile", rich_help_panel=_MEASURE)
 def profile_(
     batch: Annotated[int, typer.Option(min=1, max=512, help="sequences computed together")] = 8,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="length of each prompt")] = 256,
@@ -333,6 +312,35 @@ def profile_(
     overrides = {} if model is None else {"model": {"dir": model}}
     told = profile(settings_of("profile", worker=worker, **overrides), options)
     Console().print(f"{told}\ntrace: {trace} (ui.perfetto.dev, chrome://tracing)", soft_wrap=True, highlight=False)
+
+
+app.command(rich_help_panel=_RUN)(edge)
+app.command(rich_help_panel=_OPERATE)(diagnose)
+app.command(rich_help_panel=_OPERATE)(by_options(record))
+app.command(rich_help_panel=_OPERATE)(by_options(replay))
+app.command("eval", rich_help_panel=_MEASURE)(by_options(evaluate))
+app.command(rich_help_panel=_MEASURE)(by_options(simulate))
+app.command(rich_help_panel=_MEASURE)(by_options(plan))
+app.command(rich_help_panel=_MEASURE)(by_options(forecast))
+app.command(rich_help_panel=_MEASURE)(by_options(drill))
+bench_app.command()(by_options(ladder))
+_harness("bench")  # adds its programs to `bench`
+app.add_typer(topics_app, name="topics", rich_help_panel=_SET_UP)
+app.add_typer(model_app, name="model", rich_help_panel=_SET_UP)
+app.add_typer(engine_app, name="engine", rich_help_panel=_SET_UP)
+app.add_typer(faq_app, name="faq", rich_help_panel=_SET_UP)
+app.add_typer(incidents_app, name="incidents", rich_help_panel=_OPERATE)
+app.add_typer(dlq_app, name="dlq", rich_help_panel=_OPERATE)
+app.add_typer(handoffs_app, name="handoffs", rich_help_panel=_OPERATE)
+app.add_typer(autoscale_app, name="autoscale", rich_help_panel=_OPERATE)
+app.add_typer(versions_app, name="versions", rich_help_panel=_VERSIONS)
+app.add_typer(rollout_app, name="rollout", rich_help_panel=_VERSIONS)
+app.add_typer(shadow_app, name="shadow", rich_help_panel=_VERSIONS)
+app.add_typer(learn_app, name="learn", rich_help_panel=_VERSIONS)
+app.add_typer(optimize_app, name="optimize", rich_help_panel=_VERSIONS)
+app.add_typer(bench_app, name="bench", rich_help_panel=_MEASURE)
+if (_chaos := _harness("chaos")) is not None:
+    app.add_typer(_chaos.chaos_app, name="chaos", rich_help_panel=_MEASURE)
 
 
 def main() -> None:
