@@ -42,7 +42,7 @@ app = typer.Typer(
     help="Streaming chat answers over Kafka, each by its deadline.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 engine_app = typer.Typer(help="What an engine needs before it starts.", no_args_is_help=True)
