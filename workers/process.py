@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from shared.conversation.erasure_reader import read_erasures
+from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
 from shared.errors import ReplylineError
 from shared.faq.live import LiveFaq
@@ -214,7 +215,7 @@ class WorkerProcess:
         self._tasks.start(self._history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.producer.start()
-        await kafka.erasures.start()
+        await kafka.erasures.start(since_unix_ms=int(wire_unix_ms() - ERASED_FOR_S * 1_000))
         kafka.watch.first_connected()
         await self._await_topics()
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")

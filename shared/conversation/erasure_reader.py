@@ -1,6 +1,7 @@
 """Erasures from `chat.erasures`, as they come: every worker and every gateway reads all of them.
 
-From the topic's end: of those before, Redis knows.
+A gateway reads from the topic's end: of those before, it asks Redis with each question. A worker asks nobody, and reads
+those of the last hour first: a request that it finds in Kafka may have been erased before the worker started.
 """
 
 from collections.abc import Callable

@@ -156,7 +156,7 @@ class TopicNames:
         config = {"compression.type": compression, "min.insync.replicas": str(min_in_sync)}
         if topic in {self.inbox, self.replies, self.external_replies, self.posts} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
-        if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
+        if topic in {self.inbox, self.cancels, self.erasures} or self.bucket_of(topic) is not None:
             # By it a moment ago is found, whatever a producer's clock says.
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:

@@ -63,11 +63,12 @@ class PartitionReader:
         """Return whether the broker is there now."""
         return has_connection(self._consumer)
 
-    async def start(self) -> None:
-        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read."""
-        self._consumer = await until_connected(f"kafka topic {self._topic}", self._connect)
+    async def start(self, *, since_unix_ms: int | None = None) -> None:
+        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read. With
+        `since_unix_ms` all that was written from then on is."""
+        self._consumer = await until_connected(f"kafka topic {self._topic}", partial(self._connect, since_unix_ms))
 
-    async def _connect(self) -> AIOKafkaConsumer:
+    async def _connect(self, since_unix_ms: int | None) -> AIOKafkaConsumer:
         # A consumer of a topic without a group is given all its partitions, once the broker has named them.
         options = consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
         consumer = AIOKafkaConsumer(self._topic, **options)
@@ -75,9 +76,14 @@ class PartitionReader:
         try:
             assigned = self._assign(consumer)
             # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
-            for partition, end in (await consumer.end_offsets(assigned)).items():
-                consumer.seek(partition, end)
-                self._handed.begin(partition, end)
+            begins = (
+                await consumer.end_offsets(assigned)
+                if since_unix_ms is None
+                else await offsets_since(consumer, assigned, since_unix_ms)
+            )
+            for partition, begin in begins.items():
+                consumer.seek(partition, begin)
+                self._handed.begin(partition, begin)
         except BaseException:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
             raise

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shared.records.commits import Commits
 from shared.records.deliveries import Partition
-from tests.world.plan import ABUSES, ACTS, KINDS, MOVES, Ask, Fault, Plan, plan_of
+from tests.world.plan import ABUSES, ACTS, KINDS, MOVES, Act, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
 from tests.world.telling import ACT_WORDS, struck
 
@@ -41,6 +42,16 @@ def test_every_promise_is_kept_whatever_happens() -> None:
 @pytest.mark.timeout(LIMIT_S)
 def test_every_promise_is_kept_in_more_worlds() -> None:
     assert world(str(LONG_SEEDS), "--seed", "1001").startswith(f"{LONG_SEEDS} seeds, 0 failed")
+
+
+def test_a_worker_hears_of_an_erasure_that_came_while_it_was_away(tmp_path: Path) -> None:
+    """The question is in Kafka still. Its KV stays nowhere, also where Redis, which knows, refuses to take it."""
+    asked = Ask(1.6, 2, tokens=40, hard_ms=10_000)
+    faults = (Fault(1.5, "kill-worker"), Fault(7.9, "redis-readonly"))
+    plan = Plan(3177, asks=(asked,), acts=(Act(2.5, 2, "erase-elsewhere"),), faults=faults)
+    file = tmp_path / "plan.json"
+    file.write_bytes(msgspec.json.encode(plan))
+    assert world("--plan", str(file)).startswith("1 seeds, 0 failed")
 
 
 def test_a_seed_replays_to_the_last_event() -> None:

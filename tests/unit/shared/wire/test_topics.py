@@ -116,12 +116,12 @@ def test_a_conversation_has_one_key() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "test."])
-def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_cancelled_bears_the_brokers_time(
+def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_cancelled_and_erased_bears_the_brokers_time(
     prefix: str,
 ) -> None:
     topics = TopicNames(prefix)
     every = topics.all(request_partitions=1, reply_partitions=1)
-    timed = {topics.inbox, topics.cancels, *(topics.requests(bucket) for bucket in BUCKETS)}
+    timed = {topics.inbox, topics.cancels, topics.erasures, *(topics.requests(bucket) for bucket in BUCKETS)}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     compacted = {name for name in every if "cleanup.policy" in topics.config(name)}
     assert compacted == {topics.workers, topics.demand, topics.versions}
