@@ -28,7 +28,6 @@ enum {
     MAX_THREADS = 64,
     MAX_QUERIES = 6,    /* most rows of a tile of scores */
     ATTENDED_ROWS = 12, /* query rows that read a head's keys together, where a head has no more */
-    FEW_ROWS = 32,      /* up to here a step is bound by memory, and what comes next is fetched early */
     LINE = 64,
 };
 

@@ -158,7 +158,7 @@ static void multiply_unit(const struct matrix *m, int unit, const struct activat
     const uint8_t *panels = m->panels + unit * unit_bytes;
     tile_function *const *tiles = m->super_bytes == SUPER_INT8 ? int8_tiles : q4_tiles;
     const int tile_count = (rows + TILE_ROWS - 1) / TILE_ROWS, steps = tile_count * (2 / TILE_PANELS);
-    const int lines = rows <= FEW_ROWS ? 2 * m->super_bytes / LINE : 0;
+    const int lines = 2 * m->super_bytes / LINE;
     for (int panel = 0, step = 0; panel < 2; panel += TILE_PANELS) {
         for (int tile = 0, row = 0, count; tile < tile_count; tile++, step++, row += count) {
             count = (rows - row + tile_count - tile - 1) / (tile_count - tile); /* as even as can be */
@@ -185,7 +185,6 @@ INLINE void own_units(const struct native *n, int units, int me, int *from, int 
 /* Fetch the first unit of one's part of the matrix that comes next. */
 INLINE void fetch_first_units(const struct native *n, const struct matrix *m, int me, int units_at_a_time)
 {
-    if (n->tokens > FEW_ROWS) return;
     int from, to;
     own_units(n, m->n / UNIT / units_at_a_time, me, &from, &to);
     const size_t unit_bytes = (size_t)2 * m->super_bytes * (m->k / SUPER);
