@@ -22,6 +22,7 @@ from shared.kafka.broker.options import consumer_options
 from shared.kafka.broker.records import Record
 from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.assignor import StickyAssignor
+from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.losses import Losses, Membership
 from shared.kafka.reading.moments import offsets_since
 from shared.kafka.reading.unreadable import HandedOver
@@ -71,7 +72,7 @@ class PartitionReader:
     async def _connect(self, since_unix_ms: int | None) -> AIOKafkaConsumer:
         # A consumer of a topic without a group is given all its partitions, once the broker has named them.
         options = consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
-        consumer = AIOKafkaConsumer(self._topic, **options)
+        consumer = fetch_by_sessions(AIOKafkaConsumer(self._topic, **options))
         await start_or_stop(consumer, self._settings)
         try:
             assigned = self._assign(consumer)
@@ -207,14 +208,16 @@ class GroupReader:
         self._consumer = await until_connected(f"kafka group {self._group}", partial(self._connect, parting))
 
     async def _connect(self, parting: Parting) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            **consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
-            group_id=self._group,
-            group_instance_id=self._instance_id or None,
-            partition_assignment_strategy=(StickyAssignor(),),
-            session_timeout_ms=self._settings.session_timeout_ms,
-            heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
-            metadata_max_age_ms=_METADATA_MS,
+        consumer = fetch_by_sessions(
+            AIOKafkaConsumer(
+                **consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
+                group_id=self._group,
+                group_instance_id=self._instance_id or None,
+                partition_assignment_strategy=(StickyAssignor(),),
+                session_timeout_ms=self._settings.session_timeout_ms,
+                heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
+                metadata_max_age_ms=_METADATA_MS,
+            )
         )
         await start_or_stop(consumer, self._settings)
         consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, parting))

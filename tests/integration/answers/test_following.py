@@ -116,3 +116,15 @@ async def test_a_broker_that_does_not_answer_leaves_all_as_it_was(
     follower.settings.__dict__["request_timeout_ms"] = 5_000
     await follower.write("0a", "1a")
     await follower.hears("0a")
+
+
+@pytest.mark.parametrize("follower", ["kafka"], indirect=True)
+async def test_kafka_keeps_a_session_of_a_reader(follower: Follower) -> None:
+    await follower.follow(0, 1, 2)
+    await follower.write("0a", "1a", "2a")
+    await follower.hears("0a", "1a", "2a")
+    assert follower.reader._consumer is not None
+    (session,) = follower.reader._consumer._client.send.__self__._sessions.values()
+    assert session.id > 0
+    await follower.write("2b")
+    await follower.hears("2b")
