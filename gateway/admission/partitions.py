@@ -45,18 +45,35 @@ class Chosen:
     why: Why
 
 
-def choose(home: int, waits: Mapping[int, Wait], known: Known) -> Chosen:
-    """Return the partition of a conversation's question. `home` is that of its key's hash. `waits` are those of the
-    partitions that a worker reads which may be asked; none while the workers share them out anew."""
-    last = known.partition
-    if last is not None and (known.pinned or not waits):
-        return Chosen(last, "pinned" if known.pinned else "kv")
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Where a conversation's question goes, said before anybody has looked where the last one went: to `partition`,
+    where nothing is known of it. One of `staying` keeps it (None: each does), and so does any to which it is pinned."""
+
+    partition: int
+    why: Why
+    staying: frozenset[int] | None
+
+    def to(self, known: Known) -> Chosen:
+        """Return where it goes. Redis does the same (`shared/conversation/places.py`)."""
+        last = known.partition
+        if last is None:
+            return Chosen(self.partition, self.why)
+        if known.pinned or self.staying is None or last in self.staying:
+            return Chosen(last, "pinned" if known.pinned else "kv")
+        return Chosen(self.partition, "moved")
+
+
+def offer(home: int, waits: Mapping[int, Wait]) -> Offer:
+    """Return the offer for a question. `home` is the partition of its key's hash. `waits` are those of the partitions
+    that a worker reads which may be asked; none while the workers share them out anew."""
     if not waits:
-        return Chosen(home, "hash")
+        return Offer(home, "hash", None)
     best = min(waits, key=lambda number: (waits[number].cold_ms, number < home, number))
-    if last is None:
-        return Chosen(home, "hash") if _nearly(waits, home, best, warm=False) else Chosen(best, "slack")
-    return Chosen(last, "kv") if _nearly(waits, last, best, warm=True) else Chosen(best, "moved")
+    staying = frozenset(number for number in waits if _nearly(waits, number, best, warm=True))
+    if _nearly(waits, home, best, warm=False):
+        return Offer(home, "hash", staying)
+    return Offer(best, "slack", staying)
 
 
 def skew(waits: Mapping[int, Wait]) -> float:

@@ -2,14 +2,15 @@
 (docs/decisions/0036)."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.partitions import Chosen, Known, choose, skew
+from gateway.admission.partitions import Chosen, Known, Offer, Why, offer, skew
 from gateway.request.entry import Entry
-from shared.conversation.places import Places
+from shared.conversation.places import How, Places
 from shared.errors import StoreUnavailable
 from shared.kafka import Producer
 from shared.process.clock import now_unix_ms, wire_unix_ms
@@ -26,6 +27,7 @@ from shared.wire.topics import BUCKETS, TopicNames
 _RESTS_MS: Final = 1_000
 _CLOCKS_DIFFER_MS: Final = 5_000
 _WATCH_S: Final = 1.0
+_WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 
 class _Question(NamedTuple):
@@ -56,13 +58,13 @@ class Placing:
         if self.places is None or (home := await self._home(topic, session)) is None:
             return not entry.answer.done
         held = self._held(session)
-        chosen = choose(home, {}, held)
+        chosen = offer(home, {}).to(held)
         if entry.request.generation_known:  # Redis has answered a moment ago
             question = _Question(session, entry.response_id, entry.deadline.later(entry.request.clock_ms))
             waits = self.admissions.of(publication.route.lane).fleet.waits(publication.bucket, now_unix_ms())
+            wanted = _only(chosen) if held.pinned else offer(home, waits)
             with suppress(StoreUnavailable):
-                known = held if held.pinned else await self._find(self.places, session)
-                chosen = await self._claim(self.places, question, choose(home, waits, known))
+                chosen = await self._claim(self.places, question, wanted)
         metrics.placed.labels(chosen.why).inc()
         publication.at = held.partition if held.pinned else chosen.partition
         self._hold(entry)
@@ -76,9 +78,10 @@ class Placing:
         conversation elsewhere; None where the key's hash decides. Raises `BrokerUnavailable`."""
         if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
-        chosen = choose(home, {}, self._held(order.session))
+        chosen = offer(home, {}).to(self._held(order.session))
         with suppress(StoreUnavailable):
-            claimed = await self._claim(self.places, _Question(order.session, order.request.id, order.deadline), chosen)
+            question = _Question(order.session, order.request.id, order.deadline)
+            claimed = await self._claim(self.places, question, _only(chosen))
             chosen = chosen if chosen.why == "pinned" else claimed
         await self._learn_partitions(topic, chosen.partition)
         return chosen.partition % self.producer.known_partitions(topic)
@@ -115,19 +118,17 @@ class Placing:
         await self._learn_partitions(topic, 0)
         return self.producer.partition_of(topic, session.record_key)
 
-    async def _find(self, places: Places, session: SessionKey) -> Known:
-        return Known(*await places.find(session, wire_unix_ms()))
-
-    async def _claim(self, places: Places, question: _Question, chosen: Chosen) -> Chosen:
+    async def _claim(self, places: Places, question: _Question, wanted: Offer) -> Chosen:
         """Claim a partition for a question; return the one that it gets. Raises `StoreUnavailable`."""
-        at = await places.claim(
+        at, how = await places.claim(
             question.session,
             question.request_id,
-            chosen.partition,
+            wanted.partition,
+            staying=wanted.staying,
             now_unix_ms=wire_unix_ms(),
             until_unix_ms=question.deadline.deadline_unix_ms + _CLOCKS_DIFFER_MS,
         )
-        return chosen if at == chosen.partition else Chosen(at, "pinned")
+        return Chosen(at, _WHY.get(how, wanted.why))
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
         """Ask Kafka how many partitions a topic has, where it has not been asked yet, or another gateway knows of
@@ -151,3 +152,8 @@ class Placing:
             await places.release(session, request_id, wire_unix_ms() + _RESTS_MS)
         except StoreUnavailable:
             return  # it is released by its deadline
+
+
+def _only(chosen: Chosen) -> Offer:
+    """Offer this partition, wherever the last question went."""
+    return Offer(chosen.partition, chosen.why, frozenset())

@@ -4,33 +4,49 @@ A question claims a partition. While an earlier one of its conversation may stil
 partition, whatever was wanted: they stand in one log, and one worker answers them in their order.
 """
 
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Literal, NamedTuple, cast
 
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 
-_AT: Final = b"at"
+How = Literal["new", "kept", "moved", "pinned"]
+"""Whether nobody knew a conversation's partition; or it keeps it, has moved, or waits there behind an earlier
+question."""
+_ANY: Final = "any"
 
 # Beside `at` there is a field for each question: until when it may be answered.
 _CLAIM: Final = """
-local held, at, pinned = redis.call('HGETALL', KEYS[1]), nil, false
+local held, at, how = redis.call('HGETALL', KEYS[1]), nil, 'new'
+local wanted, request, now, until_ms, kept_s, staying = unpack(ARGV)
 for i = 1, #held, 2 do
   if held[i] == 'at' then at = held[i + 1]
-  elseif tonumber(held[i + 1]) > tonumber(ARGV[3]) then pinned = true
+  elseif tonumber(held[i + 1]) > tonumber(now) then how = 'pinned'
   else redis.call('HDEL', KEYS[1], held[i]) end
 end
-if not (at and pinned) then at = ARGV[1] end
-redis.call('HSET', KEYS[1], 'at', at, ARGV[2], ARGV[4])
-redis.call('EXPIRE', KEYS[1], ARGV[5])
-return at
+if not at then how = 'new'
+elseif how ~= 'pinned' then
+  how = (staying == 'any' or string.find(staying, ',' .. at .. ',', 1, true)) and 'kept' or 'moved'
+end
+if how == 'new' or how == 'moved' then at = wanted end
+redis.call('HSET', KEYS[1], 'at', at, request, until_ms)
+redis.call('EXPIRE', KEYS[1], kept_s)
+return {at, how}
 """
 # What has been erased meanwhile is not written again.
 _RELEASE: Final = """
 local until_ms = tonumber(redis.call('HGET', KEYS[1], ARGV[1]))
 if until_ms and until_ms > tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
 """
+
+
+class Claimed(NamedTuple):
+    """The partition that a question gets, and how."""
+
+    partition: int
+    how: How
 
 
 class Places:
@@ -43,21 +59,23 @@ class Places:
         self._claim = self._redis.script(_CLAIM)
         self._release = self._redis.script(_RELEASE)
 
-    async def find(self, session: SessionKey, now_unix_ms: float) -> tuple[int | None, bool]:
-        """Return the partition of a conversation's last question, None where nobody knows; and whether a question of it
-        may still be answered there."""
-        key = session.of("place")
-        held = dict(await self._calls.bounded(self._redis.call(lambda redis: redis.hgetall(key))))
-        at = held.pop(_AT, None)
-        return None if at is None else int(at), any(int(until) > now_unix_ms for until in held.values())
-
     async def claim(
-        self, session: SessionKey, request_id: str, wanted: int, *, now_unix_ms: float, until_unix_ms: float
-    ) -> int:
-        """Return the partition that a question goes to: the wanted one, unless an earlier question holds the
-        conversation elsewhere. The question may be answered until that moment, or until it is released."""
-        values = (wanted, request_id, int(now_unix_ms), int(until_unix_ms), self._kept_s)
-        return int(await self._calls.bounded(self._claim((session.of("place"),), values)))
+        self,
+        session: SessionKey,
+        request_id: str,
+        wanted: int,
+        *,
+        staying: Collection[int] | None,
+        now_unix_ms: float,
+        until_unix_ms: float,
+    ) -> Claimed:
+        """Claim a partition for a question: that of an earlier one which may still be answered; else that of the last
+        one, if it is one of `staying` (None: any); else the wanted one. The question may be answered until that moment,
+        or until it is released."""
+        names = _ANY if staying is None else f",{','.join(map(str, staying))},"
+        values = (wanted, request_id, int(now_unix_ms), int(until_unix_ms), self._kept_s, names)
+        at, how = await self._calls.bounded(self._claim((session.of("place"),), values))
+        return Claimed(int(at), cast(How, how.decode()))
 
     async def release(self, session: SessionKey, request_id: str, until_unix_ms: float) -> None:
         """Note that a question has been answered; it holds its conversation until that moment at most."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.partitions import Chosen, Known, Wait, choose, skew
+from gateway.admission.partitions import Chosen, Known, Wait, offer, skew
 
 BUSY, IDLE = Wait(2_000.0, 2_100.0), Wait(100.0, 200.0)
 MS = st.floats(0.0, 60_000.0)
@@ -31,14 +31,14 @@ WAITS = st.dictionaries(st.integers(0, 7), st.builds(lambda warm, cold: Wait(war
 def test_it_goes_where_its_first_text_comes_soonest(
     home: int, waits: dict[int, Wait], known: Known, chosen: Chosen
 ) -> None:
-    assert choose(home, waits, known) == chosen
+    assert offer(home, waits).to(known) == chosen
 
 
 @given(home=st.integers(0, 7), waits=WAITS, last=st.none() | st.integers(0, 7), pinned=st.booleans())
 def test_it_moves_only_where_nothing_holds_it_and_that_pays(
     home: int, waits: dict[int, Wait], last: int | None, pinned: bool
 ) -> None:
-    chosen = choose(home, waits, Known(last, pinned=pinned and last is not None))
+    chosen = offer(home, waits).to(Known(last, pinned=pinned and last is not None))
     assert chosen.partition in {home, last, *waits}
     if last is not None and chosen.partition != last:
         assert not pinned

@@ -129,8 +129,7 @@ async def test_without_redis_the_hash_decides_but_for_what_is_open_here(
         raise StoreUnavailable("away")
 
     for edge in edges:
-        for name in ("find", "claim"):
-            monkeypatch.setattr(edge.places, name, away)
+        monkeypatch.setattr(edge.places, "claim", away)
     await ask(one, "b", client)
     await ask(two, "c")
     assert partitions(one) == [AWAY, AWAY]
@@ -153,15 +152,14 @@ async def test_a_request_of_another_service_goes_home_unless_a_customers_questio
 
 async def test_it_moves_by_the_deadline_where_the_gateway_that_asked_is_dead(edges: tuple[Edge, Edge]) -> None:
     places: Places = edges[0].places
-    claim = {"now_unix_ms": 1_000, "until_unix_ms": 5_000}
-    assert await places.claim(SESSION, "a", 1, **claim) == 1
-    assert await places.claim(SESSION, "b", 2, now_unix_ms=4_999, until_unix_ms=9_000) == 1
-    assert await places.find(SESSION, 8_999) == (1, True)
-    assert await places.find(SESSION, 9_000) == (1, False)
-    assert await places.claim(SESSION, "c", 2, now_unix_ms=9_000, until_unix_ms=9_500) == 2
+    claimed = [
+        await places.claim(SESSION, name, wanted, staying=(), now_unix_ms=now, until_unix_ms=now + 4_000)
+        for name, wanted, now in (("a", 1, 1_000), ("b", 2, 4_999), ("c", 2, 8_998), ("d", 2, 12_998))
+    ]
+    assert claimed == [(1, "new"), (1, "pinned"), (1, "pinned"), (2, "moved")]
 
 
 async def test_an_erased_place_is_not_written_again(edges: tuple[Edge, Edge]) -> None:
     places: Places = edges[0].places
     await places.release(SESSION, "erased", now_unix_ms())
-    assert await places.find(SESSION, 0) == (None, False)
+    assert await places.claim(SESSION, "a", 1, staying=None, now_unix_ms=0, until_unix_ms=1) == (1, "new")
