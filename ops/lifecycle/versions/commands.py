@@ -243,6 +243,6 @@ def _evaluations(path: Path) -> dict[str, float]:
     """Return the figures of a run. Raises `SettingsError` where the file is none."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Mapping[str, Any])
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"--evaluation {path}: {error}; give what `replyline eval --json` wrote") from None
     return {name: value for name, value in found.items() if isinstance(value, float)}

@@ -78,7 +78,7 @@ def read_schedule(text: bytes, name: str) -> Schedule:
     """Return the schedule in a TOML file. Raises `SettingsError` that names the field and the remedy."""
     try:
         schedule = msgspec.toml.decode(text, type=Schedule)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SettingsError(f"{name}: {error}; docs/reliability.md has an example") from None
     for number, fault in enumerate(schedule.drill, 1):
         if fault.seconds > _LONGEST_S:

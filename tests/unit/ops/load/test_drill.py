@@ -51,11 +51,12 @@ def answer(at_s: float, *, source: str | None = "model", took_ms: float = 500, e
         (HEAD + PAUSE + "at = 2026-11-27T10:00:00\n", "name its offset"),
         (HEAD + "rates = 3\n" + PAUSE, "rates"),
         ("fleet =", "schedule.toml"),
+        ("\udcff", "schedule.toml: 'utf-8' codec can't decode byte 0xff"),
     ],
 )
 def test_what_is_wrong_with_a_schedule_is_named(text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
-        read_schedule(text.encode(), "schedule.toml")
+        read_schedule(text.encode(errors="surrogateescape"), "schedule.toml")
 
 
 def test_nothing_is_made_that_was_not_agreed_to() -> None:

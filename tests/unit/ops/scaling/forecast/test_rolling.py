@@ -1,5 +1,7 @@
 """Forecasts are judged by what came, each from the past alone."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -90,3 +92,9 @@ def test_the_command_prints_a_row_a_model_and_the_rule(capsys: pytest.CaptureFix
 def test_a_wrong_trace_is_named(trace: str, said: str) -> None:
     with pytest.raises(SettingsError, match=f"--trace {trace}: .*{said}"):
         read_series(trace)
+
+
+def test_a_trace_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.json").write_bytes(b'{"name": "\xff", "bin_s": 600, "values": [1, 2]}')
+    with pytest.raises(SettingsError, match=r"shop\.json: .*can't decode"):
+        read_series(str(tmp_path / "shop.json"))
