@@ -230,7 +230,9 @@ def prepare(
     languages: Annotated[
         str | None, typer.Option(metavar="en,zh", help="that the model answers in (none: whatever it is asked in)")
     ] = None,
-    directory: Annotated[Path, typer.Option("--dir", help="where the model's folder is put")] = Path(".models"),
+    directory: Annotated[Path, typer.Option("--dir", file_okay=False, help="where the model's folder is put")] = Path(
+        ".models"
+    ),
     max_length: Annotated[
         int, typer.Option(min=1, help="fp16, bf16: tokens that a slot of TensorRT holds, prompt and answer")
     ] = 2_048,

@@ -35,6 +35,15 @@ def writable(option: str) -> Callable[[Path | None], Path | None]:
     return check
 
 
+def gateway_address(url: str | None) -> str | None:
+    """Return a gateway's address as it is. Raises `SettingsError` where it is none."""
+    if url is not None:
+        from shared.client.socket import address_of
+
+        address_of(url)
+    return url
+
+
 Broker = Literal["embedded", "kafka"]
 OwnBroker = Annotated[Broker, typer.Option(help="of the system of its own: in memory, or Apache Kafka")]
 JsonPath = Annotated[
@@ -50,9 +59,18 @@ HtmlPath = Annotated[
 Token = Annotated[
     str | None, typer.Option("--token", envvar="REPLYLINE_TOKEN", help="who asks; the variable is not shown by ps")
 ]
-UrlOfGateway = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
+UrlOfGateway = Annotated[
+    str,
+    typer.Option("--url", envvar="REPLYLINE_URL", callback=gateway_address, help="the gateway's WebSocket address"),
+]
 UrlOrOwn = Annotated[
-    str | None, typer.Option("--url", envvar="REPLYLINE_URL", help="a running gateway; without it a system of its own")
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="REPLYLINE_URL",
+        callback=gateway_address,
+        help="a running gateway; without it a system of its own",
+    ),
 ]
 DEFAULT_URL: Final = "ws://127.0.0.1:8080/ws"
 

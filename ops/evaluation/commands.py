@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import JsonPath, Token, command_typed, run, settings_of_own_system
+from ops.command_line import JsonPath, Token, command_typed, gateway_address, run, settings_of_own_system
 from shared.errors import SettingsError
 
 
@@ -18,7 +18,10 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
         Literal["dev", "held_out", "all"], typer.Option(help="which questions: held_out were fitted on by nothing")
     ] = "held_out"
     language: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the questions (default: both)")] = None
-    url: Annotated[str | None, typer.Option(help="a running gateway's address (none: a system of its own)")] = None
+    url: Annotated[
+        str | None,
+        typer.Option(callback=gateway_address, help="a running gateway's address (none: a system of its own)"),
+    ] = None
     token: Token = None
     model_dir: Annotated[Path | None, typer.Option(help="the model's folder (default: as set)")] = None
     policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers (default: as set)")] = None
