@@ -10,6 +10,7 @@ from gateway.admission.control import AdmissionLimits, check_inflight, check_mem
 from gateway.admission.ladder import RUNGS, Ladder
 from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.placement import Asked, Placement
+from gateway.admission.worker_clocks import WorkerClocks
 from gateway.request.answer import FallbackReason
 from gateway.request.entry import Entry
 from gateway.serving.memory_watch import MemoryWatch
@@ -24,8 +25,6 @@ log = get_logger()
 
 _STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 _WATCH_S: Final = 1.0
-# Less is the report's way here, and a network that stumbles.
-_SKEW_MS: Final = 1_000.0
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class AdmissionGate:
     _rung: Rung = CHAMPION
     _breakers: dict[Lane, BreakerState] = field(default_factory=dict)
     _shut: dict[str, BreakerState] = field(default_factory=dict)
-    _skewed: set[str] = field(default_factory=set)
+    _clocks: WorkerClocks = field(default_factory=WorkerClocks)
 
     # --- requests
 
@@ -101,22 +100,18 @@ class AdmissionGate:
     def update_worker(self, worker_id: str, report: WorkerReport | None) -> None:
         """Keep a worker's newest report; None: the worker leaves."""
         if report is None:
-            self._skewed.discard(worker_id)
+            self._clocks.forget(worker_id)
             if self.admissions.forget(worker_id):
                 log.info("worker_left", worker=worker_id)
         else:
-            if self.admissions.observe(report, now_unix_ms()):
+            now = now_unix_ms()
+            if self.admissions.observe(report, now):
                 lane, slots, buckets = report.lane, report.slots, report.buckets
                 log.info("worker_found", worker=worker_id, lane=lane, slots=slots, buckets=buckets)
-            self._compare_clocks(worker_id, wire_unix_ms() - report.unix_ms)  # its way here included
+            behind_ms = wire_unix_ms() - report.unix_ms  # its way here included
+            if self._clocks.differs(worker_id, behind_ms, now):
+                log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
         self._count_workers()
-
-    def _compare_clocks(self, worker_id: str, behind_ms: float) -> None:
-        if abs(behind_ms) < _SKEW_MS:
-            self._skewed.discard(worker_id)
-        elif worker_id not in self._skewed:
-            self._skewed.add(worker_id)
-            log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
 
     async def watch(self) -> None:
         """Watch until cancelled for workers that fall silent or are switched off."""
@@ -130,7 +125,7 @@ class AdmissionGate:
 
     def forget_silent(self, now: float) -> None:
         for name in self.admissions.expire(now):
-            self._skewed.discard(name)
+            self._clocks.forget(name)
             log.warning("worker_silent", worker=name)
         self._count_workers()
 
