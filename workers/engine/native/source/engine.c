@@ -355,20 +355,54 @@ void native_export(const struct native *n, int slot, int start, int stop, uint16
             }
 }
 
+/* Copy tokens `start` to `stop - 1` of a head, [tokens][head_dim], to where they lie. Whole groups of keys, and pairs of
+ * values, are written from their first byte to their last: in less than half the time of one number after the other. */
+static void import_keys(uint16_t *restrict to, const uint16_t *restrict from, int size, int start, int stop)
+{
+    for (int token = start; token < stop;) {
+        uint16_t *key = to + native_key_offset(size, token, 0);
+        if (token % KEY_TOKENS || stop - token < KEY_TOKENS) {
+            for (int i = 0; i < size; i++) key[i / 2 * 2 * KEY_TOKENS + i % 2] = from[i];
+            token++, from += size;
+            continue;
+        }
+        for (int i = 0; i < size; i += 2)
+            for (int t = 0; t < KEY_TOKENS; t++, key += 2) memcpy(key, from + t * size + i, 2 * sizeof *key);
+        token += KEY_TOKENS, from += KEY_TOKENS * size;
+    }
+}
+
+static void import_values(uint16_t *restrict to, const uint16_t *restrict from, int size, int start, int stop)
+{
+    for (int token = start; token < stop;) {
+        uint16_t *value = to + native_value_offset(size, token, 0);
+        if (token % VALUE_TOKENS || stop - token < VALUE_TOKENS) {
+            for (int i = 0; i < size; i++) value[VALUE_TOKENS * i] = from[i];
+            token++, from += size;
+            continue;
+        }
+        for (int i = 0; i < size; i++) value[2 * i] = from[i], value[2 * i + 1] = from[size + i];
+        token += VALUE_TOKENS, from += VALUE_TOKENS * size;
+    }
+}
+
 int native_import(struct native *n, int slot, int start, int stop, const uint16_t *values)
 {
     const int size = n->config.head_dim;
-    const size_t all = (size_t)n->config.layers * 2 * n->config.kv_heads * (stop - start) * size;
-    int finite = 1;
-    for (size_t i = 0; i < all; i++) finite &= (values[i] & EXPONENT) != EXPONENT;
-    if (!finite) return -1;
+    const size_t head_values = (size_t)(stop - start) * size;
+    const size_t all = (size_t)n->config.layers * 2 * n->config.kv_heads * head_values;
+    int16_t most = 0;
+    for (size_t i = 0; i < all; i++) {
+        const int16_t exponent = values[i] & EXPONENT; /* of 16 bits, so that the loop is one of vectors */
+        most = exponent > most ? exponent : most;
+    }
+    if (most == EXPONENT) return -1;
     for (int layer = 0; layer < n->config.layers; layer++)
         for (int part = 0; part < 2; part++)
-            for (int head = 0; head < n->config.kv_heads; head++) {
-                uint16_t *to = (part ? n->values : n->keys) + native_head_offset(n, layer, slot, head);
-                for (int token = start; token < stop; token++, values += size)
-                    for (int i = 0; i < size; i++)
-                        to[part ? native_value_offset(size, token, i) : native_key_offset(size, token, i)] = values[i];
+            for (int head = 0; head < n->config.kv_heads; head++, values += head_values) {
+                const size_t at = native_head_offset(n, layer, slot, head);
+                if (part) import_values(n->values + at, values, size, start, stop);
+                else import_keys(n->keys + at, values, size, start, stop);
             }
     return 0;
 }
