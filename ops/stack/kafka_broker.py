@@ -146,6 +146,8 @@ class KafkaBroker:
     def _properties(self, data: Path) -> dict[str, str]:
         listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
         return {
+            # Kafka's own 128 MiB would be half of the heap, which is then collected whole every second under load.
+            "log.cleaner.dedupe.buffer.size": str(8 << 20),
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),
             "controller.quorum.voters": f"{self.node_id}@{controller}",
