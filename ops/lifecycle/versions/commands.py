@@ -15,7 +15,7 @@ from ops.lifecycle.versions import moves, pages
 from ops.lifecycle.versions.adding import About, add
 from ops.lifecycle.versions.checking import Scope, check
 from ops.lifecycle.versions.signing import sign, write_keys
-from ops.lifecycle.versions.using import load, use
+from ops.lifecycle.versions.using import holders, load, use
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import as_json
 from ops.operate.listing import say, show_table
@@ -144,8 +144,9 @@ def use_(
 
 @versions_app.command()
 def rollback(reason: Reason = "by hand", author: Author = None) -> None:
-    """Return to the previous champion and take the canary off; or take off a move that waits for its time."""
-    asyncio.run(_move(settings_of("versions"), moves.rollback, reason, author))
+    """Return to the previous champion and take the canary off; or take off a move that waits for its time. Says which
+    workers still hold that version."""
+    asyncio.run(_roll_back(settings_of("versions"), reason, author))
 
 
 @versions_app.command()
@@ -213,13 +214,21 @@ async def _use(
     _tell_move(before, move.state)
 
 
-async def _move(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> None:
-    """Move to the state that `to` makes of the registry."""
+async def _roll_back(settings: Settings, reason: str, author: str | None) -> None:
+    before, after = await _move(settings, moves.rollback, reason, author)
+    champion = after.aliases.get(CHAMPION)
+    if champion is not None and champion != before.aliases.get(CHAMPION):
+        _tell(pages.held(champion, await holders(settings.kafka, CHAMPION, champion)))
+
+
+async def _move(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> tuple[State, State]:
+    """Move to the state that `to` makes of the registry; return the state before, and that one."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         before = writer.registry.state
         state = to(writer.registry, now_unix_ms=wire_unix_ms())
         await writer.move(state, reason)
     _tell_move(before, state)
+    return before, state
 
 
 def _tell_move(before: State, after: State) -> None:

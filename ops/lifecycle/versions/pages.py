@@ -50,6 +50,17 @@ def version_page(registry: Registry, revision: Revision) -> dict[str, Any]:
     }
 
 
+def held(revision: Revision, loaded: Mapping[str, bool]) -> str:
+    """Return in words which of the champion's live workers hold a version."""
+    if not loaded:
+        return f"no worker of champion lives: the first to start loads {revision}"
+    holding = ", ".join(worker for worker, has in loaded.items() if has)
+    lacking = ", ".join(worker for worker, has in loaded.items() if not has)
+    told = f"{sum(loaded.values())} of {len(loaded)} workers of champion hold {revision} and serve it at once"
+    told += f": {holding}" if holding else ""
+    return f"{told}; to be loaded first, the version before serves meanwhile: {lacking}" if lacking else told
+
+
 def move_rows(registry: Registry) -> list[list[str]]:
     """Return a row for each move, as `LOGGED` titles them."""
     rows, before = [], State()

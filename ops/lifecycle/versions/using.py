@@ -67,18 +67,41 @@ async def use(
     return await writer.move(state, reason, {"workers": workers, "load_s": round(monotonic_s() - began_s, 1)})
 
 
+async def holders(kafka: KafkaSettings, lane: Lane, revision: Revision) -> Mapping[str, bool]:
+    """Return the live workers of a lane, by what they report within three seconds, and whether each has a version
+    loaded. Raises `BrokerUnavailable`."""
+    workers = LaneWorkers(lane)
+    reader = _reader(kafka)
+    await reader.start()
+    until_s = monotonic_s() + SILENT_MS / 1_000
+    try:
+        while monotonic_s() < until_s:
+            await _observe(reader, workers)
+    finally:
+        await reader.stop()
+    return workers.loaded(revision, now_unix_ms())
+
+
+def _reader(kafka: KafkaSettings) -> PartitionReader:
+    topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
+    return PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
+
+
+async def _observe(reader: PartitionReader, workers: LaneWorkers) -> None:
+    for record in await reader.read(timeout_ms=_LOOK_MS):
+        apply_report(record, lambda worker, report: workers.observe(worker, report, now_unix_ms()))
+
+
 async def _all_loaded(
     kafka: KafkaSettings, workers: LaneWorkers, revision: Revision, epoch: int, wait_s: float, say: Say
 ) -> int:
     """Return how many workers have loaded it since the move of that epoch, once all that live have."""
-    topic, partitions = kafka.topics.workers, (BROADCAST_PARTITION,)
-    reader = PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
+    reader = _reader(kafka)
     await reader.start()
     began_s, shown = monotonic_s(), ""
     try:
         while True:
-            for record in await reader.read(timeout_ms=_LOOK_MS):
-                apply_report(record, lambda worker, report: workers.observe(worker, report, now_unix_ms()))
+            await _observe(reader, workers)
             loaded, waited_s = workers.loaded(revision, now_unix_ms()), monotonic_s() - began_s
             if waited_s >= SILENT_MS / 1_000 and all(loaded.values()):
                 return len(loaded)

@@ -50,3 +50,10 @@ def test_a_version_is_listed_with_its_aliases_and_its_last_check() -> None:
     registry.apply(Move(state=State(epoch=1, aliases=aliases), author="ann", reason="", unix_ms=3))
     assert (listed()["checked"], listed()["aliases"]) == ("passed", "champion,light")
     assert pages.version_page(registry, VERSION.id)["check"]["unix_ms"] == 2
+
+
+def test_who_holds_a_version_is_told_by_name() -> None:
+    both = {"w-1": True, "w-2": True}
+    assert pages.held("a", both) == "2 of 2 workers of champion hold a and serve it at once: w-1, w-2"
+    assert pages.held("a", both | {"w-3": False}).endswith("the version before serves meanwhile: w-3")
+    assert pages.held("a", {}) == "no worker of champion lives: the first to start loads a"
