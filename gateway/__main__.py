@@ -125,6 +125,7 @@ class GatewayProcess:
         self._ready = self._readiness()
         self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
         metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
+        metrics.rollout.set_function(lambda: self._routing.state.rule is not None)
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = Tasks()

@@ -44,6 +44,7 @@ observations = Counter(
     "replyline_gateway_observations_total", "Answers of a rollout, and ratings, as evidence in Kafka", ["outcome"]
 )
 versions_epoch = Gauge("replyline_versions_epoch", "Epoch of the registry's state by which requests are routed")
+rollout = Gauge("replyline_gateway_rollout", "1 while a rule sends conversations to a canary, else 0")
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]
 )

@@ -85,9 +85,11 @@ async def test_a_conversation_has_one_lane_at_every_gateway_until_a_rollback(
         ("canary", "fake-1", 1, False, False)
     }
     assert len({each.conversation for each in seen}) == of_canary / 2
+    assert [await gateway.metric("replyline_gateway_rollout") for gateway in gateways] == [1, 1]
     await system.move(ROLLED_BACK)
     for number, gateway in enumerate(gateways):
         await until_epoch(gateway, 2)
+        assert await gateway.metric("replyline_gateway_rollout") == 0
         assert set((await lanes_of(gateway, sessions, f"f{number}")).values()) == {"champion"}
         counted = [
             await gateway.metric("replyline_gateway_lane_requests_total", lane=lane) for lane in ("champion", "canary")
