@@ -272,7 +272,9 @@ def build(
         Literal["native", "tensorrt", "tensorrt-rtx"],
         typer.Option(help="tensorrt builds on the GPU, tensorrt-rtx and native anywhere"),
     ] = "tensorrt",
-    model: Annotated[Path | None, typer.Option(help="a folder of fp16 (none: REPLYLINE_MODEL__DIR)")] = None,
+    model: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="a folder of fp16 (none: REPLYLINE_MODEL__DIR)")
+    ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (none: as set)")] = None,
     max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
 ) -> None:

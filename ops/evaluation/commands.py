@@ -23,7 +23,9 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
         typer.Option(callback=gateway_address, help="a running gateway's address (none: a system of its own)"),
     ] = None
     token: Token = None
-    model_dir: Annotated[Path | None, typer.Option(help="the model's folder (default: as set)")] = None
+    model_dir: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="the model's folder (default: as set)")
+    ] = None
     policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers (default: as set)")] = None
     guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard (default: as set)")] = None
     fit: Annotated[

@@ -20,8 +20,8 @@ Peer = Annotated[
 @bench_app.command("path")
 def path(
     rates: Annotated[str, typer.Option(help="requests a second, comma-separated")] = "200,500",
-    seconds: Annotated[float, typer.Option(min=0.001, help="measured at each rate, in each round")] = 10.0,
-    warmup: Annotated[float, typer.Option(min=0, help="seconds before, at each rate")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.001, max=3_600, help="measured at each rate, in each round")] = 10.0,
+    warmup: Annotated[float, typer.Option(min=0, max=3_600, help="seconds before, at each rate")] = 3.0,
     arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
     rounds: Rounds = 3,
     json_path: JsonPath = None,
@@ -58,7 +58,7 @@ def stream(
 def gateway(
     start: Annotated[int, typer.Option(min=1, help="streams at first")] = 200,
     limit: Annotated[int, typer.Option(min=1, help="streams at most")] = 4_000,
-    seconds: Annotated[float, typer.Option(min=1, help="measured at each step")] = 4.0,
+    seconds: Annotated[float, typer.Option(min=1, max=3_600, help="measured at each step")] = 4.0,
     held: Annotated[int, typer.Option(min=0, help="idle connections held (0: leave it out)")] = 5_000,
     rounds: Rounds = 1,
     json_path: JsonPath = None,
@@ -182,7 +182,7 @@ def upstream(
         Path | None, typer.Option(exists=True, help="llama-server (default: the one of ops/setup/llama-server)")
     ] = None,
     slots: Annotated[int, typer.Option(min=1, help="requests at a time, of llama-server and of the worker")] = 4,
-    seconds: Annotated[float, typer.Option(min=3, help="of arrivals at each load, each side")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=3, max=3_600, help="of arrivals at each load, each side")] = 20.0,
     deadline_ms: Annotated[
         int | None, typer.Option(min=100, help="of a whole answer (default: 2.5 times what one takes among --slots)")
     ] = None,

@@ -108,6 +108,8 @@ def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name
         ("ask", "question"),
         ("ask Hello? --seed 9223372036854775808", "--seed 9223372036854775808"),
         ("ask Hello? and more", "and more"),
+        ("eval --model-dir /nowhere", "/nowhere"),
+        ("bench path --seconds inf", "--seconds inf"),
         ("eval --url localhost", "localhost is no gateway's address"),
         ("bech", "'bench'"),
         ("--no-such", "--no-such"),
