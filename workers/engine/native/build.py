@@ -7,10 +7,13 @@ instructions: one compiler gives the same bytes everywhere, and the library pick
 import hashlib
 import os
 import platform
+import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from shared.process.clock import now_unix_ms
 from workers.engine.native.compiler import Compiler, compilers, libc
 from workers.engine.unusable import Unusable
 
@@ -25,6 +29,8 @@ LIBRARY: Final = "libreplyline_native.so"
 REMEDY: Final = "run: replyline model prepare"
 NO_COMPILER: Final = f"no C compiler is found; install gcc, or the Python package ziglang, then {REMEDY}"
 _BUILT: Final = "built.json"
+_NAME_CHARS: Final = 16
+_KEPT_S: Final = 7 * 86_400.0
 _SOURCES: Final = Path(__file__).with_name("source")
 FLAGS: Final = ("-O3", "-std=c11", "-ffp-contract=fast", "-fPIC", "-pthread")
 _AVX2: Final = ("-mavx2", "-mfma", "-mf16c")
@@ -74,7 +80,7 @@ class Recipe:
         digest = hashlib.sha256(repr((self.machine, libc(), FLAGS, list(self.kernels.items()))).encode())
         for source in sorted(self.sources.glob("*.[ch]")):
             digest.update(source.name.encode() + hashlib.sha256(source.read_bytes()).digest())
-        return directory.absolute() / digest.hexdigest()[:16]
+        return directory.absolute() / digest.hexdigest()[:_NAME_CHARS]
 
 
 def find_built(directory: Path, recipe: Recipe) -> Built | Unusable:
@@ -115,6 +121,7 @@ def build(directory: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusab
             made = _compile(work, recipe, compiler)
             if isinstance(made, Built):
                 _put(work / "new", target, work / "old")
+                remove_unused(target, now_unix_ms() / 1_000)
             return made
     except OSError as error:
         other = find_built(directory, recipe)  # another process may have been first
@@ -127,6 +134,25 @@ def _put(new: Path, target: Path, old: Path) -> None:
     if target.exists():
         target.rename(old)
     new.rename(target)
+
+
+def note_use(folder: Path) -> None:
+    """Note that a process loads the library of a folder, if it may write there."""
+    with suppress(OSError):
+        os.utime(folder / _BUILT)
+
+
+def remove_unused(kept: Path, now_s: float) -> None:
+    """Remove the libraries beside `kept` that nobody has loaded or built for a week, and what a build that was killed
+    has left. A process that has loaded one goes on with it. What cannot be removed stays; another process may remove
+    the same."""
+    for folder in kept.parent.iterdir():
+        if re.fullmatch(rf"[0-9a-f]{{{_NAME_CHARS}}}|\.building-\w+", folder.name) is None or folder == kept:
+            continue
+        with suppress(OSError):
+            used = folder / _BUILT if (folder / _BUILT).exists() else folder
+            if now_s - used.stat().st_mtime > _KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compile(work: Path, recipe: Recipe, compiler: Compiler) -> Built | Unusable:

@@ -5,7 +5,7 @@ import os
 from shared.errors import EngineError, ModelError
 from shared.model.folder import NATIVE, REMEDY, ModelFolder
 from shared.settings import WorkerSettings
-from workers.engine.native.build import LIBRARY, Built, Recipe, find_built
+from workers.engine.native.build import LIBRARY, Built, Recipe, find_built, note_use
 from workers.engine.native.engine import NativeEngine
 from workers.engine.native.library import Library
 from workers.engine.unusable import Unusable
@@ -23,8 +23,10 @@ def find_library(worker: WorkerSettings, recipe: Recipe | None = None) -> tuple[
     built = find_built(worker.native_library_dir, recipe)
     if isinstance(built, Unusable):
         return built
+    folder = recipe.folder(worker.native_library_dir)
+    note_use(folder)
     try:
-        library = Library.load(recipe.folder(worker.native_library_dir) / LIBRARY, worker.native_kernel)
+        library = Library.load(folder / LIBRARY, worker.native_kernel)
     except EngineError as error:
         return Unusable(str(error))
     if worker.native_kernel == "auto" and library.kernel == _PORTABLE:

@@ -1,15 +1,30 @@
 """The builder: which compiler, what is left out, what is kept and what is not believed."""
 
 import ctypes
+import os
 import platform
+import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from shared.settings import WorkerSettings
 from tests.support.models.native_library import native_dir
 from workers.engine.native import compiler
-from workers.engine.native.build import KERNELS, LIBRARY, Built, Recipe, build, ensure_built, find_built
+from workers.engine.native.build import (
+    KERNELS,
+    LIBRARY,
+    Built,
+    Recipe,
+    build,
+    ensure_built,
+    find_built,
+    note_use,
+    remove_unused,
+)
 from workers.engine.native.compiler import Compiler, compilers
+from workers.engine.native.load_native import find_library
 from workers.engine.unusable import Unusable
 
 ENGINE = """
@@ -168,3 +183,43 @@ def test_a_library_is_kept_whole_by_who_has_mapped_it(recipe: Recipe, directory:
 
 def test_cc_names_the_compiler_alone() -> None:
     assert [each.argv for each in compilers({"CC": "gcc -m64", "PATH": "/usr/bin"})] == [("gcc", "-m64")]
+
+
+WEEK_S = 7 * 86_400
+
+
+def test_a_build_removes_what_nobody_has_loaded_for_a_week(recipe: Recipe, directory: Path) -> None:
+    """What a worker has loaded since stays, and so does what is not ours."""
+    folders = [directory / name for name in ("0" * 16, "1" * 16, ".building-x", "theirs")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "built.json").touch()
+        for path in (folder / "built.json", folder):
+            os.utime(path, (time.time() - WEEK_S - 60,) * 2)
+    note_use(folders[1])
+    build(directory, recipe, next(compilers({"CC": "cc"})))
+    assert set(directory.iterdir()) == {recipe.folder(directory), folders[1], folders[3]}
+
+
+def test_what_another_process_removes_at_the_same_time_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / ("0" * 16)
+    old.mkdir()
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **how: (rmtree(path), rmtree(path, **how)))
+    remove_unused(tmp_path / ("1" * 16), time.time() + 2 * WEEK_S)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter([old]))
+    remove_unused(tmp_path / ("1" * 16), time.time() + 2 * WEEK_S)
+
+
+def test_a_worker_that_loads_a_library_notes_it(directory: Path) -> None:
+    """Where it may not write it loads the library all the same."""
+    note_use(directory / "none")
+    recipe, worker = Recipe(), WorkerSettings(native_dir=native_dir())
+    built = recipe.folder(native_dir()) / "built.json"
+    os.utime(built, (0, 0))
+    found = find_library(worker)
+    assert not isinstance(found, Unusable)
+    assert time.time() - built.stat().st_mtime < WEEK_S
