@@ -241,29 +241,23 @@ def prepare(
     ] = False,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.model.terminal import (
-        adapter_of,
-        ensure_library,
-        languages_of,
-        prepare_installed_embeddings,
-        prepare_with_progress,
-    )
+    from ops.model import terminal
 
     console = Console(stderr=True)
-    prepare_with_progress(
+    terminal.prepare_with_progress(
         directory,
         precision,
         source,
         console,
-        adapter=adapter_of(adapter, source),
-        languages=languages_of(languages),
+        adapter=terminal.adapter_of(adapter, source),
+        languages=terminal.languages_of(languages),
         max_length=max_length,
         primitive=primitive,
     )
     if precision in {"int8", "q4"}:
-        ensure_library(settings_of("model"), console)
+        terminal.ensure_library(settings_of("model"), console)
     if source is None:
-        prepare_installed_embeddings(directory, console)
+        terminal.prepare_installed_embeddings(directory, console)
 
 
 @engine_app.command("build")

@@ -9,10 +9,10 @@ import hashlib
 import importlib.metadata
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -76,6 +76,44 @@ _WRITER_VERSION: Final = 4
 Progress = Callable[[str, float], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The weights that a folder is made of: a source's (None: the default model's), with an adapter merged or
+    without."""
+
+    source: Path | None
+    sha256: str
+    adapter: Adapter | None
+
+    @classmethod
+    def of(cls, source: Path | None, adapter: Path | None) -> Self:
+        sha256 = _DEFAULT_SHA256 if source is None else source_sha256(source)
+        return cls(source, sha256, None if adapter is None else Adapter.open(adapter, source_sha256=sha256))
+
+    @property
+    def name(self) -> str:
+        name = DEFAULT_MODEL if self.source is None else _slug(self.source)
+        if self.adapter is None:
+            return name
+        return self.adapter.name if self.adapter.manifest else f"{name}-{_slug(self.adapter.path)}"
+
+    @property
+    def adapter_source(self) -> Source | None:
+        return None if self.adapter is None else Source(name=self.adapter.name, sha256=self.adapter.sha256)
+
+    def recipe(self, form: str) -> str:
+        """Return what a folder of this form is made of, as one digest."""
+        made_of = f"{self.sha256}/{form}/{_WRITER_VERSION}" + (
+            "" if self.adapter is None else f"/{self.adapter.sha256}"
+        )
+        return hashlib.sha256(made_of.encode()).hexdigest()
+
+    def opened(self, path: Path) -> ModelSource:
+        """Open the source at `path`, merged."""
+        opened = open_source(path)
+        return opened if self.adapter is None else replace(opened, checkpoint=self.adapter.merged(opened.checkpoint))
+
+
 def prepare_model(
     target_dir: Path,
     precision: Precision = "int8",
@@ -102,33 +140,28 @@ def prepare_model(
     the precision has no such graph.
     """
     form = _form(precision, primitive=primitive, merging=adapter is not None)
-    if source is None and languages is None:
-        languages = _DEFAULT_LANGUAGES
-    sha256 = _DEFAULT_SHA256 if source is None else source_sha256(source)
-    merging = None if adapter is None else Adapter.open(adapter, source_sha256=sha256)
-    name = _name(source, merging)
-    recipe = _recipe(sha256, form, merging)
-    target = target_dir / f"{name}-{form}"
-    ready = _up_to_date(target, recipe, max_length, languages)
+    languages = languages or (_DEFAULT_LANGUAGES if source is None else None)
+    weights = _Weights.of(source, adapter)
+    target = target_dir / f"{weights.name}-{form}"
+    ready = _up_to_date(target, weights.recipe(form), max_length, languages)
     if ready is not None:
         return ready
     path = source or default_source()
-    opened = _opened(path, merging)
+    opened = weights.opened(path)
     architecture = opened.checkpoint.architecture
-    capacity = slot_capacity(max_length, architecture.max_positions) if precision in _TENSORRT_DTYPES else None
     about = Manifest(
-        name=name,
-        revision=recipe,
+        name=weights.name,
+        revision=weights.recipe(form),
         precision=precision,
-        source=Source(name=path.name, sha256=sha256),
+        source=Source(name=path.name, sha256=weights.sha256),
         architecture=architecture,
         stop_token_ids=opened.stop_token_ids,
         chat_template=opened.chat_template,
         files=(),
         dialect=_dialect(precision, primitive=primitive),
-        max_length=capacity,
+        max_length=slot_capacity(max_length, architecture.max_positions) if precision in _TENSORRT_DTYPES else None,
         languages=languages,
-        adapter=None if merging is None else Source(name=merging.name, sha256=merging.sha256),
+        adapter=weights.adapter_source,
     )
     target_dir.mkdir(parents=True, exist_ok=True)
     with workshop_of(target) as workshop:
@@ -152,11 +185,6 @@ def default_source() -> Path:
     return found[0]
 
 
-def _opened(path: Path, merging: Adapter | None) -> ModelSource:
-    opened = open_source(path)
-    return opened if merging is None else replace(opened, checkpoint=merging.merged(opened.checkpoint))
-
-
 def _form(precision: Precision, *, primitive: bool, merging: bool) -> str:
     """Return the last part of a folder's name. Raises `ModelError` where there is no such folder."""
     if precision == "q4" and merging:
@@ -172,20 +200,6 @@ def _dialect(precision: Precision, *, primitive: bool) -> Dialect:
     if precision in _TENSORRT_DTYPES:
         return "tensorrt-primitive" if primitive else "tensorrt"
     return "native" if precision == "q4" else "cpu"
-
-
-def _name(source: Path | None, merging: Adapter | None) -> str:
-    """Return the name of a model, merged with an adapter where there is one."""
-    name = DEFAULT_MODEL if source is None else _slug(source)
-    if merging is None:
-        return name
-    return merging.name if merging.manifest else f"{name}-{_slug(merging.path)}"
-
-
-def _recipe(sha256: str, form: str, merging: Adapter | None) -> str:
-    """Return what a prepared folder is made of, as one digest."""
-    made_of = f"{sha256}/{form}/{_WRITER_VERSION}" + ("" if merging is None else f"/{merging.sha256}")
-    return hashlib.sha256(made_of.encode()).hexdigest()
 
 
 def _slug(source: Path) -> str:

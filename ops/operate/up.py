@@ -31,6 +31,7 @@ from ops.stack.processes import Child, ServiceError, free_port
 from ops.stack.restarts import DEATHS, WITHIN_S, Restarts
 from shared.process.host_port import host_port
 from shared.settings import PREFIX, Settings
+from shared.settings.gateway import GatewaySettings
 from shared.settings.redis import without_password
 from shared.telemetry.logs import get_logger
 from shared.wire.lanes import CHAMPION, LANES
@@ -85,6 +86,39 @@ class Addresses:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    """The ports of the gateway and the worker: as they are set, else free ones."""
+
+    gateway: int
+    http: int
+    grpc: int
+    gateway_metrics: int
+    worker_metrics: int
+
+    @classmethod
+    def of(cls, gateway: GatewaySettings) -> Self:
+        """Choose the ports. Raises `ServiceError` where nobody can listen on the one for customers."""
+        port = gateway.port or free_port()
+        _check_port(gateway.host, port)
+        return cls(
+            gateway=port,
+            http=gateway.http_port or free_port(),
+            grpc=gateway.grpc_port or free_port(),
+            gateway_metrics=free_port(),
+            worker_metrics=free_port(),
+        )
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "GATEWAY__PORT": str(self.gateway),
+            "GATEWAY__HTTP_PORT": str(self.http),
+            "GATEWAY__GRPC_PORT": str(self.grpc),
+            "GATEWAY__METRICS_PORT": str(self.gateway_metrics),
+            "WORKER__METRICS_PORT": str(self.worker_metrics),
+        }
+
+
 class EmbeddedSystem:
     """Kafka, Redis, one gateway, one worker. Use as a context manager; `start` returns when all are ready."""
 
@@ -110,51 +144,45 @@ class EmbeddedSystem:
     async def start(self) -> Addresses:
         """Start all parts. Raises `ServiceError` where a part cannot be started; what was started is ended by
         `stop`."""
-        gateway = self._settings.gateway
-        port = gateway.port or free_port()
-        _check_port(gateway.host, port)
+        ports = _Ports.of(self._settings.gateway)
         kafka = self._services.enter_context(EmbeddedKafka())
         topics = self._settings.kafka.topics
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
         for lane in (lane for lane in LANES if lane != CHAMPION):  # no worker can make topics on this broker
             kafka.create(topics.of_lane(lane, request_partitions=EMBEDDED_PARTITIONS))
         redis = self._redis = self._services.enter_context(EmbeddedRedis(settings=self._redis_lines))
-        gateway_metrics = (gateway.metrics_host, free_port())
-        worker_metrics = (self._settings.worker.metrics_host, free_port())
-        http_port, grpc_port = gateway.http_port or free_port(), gateway.grpc_port or free_port()
-        self._env = {
-            **self._env,
-            **{
-                PREFIX + name: value
-                for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS, **embeddings_env(self._settings)}.items()
-            },
-            f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
-            f"{PREFIX}AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
-            f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
-            f"{PREFIX}REDIS__URL": redis.url,
-            f"{PREFIX}GATEWAY__PORT": str(port),
-            f"{PREFIX}GATEWAY__HTTP_PORT": str(http_port),
-            f"{PREFIX}GATEWAY__GRPC_PORT": str(grpc_port),
-            f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
-            f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
+        services = {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS, **embeddings_env(self._settings)}
+        own = {
+            **services,
+            "GATEWAY__REPLY_PARTITION": "0",
+            "AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
+            "KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
+            "REDIS__URL": redis.url,
+            **ports.variables(),
         }
+        self._env = {**self._env, **{PREFIX + name: value for name, value in own.items()}}
+        addresses = self._addresses(ports, kafka=kafka.bootstrap, redis=redis.url)
         self.gateway = self._run("gateway")
         self.worker = self._run("workers")
-        at = host_port(gateway.host, port)
-        await wait_ready(self.gateway, f"http://{host_port(*gateway_metrics)}/ready", "the gateway")
-        await wait_ready(self.worker, f"http://{host_port(*worker_metrics)}/ready", "the worker")
+        await wait_ready(self.gateway, f"http://{host_port(*addresses.gateway_metrics)}/ready", "the gateway")
+        await wait_ready(self.worker, f"http://{host_port(*addresses.worker_metrics)}/ready", "the worker")
+        return addresses
+
+    def _addresses(self, ports: _Ports, *, kafka: str, redis: str) -> Addresses:
+        host = self._settings.gateway.host
+        http = f"http://{host_port(host, ports.http)}"
         return Addresses(
-            host=gateway.host,
-            port=port,
-            gateway_metrics=gateway_metrics,
-            worker_metrics=worker_metrics,
-            page=f"http://{at}/",
-            ws=f"ws://{at}/ws",
-            openai=f"http://{host_port(gateway.host, http_port)}/v1",
-            ai_sdk=f"http://{host_port(gateway.host, http_port)}/ai-sdk/chat",
-            grpc=host_port(gateway.host, grpc_port),
-            kafka=kafka.bootstrap,
-            redis=redis.url,
+            host=host,
+            port=ports.gateway,
+            gateway_metrics=(self._settings.gateway.metrics_host, ports.gateway_metrics),
+            worker_metrics=(self._settings.worker.metrics_host, ports.worker_metrics),
+            page=f"http://{host_port(host, ports.gateway)}/",
+            ws=f"ws://{host_port(host, ports.gateway)}/ws",
+            openai=f"{http}/v1",
+            ai_sdk=f"{http}/ai-sdk/chat",
+            grpc=host_port(host, ports.grpc),
+            kafka=kafka,
+            redis=redis,
         )
 
     def _run(self, module: str) -> Child:

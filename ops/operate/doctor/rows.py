@@ -4,13 +4,15 @@
 a Redis. What only one of the two needs is a warning there: nobody has said which of them runs on this machine.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
 from ops.operate.doctor.engine_facts import EngineFacts, UpstreamFacts
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
+from ops.operate.doctor.machine import MachineFacts
+from ops.operate.doctor.services import ServiceFacts
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
 from shared.process.extras import install_command
@@ -50,36 +52,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts that were found. Addresses map to whether something listens there; `platform` is Python's name of the
-    system. `has_kv_redis`: KV is kept in another Redis than the history."""
+    """The facts that were found. `model_prepared`: the model's folder is whole; `kv` is None where none is kept."""
 
-    platform: str
-    python: tuple[int, int, int]
-    cores: int
-    memory_gb: float
-    disk_gb: float
+    machine: MachineFacts
+    services: ServiceFacts
     port: int
     port_use: PortUse
     model_dir: str
     model_prepared: bool
     uses_cpu_engine: bool = True
-    missing_modules: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    librdkafka: str | None = None
-    redis_server: str | None = None
-    java: int | None = None
-    maven: str | None = None
-    chromium: str | None = None
-    kafka: Mapping[str, bool] = field(default_factory=dict)
-    kafka_refusal: str | None = None
-    redis: Mapping[str, bool] = field(default_factory=dict)
-    redis_refusals: Sequence[str] = ()
     kv: KvFacts | None = None
-    history_memory: RedisMemory | None = None
-    kv_memory: RedisMemory | None = None
-    has_kv_redis: bool = False
     engine: EngineFacts | None = None
-    copies: Sequence[TopicCopies] = ()
-    told_replicas: int | None = None
     has_origins: bool = True
     has_cursor_secret: bool = True
 
@@ -122,22 +105,37 @@ def _row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status 
 
 
 def _for_the_demo(facts: Facts) -> list[Row]:
-    lacking = facts.missing_modules.get("onnx", ())
+    lacking = facts.machine.missing_modules.get("onnx", ())
     found = "prepared" if facts.model_prepared else "not prepared (make demo does it)"
     return [
         _python(facts),
         _row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
-        _row("embedded Kafka", facts.librdkafka is not None, _where(facts.librdkafka), kafka_remedy(facts.platform)),
-        _row("embedded Redis", facts.redis_server is not None, _where(facts.redis_server), REDIS_INSTALL_COMMAND),
+        _row(
+            "embedded Kafka",
+            facts.machine.librdkafka is not None,
+            _where(facts.machine.librdkafka),
+            kafka_remedy(facts.machine.platform),
+        ),
+        _row(
+            "embedded Redis",
+            facts.machine.redis_server is not None,
+            _where(facts.machine.redis_server),
+            REDIS_INSTALL_COMMAND,
+        ),
         *_model(facts, found, otherwise=Status.WARN),
         _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
         *_machine(facts),
-        _row("disk", facts.disk_gb >= MIN_DISK_GB, f"{facts.disk_gb:.1f} GB free", f"free {MIN_DISK_GB} GB or more"),
+        _row(
+            "disk",
+            facts.machine.disk_gb >= MIN_DISK_GB,
+            f"{facts.machine.disk_gb:.1f} GB free",
+            f"free {MIN_DISK_GB} GB or more",
+        ),
     ]
 
 
 def _for_a_process(facts: Facts) -> list[Row]:
-    lacking = facts.missing_modules.get("onnx", ()) if facts.uses_cpu_engine else ()
+    lacking = facts.machine.missing_modules.get("onnx", ()) if facts.uses_cpu_engine else ()
     found = "prepared" if facts.model_prepared else "not prepared"
     rows = [_python(facts), *_model(facts, found, otherwise=Status.MISSING)]
     if facts.uses_cpu_engine:
@@ -149,10 +147,10 @@ def _for_a_process(facts: Facts) -> list[Row]:
 
 def _python(facts: Facts) -> Row:
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    version = ".".join(map(str, facts.python))
+    version = ".".join(map(str, facts.machine.python))
     return _row(
         "Python",
-        facts.python >= OLDEST_PYTHON,
+        facts.machine.python >= OLDEST_PYTHON,
         version,
         f"install Python {oldest} or newer, then: {INSTALL_COMMAND}",
     )
@@ -173,11 +171,17 @@ def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
 
 def _machine(facts: Facts) -> list[Row]:
     return [
-        _row("cores", facts.cores >= MIN_CORES, str(facts.cores), f"{MIN_CORES} or more", otherwise=Status.WARN),
+        _row(
+            "cores",
+            facts.machine.cores >= MIN_CORES,
+            str(facts.machine.cores),
+            f"{MIN_CORES} or more",
+            otherwise=Status.WARN,
+        ),
         _row(
             "memory",
-            facts.memory_gb >= MIN_MEMORY_GB,
-            f"{facts.memory_gb:.1f} GB",
+            facts.machine.memory_gb >= MIN_MEMORY_GB,
+            f"{facts.machine.memory_gb:.1f} GB",
             f"{MIN_MEMORY_GB:.0f} GB or more; REPLYLINE_WORKER__SLOTS=2 needs less",
             otherwise=Status.WARN,
         ),
@@ -186,20 +190,26 @@ def _machine(facts: Facts) -> list[Row]:
 
 def _for_the_tests(facts: Facts) -> list[Row]:
     warn = Status.WARN
-    lacking = facts.missing_modules.get("dev", ())
-    java = "not found" if facts.java is None else str(facts.java)
-    chromium = facts.chromium is not None
+    lacking = facts.machine.missing_modules.get("dev", ())
+    java = "not found" if facts.machine.java is None else str(facts.machine.java)
+    chromium = facts.machine.chromium is not None
     return [
         _row("test tools", not lacking, _listed(lacking), "make test", otherwise=warn),
         _row(
             "Java",
-            (facts.java or 0) >= OLDEST_JAVA,
+            (facts.machine.java or 0) >= OLDEST_JAVA,
             java,
             f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless",
             otherwise=warn,
         ),
-        _row("Maven", facts.maven is not None, _where(facts.maven), "apt-get install maven", otherwise=warn),
-        _row("Chromium", chromium, _where(facts.chromium), "apt-get install chromium", otherwise=warn),
+        _row(
+            "Maven",
+            facts.machine.maven is not None,
+            _where(facts.machine.maven),
+            "apt-get install maven",
+            otherwise=warn,
+        ),
+        _row("Chromium", chromium, _where(facts.machine.chromium), "apt-get install chromium", otherwise=warn),
     ]
 
 
@@ -207,7 +217,7 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
     """Judge the services; the demo brings its own. Of several brokers one is enough to begin with."""
     own = " (make demo brings its own)" if otherwise is Status.WARN else ""
     remedy = f"start it, or set {{}}{own}"
-    one_answers = any(facts.kafka.values())
+    one_answers = any(facts.services.kafka.values())
     rows = [
         _row(
             f"Kafka {address}",
@@ -216,29 +226,29 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
             remedy.format("REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
             otherwise=Status.WARN if one_answers else otherwise,
         )
-        for address, up in facts.kafka.items()
+        for address, up in facts.services.kafka.items()
     ]
-    if facts.kafka_refusal is not None:
-        rows.append(Row("Kafka's door", otherwise, facts.kafka_refusal, "correct the settings that it names"))
+    if facts.services.kafka_refusal is not None:
+        rows.append(Row("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings that it names"))
     rows += [
         _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
-        for address, up in facts.redis.items()
+        for address, up in facts.services.redis.items()
     ]
     rows += [
         Row("Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL")
-        for refusal in facts.redis_refusals
+        for refusal in facts.services.redis_refusals
     ]
     return rows
 
 
 def _for_topics(facts: Facts) -> list[Row]:
     """Judge the topics: what is acknowledged has to survive a broker, and not much else."""
-    if not facts.copies:
+    if not facts.services.copies:
         return []
-    weak = next(filter(None, (weakness(each, facts.told_replicas) for each in facts.copies)), None)
-    least = min(facts.copies, key=lambda each: each.replicas)
-    behind = next((each for each in facts.copies if each.in_sync < each.replicas), None)
-    longest = max(facts.copies, key=_kept_ms)
+    weak = next(filter(None, (weakness(each, facts.services.told_replicas) for each in facts.services.copies)), None)
+    least = min(facts.services.copies, key=lambda each: each.replicas)
+    behind = next((each for each in facts.services.copies if each.in_sync < each.replicas), None)
+    longest = max(facts.services.copies, key=_kept_ms)
     in_sync = "all are up to date"
     if behind is not None:
         in_sync = f"{behind.topic} has {behind.in_sync} of {behind.replicas} up to date"
@@ -327,11 +337,11 @@ def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
 
 def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
     """Judge the history: what must not be lost is where nothing is evicted; a demo may lose it."""
-    memory = facts.history_memory
+    memory = facts.services.history_memory
     if memory is None or purpose == "demo":
         return []
     remedy = "redis-cli config set maxmemory-policy noeviction"
-    if not facts.has_kv_redis:
+    if not facts.services.has_kv_redis:
         remedy += "; KV needs another, which evicts: REPLYLINE_KV_REDIS__URL"
     room = f"{_limit(memory)}, {memory.policy}: evicts history, hand-offs, and that a conversation was erased"
     if memory.policy == "noeviction":
@@ -354,8 +364,8 @@ def _for_kv(facts: Facts) -> list[Row]:
     needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
     host_fits = f"{facts.kv.host_mib} MiB of host memory: {(facts.kv.host_mib << 20) // session_bytes} sessions"
     rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
-    if facts.kv_memory is not None:
-        rows.append(_redis_room(facts.kv_memory, session_bytes, own=facts.has_kv_redis))
+    if facts.services.kv_memory is not None:
+        rows.append(_redis_room(facts.services.kv_memory, session_bytes, own=facts.services.has_kv_redis))
     return rows
 
 

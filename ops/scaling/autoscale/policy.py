@@ -131,8 +131,12 @@ class DemandScaler:
     def _size(self, need: _Need, seen: Seen) -> tuple[int, str]:
         before = self.past.wanted or 0
         if need.to_grow > before:
-            why = self._say_backlog(seen) if need.waiting > need.carriers else self._say_load(seen)
-            return need.to_grow, why + self._say_bound(need.to_grow)
+            why = (
+                _say_backlog(seen, self.sizing)
+                if need.waiting > need.carriers
+                else _say_load(seen, self.sizing, self._carries)
+            )
+            return need.to_grow, why + _say_bound(need.to_grow, self.sizing)
         if (silence := _silence(seen)) is not None:
             return before, f"{silence}, so that the last decision stands"
         recent = next(each for each in self._window if each.known_ms >= self._known_ms - self.sizing.stabilisation_ms)
@@ -147,7 +151,7 @@ class DemandScaler:
             ago = f"{since_ms / 1_000:.0f} s ago, less than {self.sizing.hold_ms / 1_000:.0f} s"
             return before, f"{self._bounded(largest.to_keep)} would do, but a growth was taken back {ago}"
         share = self.in_time((largest.load or 0.0) / max(1, largest.to_keep))
-        return largest.to_keep, f"{self._say_window(largest)}, and {share:.3f} of it stay in time"
+        return largest.to_keep, f"{_say_window(largest, self.sizing)}, and {share:.3f} of it stay in time"
 
     def _lasting(self, before: int) -> _Need | None:
         """Return the need that fewer than `before` workers have met for as long as such a shrink waits."""
@@ -220,33 +224,16 @@ class DemandScaler:
     def _bounded(self, size: int) -> int:
         return min(max(size, self.sizing.least), self.sizing.most)
 
-    def _say_load(self, seen: Seen) -> str:
-        asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
-        expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
-        standby = f", {self.sizing.standby} to stand by" if self.sizing.standby else ""
-        return f"{asked} s of work a second asked{expected}, {self._carries:.2f} carried by each{standby}"
-
-    def _say_backlog(self, seen: Seen) -> str:
-        records = max(seen.lag, seen.waiting)
-        return f"{records} requests are behind, {self.sizing.backlog} by each of {seen.found or 0} workers are usual"
-
-    def _say_bound(self, size: int) -> str:
-        return f", but {self.sizing.most} is the most" if size > self.sizing.most else ""
-
-    def _say_window(self, largest: _Need) -> str:
-        window_s = self.sizing.stabilisation_ms / 1_000
-        return f"at most {largest.load or 0.0:.2f} s of work a second asked or expected in {window_s:.0f} s"
-
     def _say_kept(self, largest: _Need, size: int) -> str:
         if largest.to_keep < size:
-            return f"{self._say_window(largest)}, and {self.sizing.least} is the least"
+            return f"{_say_window(largest, self.sizing)}, and {self.sizing.least} is the least"
         if largest.waiting >= max(largest.carriers, largest.survivors):
             return f"requests were behind within {self.sizing.stabilisation_ms / 1_000:.0f} s"
         if largest.carriers < size <= largest.survivors:
             each = (largest.load or 0.0) / (size - 1)
             share = f"{self.in_time(each):.3f} in time at {each:.2f} each, {self._budget.level:.3g} is the goal"
-            return f"{self._say_window(largest)}, and {size - 1} would answer {share}"
-        return f"{self._say_window(largest)}, {self._carries:.2f} carried by each"
+            return f"{_say_window(largest, self.sizing)}, and {size - 1} would answer {share}"
+        return f"{_say_window(largest, self.sizing)}, {self._carries:.2f} carried by each"
 
 
 def _absent(size: int, seen: Seen) -> str:
@@ -268,3 +255,24 @@ def _silence(seen: Seen) -> str | None:
     if seen.found is None:
         return "nobody says which workers there are"
     return None if seen.whole else "a gateway or worker is silent"
+
+
+def _say_load(seen: Seen, sizing: Sizing, carries: float) -> str:
+    asked = "nothing" if seen.asked is None else f"{seen.asked:.2f}"
+    expected = "" if seen.expected is None else f" and {seen.expected:.2f} expected"
+    standby = f", {sizing.standby} to stand by" if sizing.standby else ""
+    return f"{asked} s of work a second asked{expected}, {carries:.2f} carried by each{standby}"
+
+
+def _say_backlog(seen: Seen, sizing: Sizing) -> str:
+    records = max(seen.lag, seen.waiting)
+    return f"{records} requests are behind, {sizing.backlog} by each of {seen.found or 0} workers are usual"
+
+
+def _say_bound(size: int, sizing: Sizing) -> str:
+    return f", but {sizing.most} is the most" if size > sizing.most else ""
+
+
+def _say_window(largest: _Need, sizing: Sizing) -> str:
+    window_s = sizing.stabilisation_ms / 1_000
+    return f"at most {largest.load or 0.0:.2f} s of work a second asked or expected in {window_s:.0f} s"

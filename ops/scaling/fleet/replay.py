@@ -1,7 +1,7 @@
 """Play recorded series under each scaler, and hold them to each other. Pure but for the curve's folder."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,6 +60,38 @@ class Told:
     played: Played
 
 
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """Holds each run on a trace to the bars', and to our scaler's worker-hours at the same share of answers."""
+
+    trace: str
+    cold_start_s: float
+    exact: bool
+    load: Load
+    bars: Mapping[str, Played]
+    frontier: Sequence[Point]
+
+    def told(self, played: Played, scaler: str, setting: str = "", *, tuned: bool = False) -> Told:
+        hours, clairvoyant = played.worker_hours, self.bars["clairvoyant"]
+        of_ours = _at(self.frontier, played.attainment) if scaler not in {*BARS, OURS} else None
+        row = Row(
+            trace=self.trace,
+            cold_start_s=self.cold_start_s,
+            scaler=scaler,
+            setting=setting,
+            tuned=tuned,
+            exact=self.exact,
+            answered=round(played.attainment, 4),
+            worker_hours=round(hours, 2),
+            of_static=round(hours / self.bars["static"].worker_hours, 4),
+            of_clairvoyant=round(hours / clairvoyant.worker_hours, 4),
+            answers_of_clairvoyant=round(played.attainment / clairvoyant.attainment, 4),
+            taken_back=round(len(taken_back(played.pool.changes)) / max(self.load.span_ms / _HOUR_MS, 1.0), 2),
+            saved=None if of_ours is None else round(1 - of_ours / hours, 4),
+        )
+        return Told(row=row, load=self.load, played=played)
+
+
 @dataclass(slots=True, kw_only=True)
 class Replay:
     """`rows` plays a series under the scalers of these names, by the curve or, where `exact`, request by request."""
@@ -105,37 +137,17 @@ class Replay:
         )
         bars = {name: self.play(arena, bar(name, arena)) for name in BARS}
         frontier = self._frontier(arena, OURS) if len(self.names) > len(BARS) else []
-
-        def told(played: Played, scaler: str, setting: str = "", *, tuned: bool = False) -> Told:
-            hours = played.worker_hours
-            of_ours = _at(frontier, played.attainment) if scaler not in {*BARS, OURS} else None
-            row = Row(
-                trace=series.name,
-                cold_start_s=cold_start_s,
-                scaler=scaler,
-                setting=setting,
-                tuned=tuned,
-                exact=self.exact,
-                answered=round(played.attainment, 4),
-                worker_hours=round(hours, 2),
-                of_static=round(hours / bars["static"].worker_hours, 4),
-                of_clairvoyant=round(hours / bars["clairvoyant"].worker_hours, 4),
-                answers_of_clairvoyant=round(played.attainment / bars["clairvoyant"].attainment, 4),
-                taken_back=round(len(taken_back(played.pool.changes)) / max(load.span_ms / _HOUR_MS, 1.0), 2),
-                saved=None if of_ours is None else round(1 - of_ours / hours, 4),
-            )
-            return Told(row=row, load=load, played=played)
-
+        scoring = _Scoring(series.name, cold_start_s, self.exact, load, bars, frontier)
         for name in self.names:
             if name in BARS:
-                yield told(bars[name], name)
+                yield scoring.told(bars[name], name)
                 continue
             entry = ENTRIES[name]
             default = self.goal if name == OURS else entry.default
-            yield told(self.play(arena, entry.make(arena, default)), name, f"{entry.knob} {default:g}")
+            yield scoring.told(self.play(arena, entry.make(arena, default)), name, f"{entry.knob} {default:g}")
             if name != OURS and not self.exact:
                 setting, played = self._tuned(arena, name)
-                yield told(played, name, f"{entry.knob} {setting:g}", tuned=True)
+                yield scoring.told(played, name, f"{entry.knob} {setting:g}", tuned=True)
 
     def play(self, arena: Arena, scaler: Scaler) -> Played:
         """Play a load once; all but a fixed fleet begin with what carries its first minutes."""

@@ -8,7 +8,7 @@ from ops.scaling.plan.commands import PlanOptions
 from ops.scaling.plan.limits import MOST_WORKERS, curve, limits
 from ops.scaling.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.scaling.plan.report import Formulas, Result, WhatIf
-from ops.scaling.plan.sizes import Demand, Plan, Prices, size
+from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix, largest_rate, mix_of, point_at
 from ops.simulate.experiment import Experiment
 from ops.traces.mixes import PROFILES
@@ -27,37 +27,12 @@ def make_plan(
     mix = mix_of(forecast.mix, experiment)
     worker, points = largest_rate(forecast.mix, mix, experiment, forecast.attainment, tell)
     demand = _demand(forecast, mix, settings)
-    facts = kv_facts(settings.model.dir, settings.kv)
-    session_bytes = None if facts is None else float(facts.session_bytes[facts.precision])
-
-    def sized(times: float) -> Plan:
-        """Return the plan for so many times the forecast."""
-        return size(
-            Demand(per_s=demand.per_s * times, chats=round(demand.chats * times), kept=demand.kept * times),
-            mix,
-            worker_per_s=worker.per_s,
-            headroom=forecast.headroom,
-            reply_interval_ms=settings.worker.reply_interval_ms,
-            max_connections=settings.gateway.max_connections,
-            session_bytes=session_bytes,
-            prices=Prices(
-                worker=forecast.worker_price,
-                gateway=forecast.gateway_price,
-                broker=forecast.broker_price,
-                redis_gib=forecast.redis_price,
-            ),
-        )
-
-    plan = sized(1.0)
+    sizing = _sizing(forecast, demand, mix, worker.per_s, settings)
+    plan = sizing.plan()
     what_if: list[WhatIf] = []
     for times in TIMES:
-        what_if.append(_what_if(times, sized(times), plan.workers, demand, mix, experiment))
+        what_if.append(_what_if(times, sizing.plan(times), plan.workers, demand, mix, experiment))
         tell(len(points) + len(what_if))
-
-    def of(per_s: float) -> tuple[Plan, int]:
-        times = per_s / demand.per_s
-        return sized(times), round(demand.chats * times)
-
     each_per_s = worker.per_s * (1 - forecast.headroom)
     result = Result(
         demand=demand,
@@ -66,11 +41,30 @@ def make_plan(
         plan=plan,
         formulas=_formulas(forecast, experiment, mix, demand, plan),
         what_if=what_if,
-        curve=curve(of, each_per_s, COUNTS),
-        limits=limits(of, each_per_s, settings),
+        curve=curve(sizing.at, each_per_s, COUNTS),
+        limits=limits(sizing.at, each_per_s, settings),
         assumptions=_assumptions(forecast, experiment, settings.model.dir.name),
     )
     return result, mix
+
+
+def _sizing(forecast: PlanOptions, demand: Demand, mix: Mix, worker_per_s: float, settings: Settings) -> Sizing:
+    facts = kv_facts(settings.model.dir, settings.kv)
+    return Sizing(
+        demand=demand,
+        mix=mix,
+        worker_per_s=worker_per_s,
+        headroom=forecast.headroom,
+        reply_interval_ms=settings.worker.reply_interval_ms,
+        max_connections=settings.gateway.max_connections,
+        session_bytes=None if facts is None else float(facts.session_bytes[facts.precision]),
+        prices=Prices(
+            worker=forecast.worker_price,
+            gateway=forecast.gateway_price,
+            broker=forecast.broker_price,
+            redis_gib=forecast.redis_price,
+        ),
+    )
 
 
 def _what_if(times: float, then: Plan, workers: int, demand: Demand, mix: Mix, experiment: Experiment) -> WhatIf:

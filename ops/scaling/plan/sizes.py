@@ -1,6 +1,7 @@
 """Compute what a rate of questions needs of each part. Pure; a measured number names its source."""
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -52,48 +53,57 @@ class Plan(Struct, frozen=True, kw_only=True):
     kafka_mb_per_s: float
 
 
-def size(
-    demand: Demand,
-    mix: Mix,
-    *,
-    worker_per_s: float,
-    headroom: float,
-    reply_interval_ms: float,
-    max_connections: int,
-    session_bytes: float | None,
-    prices: Prices,
-) -> Plan:
-    """`worker_per_s`: what one worker carries. `headroom`: the share of it all that is free at the peak."""
-    sized_for = 1.0 / (1.0 - headroom)
-    per_s = demand.per_s * sized_for
-    workers = max(1, math.ceil(per_s / worker_per_s - 1e-9))
-    # Text between an answer's first and last is told together once an interval.
-    deltas = min(mix.output_tokens, 2 + 1_000 * mix.service_s / max(reply_interval_ms, 1.0))
-    deltas_per_s = per_s * deltas
-    cores = deltas_per_s * _CPU_S_PER_DELTA + per_s * _CPU_S_PER_REQUEST
-    gateways = max(
-        math.ceil(cores / _CORE),
-        math.ceil(demand.chats * sized_for / max_connections),
-        2 if workers > 1 else 1,
-    )
-    prompt_bytes = mix.prompt_tokens * _PROMPT_BYTES_PER_TOKEN
-    bytes_per_s = per_s * (2 * _RECORD_BYTES + prompt_bytes) + deltas_per_s * _RECORD_BYTES
-    replicas = _REPLICAS if workers > 1 else 1
-    brokers = max(replicas, math.ceil(bytes_per_s * replicas / _BROKER_BYTES_PER_S))
-    redis_mib = None if session_bytes is None else demand.kept * sized_for * session_bytes / _MIB
-    return Plan(
-        workers=workers,
-        # Twice as many workers can then be started without a change of the topics.
-        partitions=2 * workers if workers > 1 else 4,
-        gateways=gateways,
-        gateway_mib=demand.chats / gateways * _CONNECTION_BYTES / _MIB,
-        brokers=brokers,
-        redis_mib=redis_mib,
-        cost_per_hour=_cost(workers, gateways, brokers, redis_mib, prices),
-        questions_per_s=per_s,
-        deltas_per_s=deltas_per_s,
-        kafka_mb_per_s=bytes_per_s / 1e6,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """`demand` is the forecast's. `worker_per_s`: what one worker carries. `headroom`: the share of it all that is free
+    at the peak. `session_bytes`: what a conversation takes in Redis; None: not known."""
+
+    demand: Demand
+    mix: Mix
+    worker_per_s: float
+    headroom: float
+    reply_interval_ms: float
+    max_connections: int
+    session_bytes: float | None
+    prices: Prices
+
+    def at(self, per_s: float) -> tuple[Plan, int]:
+        """Return the plan for so many questions a second, and the customers who are connected then."""
+        times = per_s / self.demand.per_s
+        return self.plan(times), round(self.demand.chats * times)
+
+    def plan(self, times: float = 1.0) -> Plan:
+        """Return how many of each part so many times the demand needs."""
+        mix, sized_for = self.mix, 1.0 / (1.0 - self.headroom)
+        chats = round(self.demand.chats * times)
+        per_s = self.demand.per_s * times * sized_for
+        workers = max(1, math.ceil(per_s / self.worker_per_s - 1e-9))
+        # Text between an answer's first and last is told together once an interval.
+        deltas_per_s = per_s * min(mix.output_tokens, 2 + 1_000 * mix.service_s / max(self.reply_interval_ms, 1.0))
+        gateways = max(
+            math.ceil((deltas_per_s * _CPU_S_PER_DELTA + per_s * _CPU_S_PER_REQUEST) / _CORE),
+            math.ceil(chats * sized_for / self.max_connections),
+            2 if workers > 1 else 1,
+        )
+        record_bytes = 2 * _RECORD_BYTES + mix.prompt_tokens * _PROMPT_BYTES_PER_TOKEN
+        bytes_per_s = per_s * record_bytes + deltas_per_s * _RECORD_BYTES
+        replicas = _REPLICAS if workers > 1 else 1
+        brokers = max(replicas, math.ceil(bytes_per_s * replicas / _BROKER_BYTES_PER_S))
+        kept = self.demand.kept * times * sized_for
+        redis_mib = None if self.session_bytes is None else kept * self.session_bytes / _MIB
+        return Plan(
+            workers=workers,
+            # Twice as many workers can then be started without a change of the topics.
+            partitions=2 * workers if workers > 1 else 4,
+            gateways=gateways,
+            gateway_mib=chats / gateways * _CONNECTION_BYTES / _MIB,
+            brokers=brokers,
+            redis_mib=redis_mib,
+            cost_per_hour=_cost(workers, gateways, brokers, redis_mib, self.prices),
+            questions_per_s=per_s,
+            deltas_per_s=deltas_per_s,
+            kafka_mb_per_s=bytes_per_s / 1e6,
+        )
 
 
 def _cost(workers: int, gateways: int, brokers: int, redis_mib: float | None, prices: Prices) -> float | None:

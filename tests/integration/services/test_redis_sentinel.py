@@ -7,8 +7,8 @@ import pytest
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
-from ops.operate.doctor.checks import redis_refusal
 from ops.operate.doctor.kv_memory import redis_memory
+from ops.operate.doctor.services import redis_refusal
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable

@@ -2,43 +2,63 @@
 demo` needs, in production by what a gateway and a worker need."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from ops.operate.doctor.checks import gather, purpose_of
 from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
+from ops.operate.doctor.machine import MachineFacts
 from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
+from ops.operate.doctor.services import ServiceFacts
 from ops.stack.port_use import PortUse
 from shared.settings import Settings
 from shared.wire.topic_layout import TopicCopies
 
 COMPLETE = Facts(
-    platform="linux",
-    python=(3, 12, 1),
-    cores=2,
-    memory_gb=8.0,
-    disk_gb=20.0,
+    machine=MachineFacts(
+        platform="linux",
+        python=(3, 12, 1),
+        cores=2,
+        memory_gb=8.0,
+        disk_gb=20.0,
+        missing_modules={"onnx": (), "dev": ()},
+        librdkafka="librdkafka.so.1",
+        redis_server="redis-server",
+        java=17,
+        maven="mvn",
+        chromium="chromium",
+    ),
+    services=ServiceFacts(
+        kafka={"127.0.0.1:9092": True},
+        redis={"127.0.0.1:6379": True},
+        history_memory=RedisMemory(64 << 20, "noeviction"),
+        kv_memory=RedisMemory(256 << 20, "allkeys-lru"),
+        has_kv_redis=True,
+    ),
     port=8080,
     port_use=PortUse.FREE,
     model_dir=".models/small",
     model_prepared=True,
-    missing_modules={"onnx": (), "dev": ()},
-    librdkafka="librdkafka.so.1",
-    redis_server="redis-server",
-    java=17,
-    maven="mvn",
-    chromium="chromium",
-    kafka={"127.0.0.1:9092": True},
-    redis={"127.0.0.1:6379": True},
     kv=KvFacts(
         precision="fp16", session_bytes={"exact": 46_000_000, "fp16": 23_000_000, "int8": 12_000_000}, host_mib=512
     ),
-    history_memory=RedisMemory(64 << 20, "noeviction"),
-    kv_memory=RedisMemory(256 << 20, "allkeys-lru"),
-    has_kv_redis=True,
 )
+
+
+def _with(facts: Facts, **changes: Any) -> Facts:
+    """Return the facts changed, whichever part of them each belongs to."""
+    for name, value in changes.items():
+        part = next((part for part in ("machine", "services") if hasattr(getattr(facts, part), name)), None)
+        if part is None:
+            facts = dataclasses.replace(facts, **{name: value})
+        else:
+            facts = dataclasses.replace(facts, **{part: dataclasses.replace(getattr(facts, part), **{name: value})})
+    return facts
+
+
 # As in the container's image, where nothing of the demo and of the tests is.
-BARE = dataclasses.replace(
+BARE = _with(
     COMPLETE,
     missing_modules={"onnx": (), "dev": ("pytest",)},
     librdkafka=None,
@@ -80,7 +100,7 @@ def test_a_complete_machine_needs_nothing(purpose: Purpose) -> None:
 )
 def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
     """The row says what to type, and the demo is told not to start."""
-    facts = dataclasses.replace(COMPLETE, **lack)
+    facts = _with(COMPLETE, **lack)
     row = _row(facts, name)
     assert row.status is Status.MISSING
     assert row.remedy.startswith(remedy) or remedy in row.remedy.split(": ")
@@ -103,7 +123,7 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
 )
 def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name: str, remedy: str) -> None:
     """The row says what to type, and the demo may start."""
-    facts = dataclasses.replace(COMPLETE, **lack)
+    facts = _with(COMPLETE, **lack)
     row = _row(facts, name)
     assert row.status is Status.WARN
     assert remedy in row.remedy
@@ -112,14 +132,14 @@ def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name
 
 def test_beside_a_running_demo_nothing_is_missing() -> None:
     """The port is taken by what the port is for."""
-    facts = dataclasses.replace(COMPLETE, port_use=PortUse.REPLYLINE)
+    facts = _with(COMPLETE, port_use=PortUse.REPLYLINE)
     assert _row(facts, "port 8080") == Row("port 8080", Status.OK, "Replyline answers there")
     assert _last_line(facts).startswith("Replyline runs on port 8080.")
     assert nothing_is_missing(judge(facts, "demo"))
 
 
 def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() -> None:
-    facts = dataclasses.replace(BARE, port_use=PortUse.REPLYLINE, disk_gb=0.1)
+    facts = _with(BARE, port_use=PortUse.REPLYLINE, disk_gb=0.1)
     assert {row.status for row in judge(facts, "production")} == {Status.OK}
     assert _last_line(facts, "production").startswith("A gateway and a worker have here what they need.")
     assert not nothing_is_missing(judge(BARE, "demo"))
@@ -137,7 +157,7 @@ def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() 
     ],
 )
 def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
-    facts = dataclasses.replace(COMPLETE, **lack)
+    facts = _with(COMPLETE, **lack)
     row = _row(facts, name, "production")
     assert row.status is Status.MISSING
     assert remedy in row.remedy
@@ -162,7 +182,7 @@ def test_what_only_one_of_them_needs_in_production_is_a_warning(
     lack: dict[str, object], name: str, remedy: str
 ) -> None:
     """And one broker of several that is away."""
-    facts = dataclasses.replace(COMPLETE, **lack)
+    facts = _with(COMPLETE, **lack)
     row = _row(facts, name, "production")
     assert row.status is Status.WARN
     assert row.remedy.startswith(remedy)
@@ -172,7 +192,7 @@ def test_what_only_one_of_them_needs_in_production_is_a_warning(
 
 
 def test_an_engine_of_the_gpu_does_not_need_the_cpus() -> None:
-    facts = dataclasses.replace(COMPLETE, uses_cpu_engine=False, missing_modules={"onnx": ("onnxruntime",)})
+    facts = _with(COMPLETE, uses_cpu_engine=False, missing_modules={"onnx": ("onnxruntime",)})
     assert "CPU engine" not in {row.name for row in judge(facts, "production")}
 
 
@@ -196,33 +216,33 @@ def test_it_is_told_how_many_sessions_fit_where() -> None:
     assert "exact 46,000, fp16 23,000, int8 12,000" in kept
     assert "512 MiB of host memory: 23 sessions" in kept
     assert "maxmemory 256 MiB: 11 sessions of 1,000 tokens, allkeys-lru" in _row(COMPLETE, "Redis of the KV").detail
-    unlimited = dataclasses.replace(COMPLETE, kv_memory=RedisMemory(0, "noeviction"))
+    unlimited = _with(COMPLETE, kv_memory=RedisMemory(0, "noeviction"))
     assert "unlimited" in _row(unlimited, "Redis of the KV").detail
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
 def test_a_redis_that_evicts_what_must_not_be_lost_is_told(policy: str) -> None:
     """Each key has its time, so that `volatile` spares none of them. A demo may lose them."""
-    facts = dataclasses.replace(COMPLETE, history_memory=RedisMemory(64 << 20, policy))
+    facts = _with(COMPLETE, history_memory=RedisMemory(64 << 20, policy))
     row = _row(facts, "Redis of the history", "production")
     assert row.status is Status.WARN
     assert f"maxmemory 64 MiB, {policy}: evicts history, hand-offs, and that a conversation was erased" in row.detail
     assert row.remedy == "redis-cli config set maxmemory-policy noeviction"
-    alone = dataclasses.replace(facts, has_kv_redis=False)
+    alone = _with(facts, has_kv_redis=False)
     assert _row(alone, "Redis of the history", "production").remedy.endswith("REPLYLINE_KV_REDIS__URL")
     assert "Redis of the history" not in {row.name for row in judge(facts, "demo")}
 
 
 def test_one_redis_for_both_is_told_to_become_two() -> None:
     """Whatever its policy, one of the two is not served by it."""
-    facts = dataclasses.replace(COMPLETE, has_kv_redis=False)
+    facts = _with(COMPLETE, has_kv_redis=False)
     assert _row(facts, "Redis of the KV", "production").status is Status.OK
-    full = dataclasses.replace(facts, kv_memory=facts.history_memory)
+    full = _with(facts, kv_memory=facts.services.history_memory)
     assert "REPLYLINE_KV_REDIS__URL" in _row(full, "Redis of the KV", "production").remedy
 
 
 def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
-    names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None), "demo")}
+    names = {row.name for row in judge(_with(COMPLETE, kv=None), "demo")}
     assert not names & {"session KV", "Redis of the KV"}
     assert gather(Settings.model_validate({"kv": {"enabled": False}})).kv is None
 
@@ -230,9 +250,7 @@ def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
 @pytest.mark.parametrize("purpose", ["demo", "production"])
 def test_every_remedy_names_a_setting_that_exists(purpose: Purpose) -> None:
     """A variable that the table tells a user to set is one that the settings know."""
-    facts = dataclasses.replace(
-        COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False}, port_use=PortUse.OTHER
-    )
+    facts = _with(COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False}, port_use=PortUse.OTHER)
     settings = Settings()
     remedies = [row.remedy for row in judge(facts, purpose)]
     named = {word for remedy in remedies for word in remedy.replace("=", " ").split() if "REPLYLINE_" in word}
@@ -262,7 +280,7 @@ THREE = TopicCopies("chat.replies", 3, 3, 3, 2, 900_000)
 def test_in_production_what_is_weak_or_open_is_told(
     facts: dict[str, object], name: str, status: Status, remedy: str
 ) -> None:
-    row = _row(dataclasses.replace(COMPLETE, **facts), name, "production")  # type: ignore[arg-type]
+    row = _row(_with(COMPLETE, **facts), name, "production")
     assert row.status is status
     assert remedy in row.remedy
     assert bool(remedy) == bool(row.remedy)

@@ -11,7 +11,7 @@ from ops.scaling.plan.forecast import make_plan
 from ops.scaling.plan.limits import curve, limits
 from ops.scaling.plan.queueing import erlang_c, fewest_servers, wait_s
 from ops.scaling.plan.report import Result
-from ops.scaling.plan.sizes import Demand, Plan, Prices, size
+from ops.scaling.plan.sizes import Demand, Plan, Prices, Sizing
 from ops.scaling.plan.worker_rate import Mix
 from ops.simulate.experiment import Experiment
 from ops.traces.costs import read_costs
@@ -31,7 +31,8 @@ def planned(per_s: float = 100.0, chats: int = 4_000, kept: float = 1_000.0, **c
         "session_bytes": 2.0**20,
         "prices": Prices(),
     }
-    return size(Demand(per_s=per_s, chats=chats, kept=kept), MIX, **(options | changes))
+    demand = Demand(per_s=per_s, chats=chats, kept=kept)
+    return Sizing(demand=demand, mix=MIX, **(options | changes)).plan()
 
 
 def sized(per_s: float) -> tuple[Plan, int]:
