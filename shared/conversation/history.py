@@ -7,31 +7,24 @@ while; one that is lost for good is counted.
 
 import asyncio
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.journal import JOURNAL, erased_entry, turn_entry
-from shared.conversation.memory_shares import MemoryShares
-from shared.conversation.turn import Turn
+from shared.conversation.turn import Turn, decode_turn, encode_turn
+from shared.conversation.turn_writing import TurnWriting
 from shared.errors import StoreUnavailable
-from shared.process.clock import monotonic_s
 from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
-from shared.telemetry.faults import contained
 from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
 # So far back the turn of one request is looked for: its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
-# A turn is tried again for so long, as a failover may take, as long as no more than so many wait for it.
-_TRIED_FOR_S: Final = 30.0
-_MOST_WAITING: Final = 2_000
-_LOOK_S: Final = 10.0  # so seldom Redis is asked how full it is
 
 # A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
 _APPEND = """
@@ -56,9 +49,6 @@ if ARGV[3] then redis.call('RPUSH', KEYS[last + 1], ARGV[3] .. begun .. ARGV[4])
 return generation
 """
 
-_decode = msgspec.msgpack.Decoder(Turn).decode
-_encode = msgspec.msgpack.Encoder().encode
-
 
 class History:
     """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
@@ -72,13 +62,12 @@ class History:
         self._settings = settings
         self._journal_of = journal_of
         self._calls = RedisCalls(settings, tells=True)
-        self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
-        self._num_waiting = 0
-        self._shares = MemoryShares(settings.history_ttl_s)
-        self._looked_s = float("-inf")
-        self._trying_again = asyncio.Lock()
-        self._closing = asyncio.Event()
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
+        self._writing = TurnWriting(
+            lambda session, turn, journal: self.append(session, turn, journal=journal),
+            lambda: self._calls.bounded(self._redis.memory_used()),
+            ttl_s=settings.history_ttl_s,
+        )
         self._append = self._redis.script(_APPEND)
         self._erase = self._redis.script(_ERASE)
         self._kv_calls = RedisCalls(settings, tells=False)
@@ -105,7 +94,7 @@ class History:
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
         if num_looked_at <= 0:
             return []
-        on_their_way = list(self._writing.get(session.of("turns"), {}).values())  # as before Redis was asked
+        on_their_way = self._writing.of(session)  # as before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
             key = session.of("turns")
@@ -129,70 +118,17 @@ class History:
         """Append without waiting; into an edge's journal too, unless the centre has it. Whoever asks this process
         meanwhile gets the turn already: a conversation's requests come to one worker while the group is stable, so its
         next question finds it."""
-        key = session.of("turns")
-        before = list(self._writing.get(key, ()))
-        task = asyncio.create_task(self._write(session, turn, before, journal), name=f"remember {turn.request_id}")
-        self._writing.setdefault(key, {})[task] = turn
-        task.add_done_callback(partial(self._written, key))
-
-    async def _write(self, session: SessionKey, turn: Turn, before: "list[asyncio.Task[None]]", journal: bool) -> None:
-        """In the conversation's order."""
-        with contained("history", request_id=turn.request_id):
-            if before:
-                await asyncio.wait(before)
-            if not self._shares.allows(session.tenant, len(_encode(turn)), monotonic_s()):
-                metrics.history_unavailable.labels("share").inc()
-            elif not await self._append_at_last(session, turn, journal):
-                metrics.history_unavailable.labels("lost").inc()
-            await self._look()
-
-    async def _look(self) -> None:
-        """Look now and then how full Redis is."""
-        now_s = monotonic_s()
-        if now_s >= self._looked_s + _LOOK_S:
-            self._looked_s = now_s
-            with suppress(StoreUnavailable):
-                self._shares.used = await self._calls.bounded(self._redis.memory_used())
-
-    async def _append_at_last(self, session: SessionKey, turn: Turn, journal: bool) -> bool:
-        """Append a turn; return whether Redis has decided about it in time. Those that it did not take are tried again
-        one by one: all at once would be too many for it."""
-        if await self.append(session, turn, journal=journal) is not None:
-            return True
-        if self._num_waiting >= _MOST_WAITING:
-            return False
-        self._num_waiting += 1
-        until_s = monotonic_s() + _TRIED_FOR_S
-        try:
-            async with self._trying_again:
-                while await self.append(session, turn, journal=journal) is None:
-                    if self._closing.is_set() or monotonic_s() >= until_s:
-                        return False
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(RETRY_AFTER_S):
-                            await self._closing.wait()
-        finally:
-            self._num_waiting -= 1
-        return True
-
-    def _written(self, key: str, task: "asyncio.Task[None]") -> None:
-        turns = self._writing.get(key, {})
-        turns.pop(task, None)
-        if not turns:
-            self._writing.pop(key, None)
+        self._writing.start(session, turn, journal=journal)
 
     def forget(self, session: SessionKey, generation: int) -> None:
         """Write nothing more, and show nobody, of what this process is writing of earlier generations: they were
         erased."""
-        turns = self._writing.get(session.of("turns"), {})
-        for task in [task for task, turn in turns.items() if turn.generation < generation]:
-            task.cancel()
-            del turns[task]
+        self._writing.forget(session, generation)
 
     async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
         """Remember a turn; False where its generation was erased, None where Redis is away."""
         keys = [session.of("turns"), session.of("erased")]
-        values = [_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
+        values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
         if journal and session.tenant == self._journal_of:
             keys.append(JOURNAL)
             values.append(turn_entry(session, turn))
@@ -258,9 +194,7 @@ class History:
         if self._writing:
             with suppress(StoreUnavailable):
                 await self.ping()
-        self._closing.set()
-        tasks = [task for turns in self._writing.values() for task in turns]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._writing.close()
         await self._redis.close()
         if self._kv is not None:
             await self._kv.close()
@@ -270,7 +204,7 @@ def _decoded(values: list[bytes]) -> list[Turn]:
     turns: list[Turn] = []
     for value in values:
         try:
-            turns.append(_decode(value))
+            turns.append(decode_turn(value))
         except msgspec.DecodeError:
             continue  # written by another version: this turn is forgotten
     return turns

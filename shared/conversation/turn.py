@@ -1,7 +1,8 @@
 """A turn, as a conversation's history keeps it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from shared.wire.outcome import Outcome, Reason, Status, Timings, Usage
@@ -27,3 +28,7 @@ class Turn(Outcome, frozen=True, kw_only=True):
     output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     window_start: str | None = None
     generation: int = 0
+
+
+encode_turn: Final = msgspec.msgpack.Encoder().encode
+decode_turn: Final = msgspec.msgpack.Decoder(Turn).decode

@@ -183,10 +183,6 @@ class Producer:
         """Produce and wait for the acknowledgement, as `enqueue` and `delivered` do."""
         return await self.delivered(record.topic, await self.enqueue(record))
 
-    async def flush(self) -> None:
-        if self._producer is not None:
-            await self._producer.flush()
-
     async def stop(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()

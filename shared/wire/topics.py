@@ -47,76 +47,48 @@ _LEGAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._\-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic; of `TopicNames` it is the name behind the prefix."""
+
+    name: str
+
+    def __get__(self, names: "TopicNames", _: type | None = None) -> str:
+        return names.prefix + self.name
+
+
+@dataclass(frozen=True, slots=True)
 class TopicNames:
     """Every topic's name. A prefix keeps several systems apart on one broker."""
 
     prefix: str = ""
 
-    @property
-    def inbox(self) -> str:
-        """Return the topic for producers that do not count tokens; the gateways' router forwards to a bucket."""
-        return f"{self.prefix}chat.requests"
+    inbox = _Topic("chat.requests")
+    """For producers that do not count tokens; the gateways' router forwards to a bucket."""
+    replies = _Topic("chat.replies")
+    external_replies = _Topic("chat.replies.external")
+    """Answers for producers that name no reply topic."""
+    cancels = _Topic("chat.cancels")
+    """What nobody waits for any more; the key is the request's."""
+    erasures = _Topic("chat.erasures")
+    """Conversations that every process is to forget."""
+    workers = _Topic("chat.workers")
+    """What each worker can still take on; the key is the worker's id."""
+    versions = _Topic("chat.versions")
+    """The model registry: versions, checks, and every move of an alias."""
+    observations = _Topic("chat.observations")
+    """How the answers of a rollout ended; its controller reads it."""
+    demand = _Topic("chat.demand")
+    """What each gateway's customers ask, before admission; the key is the gateway's id."""
+    scaling = _Topic("chat.scaling")
+    """How many workers were wanted and found, and why; the key is the pool's name."""
+    handoffs = _Topic("chat.handoffs")
+    """Customers who wait for a person; people read it."""
+    posts = _Topic("chat.posts")
+    """Answers that gateways post to a help desk."""
+    dead_letters = _Topic("chat.dead-letters")
 
     def requests(self, bucket: Bucket, lane: Lane = CHAMPION) -> str:
         return f"{self.prefix}{in_lane('chat.requests', lane)}.{bucket}"
-
-    @property
-    def replies(self) -> str:
-        return f"{self.prefix}chat.replies"
-
-    @property
-    def external_replies(self) -> str:
-        """Return the topic of answers for producers that name no reply topic."""
-        return f"{self.prefix}chat.replies.external"
-
-    @property
-    def cancels(self) -> str:
-        """Return the topic of what nobody waits for any more; the key is the request's."""
-        return f"{self.prefix}chat.cancels"
-
-    @property
-    def erasures(self) -> str:
-        """Conversations that every process is to forget."""
-        return f"{self.prefix}chat.erasures"
-
-    @property
-    def workers(self) -> str:
-        """Return the topic of what each worker can still take on; the key is the worker's id."""
-        return f"{self.prefix}chat.workers"
-
-    @property
-    def versions(self) -> str:
-        """Return the topic of the model registry: versions, checks, and every move of an alias."""
-        return f"{self.prefix}chat.versions"
-
-    @property
-    def observations(self) -> str:
-        """Return the topic of how the answers of a rollout ended; its controller reads it."""
-        return f"{self.prefix}chat.observations"
-
-    @property
-    def demand(self) -> str:
-        """Return the topic of what each gateway's customers ask, before admission; the key is the gateway's id."""
-        return f"{self.prefix}chat.demand"
-
-    @property
-    def scaling(self) -> str:
-        """Return the topic of how many workers were wanted and found, and why; the key is the pool's name."""
-        return f"{self.prefix}chat.scaling"
-
-    @property
-    def handoffs(self) -> str:
-        """Customers who wait for a person; people read it."""
-        return f"{self.prefix}chat.handoffs"
-
-    @property
-    def posts(self) -> str:
-        """Return the topic of answers that gateways post to a help desk."""
-        return f"{self.prefix}chat.posts"
-
-    @property
-    def dead_letters(self) -> str:
-        return f"{self.prefix}chat.dead-letters"
 
     def all(self, *, request_partitions: int, reply_partitions: int) -> dict[str, int]:
         """Topic → number of partitions."""

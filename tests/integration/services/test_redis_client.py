@@ -151,10 +151,10 @@ async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRed
 async def test_one_tenant_leaves_the_others_room_in_redis(full_redis: EmbeddedRedis, unique: Any) -> None:
     """It asks ten times as much, with long texts."""
     history, flood = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), "x" * 20_000
-    history._looked_s = float("inf")
+    history._writing._looked_s = float("inf")
     for number in range(400):
         if number % 5 == 0:
-            history._shares.used = await history._redis.memory_used()
+            history._writing._shares.used = await history._redis.memory_used()
         history.remember(
             SessionKey("flood", f"f{number}"),
             Turn(request_id=f"f{number}", user=flood, output_text=flood, source="model", asked_unix_ms=1),
