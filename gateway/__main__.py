@@ -4,35 +4,18 @@ import asyncio
 import secrets
 import sys
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from starlette.applications import Starlette
-from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
 from gateway.access.jwks import open_jwks, token_gate
 from gateway.access.open_sockets import OpenSockets
+from gateway.access.start_checks import check_files, check_who_may_ask
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
-from gateway.ai_sdk.chats import Chats
-from gateway.ai_sdk.door import PREFIX as AI_SDK
-from gateway.ai_sdk.door import AiSdkDoor
-from gateway.chatwoot.api import ChatwootApi
-from gateway.chatwoot.door import PREFIX as CHATWOOT
-from gateway.chatwoot.door import ChatwootDoor
-from gateway.chatwoot.poster import ChatwootPoster
-from gateway.edge.door import EDGE, EdgeDoor
-from gateway.exchange.exchanges import Exchanges
-from gateway.frontends.static import StaticFiles
-from gateway.frontends.websocket import WebSocketFrontend
-from gateway.http.requests import HttpRequests
-from gateway.http.server import HttpServer, listen
 from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.openai.door import OpenAiDoor
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
@@ -44,11 +27,14 @@ from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
-from gateway.session.session_limits import session_limits
-from gateway.start_checks import check_files, check_who_may_ask
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import KafkaWing, OutboundWing, PassingWing, RedisWing, ServingWing
+from gateway.wings.doors import DoorsWing
+from gateway.wings.kafka import KafkaWing
+from gateway.wings.outbound import OutboundWing
+from gateway.wings.passing import PassingWing
+from gateway.wings.redis import RedisWing
+from gateway.wings.serving import ServingWing
 from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -66,9 +52,6 @@ from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
 from shared.wire.topics import BROADCAST_PARTITION
-
-if TYPE_CHECKING:
-    from gateway.grpc.door import GrpcDoor
 
 
 class GatewayProcess:
@@ -94,67 +77,35 @@ class GatewayProcess:
         self._passing = PassingWing(
             settings, tokenizer, self._kafka.producer, source, routing=self._routing, placing=self._placing
         )
-        self._demand = DemandPublisher(
-            producer=self._kafka.side_producer,
-            topic=settings.kafka.topics.demand,
-            gateway_id=source,
-            demand=admissions.demand,
-        )
         gate = token_gate(settings.auth)
         self._jwks = open_jwks(settings.auth, gate)
         self._sockets = OpenSockets(
             most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
         )
-        self._tracer = Tracer(
-            rules=KeepRules(settings.tracing.ratio),
-            exporter=open_exporter(settings.tracing, spans_of),
-            gateway_id=source,
-            topics=settings.kafka.topics,
-        )
+        self._demand = self._make_demand(admissions)
+        self._tracer = self._make_tracer()
         self._serving = self._make_serving()
-        self._frontend = self._make_frontend(gate)
-        self._exchanges = self._make_exchanges(gate)
-        http = HttpRequests(exchanges=self._exchanges, settings=settings.gateway)
-        openai = OpenAiDoor(http=http, models=settings.gateway.openai_models)
-        self._chats = Chats(exchanges=self._exchanges, cursors=self._redis.running)
-        ai_sdk = AiSdkDoor(http=http, chats=self._chats)
-        edge = self._make_edge(http, gate)
-        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
-        self._http = HttpServer(app=Starlette(routes=doors), settings=settings.gateway)
         self._draining = Drain()
         self._ready = self._readiness()
-        self._grpc = _grpc_door(self._exchanges, settings.gateway, self._ready) if settings.gateway.grpc_port else None
-        metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
-        metrics.rollout.set_function(lambda: self._routing.state.rule is not None)
-        metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
-        metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
+        self._doors = self._make_doors(gate)
         self._tasks = Tasks()
         self._unfinished = 0
 
-    def _make_chatwoot(self) -> list[Mount]:
-        """Return its door, where there is one, which asks by a signature in the place of a token."""
-        chatwoot, topic = self._settings.chatwoot, self._settings.kafka.topics.posts
-        if not chatwoot.url:
-            return []
-        exchanges = self._make_exchanges(None)
-        api = ChatwootApi(chatwoot.url, self._outbound.calls({"api_access_token": chatwoot.token()}))
-        self._outbound.add("chatwoot", topic, ChatwootPoster(exchanges=exchanges, api=api).post)
-        door = ChatwootDoor(
-            http=HttpRequests(exchanges=exchanges, settings=self._settings.gateway),
-            producer=self._kafka.handoff_producer,
-            topic=topic,
-            key=chatwoot.key(),
+    def _make_demand(self, admissions: LaneAdmissions) -> DemandPublisher:
+        return DemandPublisher(
+            producer=self._kafka.side_producer,
+            topic=self._settings.kafka.topics.demand,
+            gateway_id=self._source,
+            demand=admissions.demand,
         )
-        return [Mount(CHATWOOT, door.app())]
 
-    def _make_edge(self, http: HttpRequests, gate: TokenGate | None) -> EdgeDoor:
-        return EdgeDoor(
-            http=http,
-            gate=gate,
-            signed=self._settings.edge.signed_faq,
-            faq=self._faq,
-            history=self._redis.history,
-            erasing=self._serving.erasing,
+    def _make_tracer(self) -> Tracer:
+        settings = self._settings
+        return Tracer(
+            rules=KeepRules(settings.tracing.ratio),
+            exporter=open_exporter(settings.tracing, spans_of),
+            gateway_id=self._source,
+            topics=settings.kafka.topics,
         )
 
     def _make_serving(self) -> ServingWing:
@@ -198,26 +149,16 @@ class GatewayProcess:
             placing=self._placing,
         )
 
-    def _make_frontend(self, gate: TokenGate | None) -> WebSocketFrontend:
-        return WebSocketFrontend(
-            gateway=self._serving.gateway,
-            settings=self._settings.gateway,
-            session_limits=session_limits(self._settings),
-            tenant=self._settings.tenant,
+    def _make_doors(self, gate: TokenGate | None) -> DoorsWing:
+        return DoorsWing(
+            settings=self._settings,
             gate=gate,
+            serving=self._serving,
             memory=self._memory,
-            files=StaticFiles(),
-        )
-
-    def _make_exchanges(self, gate: TokenGate | None) -> Exchanges:
-        return Exchanges(
-            gateway=self._serving.gateway,
-            allowed_origins=self._settings.gateway.allowed_origins,
-            session_limits=replace(session_limits(self._settings), heartbeat_ms=0),
-            tenant=self._settings.tenant,
-            gate=gate,
-            memory=self._memory,
-            history=self._redis.history,
+            producer=self._kafka.handoff_producer,
+            running=self._redis.running,
+            outbound=self._outbound,
+            readiness=self._ready,
         )
 
     def _make_people(self) -> People:
@@ -252,12 +193,21 @@ class GatewayProcess:
         leaves = self._admission_gate.draining and not self._draining.done
         return "it takes nobody new" if leaves else None
 
+    def _show_what_is_set(self) -> None:
+        """Set the metrics that say what this gateway promises, which versions it serves, and whether a rollout runs."""
+        promised = self._settings.promise
+        metrics.promise.labels("first_token").set(promised.first_token_ms / 1_000)
+        metrics.promise.labels("whole").set(promised.deadline_ms / 1_000)
+        metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
+        metrics.rollout.set_function(lambda: self._routing.state.rule is not None)
+
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
+        self._show_what_is_set()
         async with await serve_status(settings.metrics_host, settings.metrics_port, self._ready):
             if self._jwks is not None:
                 await self._jwks.start()
-            server = await self._frontend.listen()
+            server = await self._doors.listen()
             async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
                 closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
                 closing.push_async_callback(server.wait_closed)
@@ -269,21 +219,13 @@ class GatewayProcess:
                 closing.push_async_callback(self._serving.shadowing.sending.cancel)
                 closing.push_async_callback(self._serving.observing.sending.cancel)
                 closing.push_async_callback(self._tasks.cancel)
-                closing.push_async_callback(self._exchanges.stop)
-                closing.push_async_callback(self._chats.close)
-                closing.push_async_callback(self._frontend.close_all)
-                if self._grpc is not None:
-                    await self._grpc.listen()
-                    closing.push_async_callback(self._grpc.close)
-                    self._tasks.start(self._grpc.watch(), "grpc")
+                closing.push_async_callback(self._doors.close)
+                await self._doors.listen_grpc(self._tasks, closing)
                 await self._serve(server, stop)
 
     async def _serve(self, server: Server, stop: asyncio.Event) -> None:
         host, port = server.sockets[0].getsockname()[:2]
         get_logger().info("gateway_listening", host=host, port=port)
-        if self._settings.gateway.http_port:
-            listening = listen(self._settings.gateway.host, self._settings.gateway.http_port)
-            self._tasks.start(self._http.serve(listening), "http")
         if self._settings.auth.decided_mode == "anonymous":
             get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
         if self._jwks is not None:
@@ -293,8 +235,7 @@ class GatewayProcess:
         self._tasks.start(self._placing.watch(), "placing")
         self._tasks.start(self._memory.watch(), "memory")
         self._tasks.start(self._tracer.watch(), "traces")
-        self._tasks.start(self._frontend.sweep(), "sweep")
-        self._tasks.start(self._frontend.flush_slow(), "flush_slow")
+        self._doors.start(self._tasks)
         self._tasks.start(self._faq.watch(), "faq")
         self._tasks.start(self._startup(), "startup")
         try:
@@ -313,7 +254,7 @@ class GatewayProcess:
         self._tasks.start(kafka.watch.run(), "outages")
         await kafka.replies.start()
         kafka.watch.first_connected()
-        self._tasks.start(consume_replies(kafka.replies, self._serving.answering.receive_replies), "replies")
+        self._tasks.start(consume_replies(kafka.replies, self._serving.receiving.receive_replies), "replies")
         self._tasks.start(read_reports(kafka.reports, self._admission_gate.update_worker), "reports")
         await kafka.erasures.start()
         self._serving.erasing.log.begin_at(kafka.erasures.next_offset(BROADCAST_PARTITION) or 0)
@@ -336,10 +277,7 @@ class GatewayProcess:
             return
         self._admission_gate.draining = True
         server.close(close_connections=False)
-        self._http.stop()
-        self._frontend.announce_shutdown()
-        if self._grpc is not None:
-            await self._grpc.drain()
+        await self._doors.leave()
         await self._tasks.cancel("startup")
         await self._outbound.leave(self._tasks)
         await self._passing.leave(self._tasks)
@@ -356,13 +294,6 @@ class GatewayProcess:
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._serving.idle()
         self._unfinished = len(self._serving.inflight)
-
-
-def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readiness) -> "GrpcDoor":
-    """Return the door over gRPC, whose library a gateway without it does not load."""
-    from gateway.grpc.door import GrpcDoor
-
-    return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)
 
 
 def _cursor_secret(gateway: GatewaySettings) -> bytes:

@@ -191,28 +191,14 @@ class Admission:
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
-        enabled = self._policy.enabled
-        light: LightPath | None = None
-        if enabled:
-            through = self._lets_through(owner, now_unix_ms)
-            late = wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms)
-            light = self._light_path(tenant, bucket, reader if late else None, now_unix_ms) if through else "breaker"
-        if light is not None:
-            return Decision(light, eta_ms)
-        soft_ms = deadline.first_token_unix_ms - received_unix_ms
-        sent = _Sent(
-            received_unix_ms,
-            max(_LEAST_BREAKER_MS, 2 * soft_ms),
-            owner,
-            self.breaker.sent() if enabled else None,
-            owner.breaker.sent() if enabled and owner is not None else None,
-        )
-        self._shares.took(request_id, tenant)
-        self._silent[request_id] = sent
-        heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
-        if reader is not None:
-            self.fleet.sent(reader, bucket, now_unix_ms)
-        return Decision(None, eta_ms)
+        late = reader if wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms) else None
+        light = self._light_path(tenant, bucket, owner, late, now_unix_ms)
+        if light is None:
+            self._shares.took(request_id, tenant)
+            self._note_sent(request_id, owner, deadline, received_unix_ms)
+            if reader is not None:
+                self.fleet.sent(reader, bucket, now_unix_ms)
+        return Decision(light, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
         """Return whether the workers could answer a request in time, by what they report; nothing is noted of it."""
@@ -248,14 +234,32 @@ class Admission:
         return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
 
     def _light_path(
-        self, tenant: str, bucket: Bucket, late: KnownWorker | None, now_unix_ms: float
+        self, tenant: str, bucket: Bucket, owner: KnownWorker | None, late: KnownWorker | None, now_unix_ms: float
     ) -> LightPath | None:
         """`late` is the worker that would get the request, and by its report too late for it."""
+        if not self._policy.enabled:
+            return None
+        if not self._lets_through(owner, now_unix_ms):
+            return "breaker"
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
         in_vain = late is not None and not late.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
         # The workers give up what the greatest tenant has waiting before they give up this.
         return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
+
+    def _note_sent(
+        self, request_id: str, owner: KnownWorker | None, deadline: Deadline, received_unix_ms: float
+    ) -> None:
+        enabled, soft_ms = self._policy.enabled, deadline.first_token_unix_ms - received_unix_ms
+        sent = _Sent(
+            received_unix_ms,
+            max(_LEAST_BREAKER_MS, 2 * soft_ms),
+            owner,
+            self.breaker.sent() if enabled else None,
+            owner.breaker.sent() if enabled and owner is not None else None,
+        )
+        self._silent[request_id] = sent
+        heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
 
     def _is_late(self, wait_ms: float, deadline: Deadline, now_unix_ms: float) -> bool:
         return wait_ms > (deadline.first_token_unix_ms - now_unix_ms) * self._policy.infeasible_ratio

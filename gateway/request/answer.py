@@ -44,6 +44,14 @@ class Aside:
     text: str = ""
     end: ReplyDone | None = None
 
+    def gives_way_to(self, attempt: int) -> bool:
+        """Return whether a newer attempt is held in its place: until one of them is whole."""
+        return self.end is None and attempt > self.attempt
+
+    def add(self, reply: ReplyDelta) -> None:
+        if self.attempt == reply.attempt and self.end is None and reply.offset <= len(self.text):
+            self.text = self.text[: reply.offset] + reply.delta
+
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
@@ -131,7 +139,9 @@ class Answer:
         if self.done or reply.attempt < self.attempt:
             return False
         if self.visible:
-            self._hold_text(reply)
+            if self.aside is None or self.aside.gives_way_to(reply.attempt):
+                self.aside = Aside(reply.attempt, reply.revision)
+            self.aside.add(reply)
             return False
         self.drop_text()
         self.revision = reply.revision
@@ -159,14 +169,6 @@ class Answer:
     def silent_in_ms(self, now_unix_ms: float) -> float:
         """Return how long the text shown may still be waited for."""
         return self.last_delta_unix_ms + _FLOWS_MS - now_unix_ms
-
-    def _hold_text(self, reply: ReplyDelta) -> None:
-        """Hold another version's text: of its newest attempt, until one of them is whole."""
-        aside = self.aside
-        if aside is None or (aside.end is None and reply.attempt > aside.attempt):
-            aside = self.aside = Aside(reply.attempt, reply.revision)
-        if aside.attempt == reply.attempt and aside.end is None and reply.offset <= len(aside.text):
-            aside.text = aside.text[: reply.offset] + reply.delta
 
     def hold_end(self, reply: ReplyDone) -> None:
         """Hold another version's whole answer; the first that comes stays."""

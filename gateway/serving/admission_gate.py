@@ -7,12 +7,13 @@ from typing import Final
 
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import AdmissionLimits, check_inflight, check_memory
-from gateway.admission.ladder import RUNGS, Ladder
+from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.placement import Asked, Placement
 from gateway.admission.worker_clocks import WorkerClocks
 from gateway.request.answer import FallbackReason
 from gateway.request.entry import Entry
+from gateway.serving.admission_log import AdmissionLog
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
@@ -23,7 +24,6 @@ from shared.wire.messages import Reply, ReplyDone, WorkerReport
 
 log = get_logger()
 
-_STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 _WATCH_S: Final = 1.0
 
 
@@ -36,10 +36,11 @@ class AdmissionGate:
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     ladder: Ladder = field(default_factory=Ladder)
     draining: bool = False
-    _rung: Rung = CHAMPION
-    _breakers: dict[Lane, BreakerState] = field(default_factory=dict)
-    _shut: dict[str, BreakerState] = field(default_factory=dict)
     _clocks: WorkerClocks = field(default_factory=WorkerClocks)
+    _log: AdmissionLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log = AdmissionLog(self.admissions, self.ladder)
 
     # --- requests
 
@@ -58,8 +59,8 @@ class AdmissionGate:
             return lane, "memory"
         self.ladder.hold = hold
         lane, decision = self._placement.place(_asked(entry, partition_of), lane, now)
-        self._log_breakers()
-        self._log_rung()
+        self._log.tell_breakers()
+        self._log.tell_rung()
         if decision.light is None and decision.eta_ms is not None:
             entry.publication.eta_ms = decision.eta_ms
         return lane, decision.light
@@ -68,7 +69,7 @@ class AdmissionGate:
         """Return the lane whose workers get a request that its own lane's have given up; None where none can answer in
         time."""
         placed = self._placement.place_below(_asked(entry, partition_of), entry.publication.route.lane, now)
-        self._log_rung()
+        self._log.tell_rung()
         return None if placed is None else placed[0]
 
     @property
@@ -87,7 +88,7 @@ class AdmissionGate:
         took_ms = self.admissions.note_first_reply(reply.request_id, now)
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
-            self._log_breakers()
+            self._log.tell_breakers()
 
     def withdraw(self, entry: Entry) -> None:
         self.admissions.withdraw(entry.response_id)
@@ -119,9 +120,9 @@ class AdmissionGate:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())
             self.admissions.price()
-            self.log_worker_breakers()
+            self._log.tell_worker_breakers()
             self.ladder.rest(now_unix_ms())
-            self._log_rung()
+            self._log.tell_rung()
 
     def forget_silent(self, now: float) -> None:
         for name in self.admissions.expire(now):
@@ -131,40 +132,6 @@ class AdmissionGate:
 
     def _count_workers(self) -> None:
         metrics.workers_known.set(len(self.admissions.of(CHAMPION).fleet))
-
-    # --- what changes
-
-    def _log_rung(self) -> None:
-        """Log a change of the rung that requests begin on, in one line."""
-        rung = self.ladder.rung
-        if rung is not self._rung:
-            log.warning("rung", rung=rung, before=self._rung, held=self.ladder.hold is not None)
-            self._rung = rung
-            metrics.rung.set(RUNGS.index(rung))
-
-    def _log_breakers(self) -> None:
-        """Log a change of a lane's common breaker, in one line."""
-        for lane, admission in self.admissions:
-            breaker = admission.breaker
-            if breaker.state is not self._breakers.get(lane, BreakerState.CLOSED):
-                self._breakers[lane] = breaker.state
-                self._set_breaker()
-                log.warning("breaker", lane=lane, state=breaker.state.value, words=breaker.words, late=breaker.late)
-
-    def log_worker_breakers(self) -> None:
-        """Log each worker whose breaker has changed, in one line."""
-        shut = self.admissions.shut()
-        for name, breaker in shut.items():
-            if self._shut.get(name) is not breaker.state:
-                log.warning("breaker", worker=name, state=breaker.state.value, words=breaker.words, late=breaker.late)
-        for name in self._shut.keys() - shut.keys():
-            log.warning("breaker", worker=name, state=BreakerState.CLOSED.value)
-        self._shut = {name: breaker.state for name, breaker in shut.items()}
-        self._set_breaker()
-
-    def _set_breaker(self) -> None:
-        champions = _STATE_NUMBERS[self._breakers.get(CHAMPION, BreakerState.CLOSED)]
-        metrics.guards.labels("breaker").set(max(champions, min(len(self._shut), 1)))
 
 
 def _asked(entry: Entry, partition_of: Callable[[Lane], int | None]) -> Asked:

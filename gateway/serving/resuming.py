@@ -11,6 +11,7 @@ from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.placing import Placing
+from gateway.serving.receiving import Receiving
 from gateway.session.connection import Connection, put_all
 from gateway.session.connections import Connections
 from gateway.session.protocol import OpenSession
@@ -33,6 +34,7 @@ class Resuming:
     people: People
     tracer: Tracer
     answering: Answering
+    receiving: Receiving
     erasing: Erasing
     deadlines: Deadlines
     placing: Placing
@@ -100,6 +102,6 @@ class Resuming:
 
     async def _recall(self, entry: Entry) -> None:
         """Read an adopted answer from the log; no deadline ends it until all that the log holds is known."""
-        await self.recall.read(entry, self.answering.receive_replies)
+        await self.recall.read(entry, self.receiving.receive_replies)
         end_recall(entry)
         self.deadlines.watch(entry)

@@ -20,7 +20,7 @@ _LEFT_OUT: Final = (
         "Answering.end",
         "Answering.deliver",
         "Answering.run_for",
-        "Answering.receive_replies",
+        "Receiving.receive_replies",
         "InflightTable.refused_on_error",
     ),
     *("DeadLetters.put", "Worker.publish", "Lookahead.next", "Lookahead.resting", "Lookahead.drop"),

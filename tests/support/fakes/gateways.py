@@ -29,7 +29,7 @@ from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
-from gateway.wings import ServingWing
+from gateway.wings.serving import ServingWing
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.faq.live import LiveFaq
@@ -360,7 +360,7 @@ class Edge:
         self.gateway = self.serving.gateway
 
     def receive_replies(self, replies: list[Reply]) -> None:
-        self.serving.answering.receive_replies(replies)
+        self.serving.receiving.receive_replies(replies)
 
     def erased(self, erase: Erase) -> None:
         self.serving.erasing.apply(erase, self.serving.erasing.log.next)

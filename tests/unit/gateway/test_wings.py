@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.wings import KafkaWing, RedisWing
+from gateway.wings.kafka import KafkaWing
+from gateway.wings.redis import RedisWing
 from shared.settings import Settings
 from workers import wings as workers_wings
 

@@ -1,0 +1,156 @@
+"""The doors by which clients come to a gateway: WebSocket, HTTP, and gRPC where it is wanted."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from websockets.asyncio.server import Server
+
+from gateway.access.identity import TokenGate
+from gateway.ai_sdk.chats import Chats
+from gateway.ai_sdk.door import PREFIX as AI_SDK
+from gateway.ai_sdk.door import AiSdkDoor
+from gateway.chatwoot.api import ChatwootApi
+from gateway.chatwoot.door import PREFIX as CHATWOOT
+from gateway.chatwoot.door import ChatwootDoor
+from gateway.chatwoot.poster import ChatwootPoster
+from gateway.edge.door import EDGE, EdgeDoor
+from gateway.exchange.exchanges import Exchanges
+from gateway.frontends.static import StaticFiles
+from gateway.frontends.websocket import WebSocketFrontend
+from gateway.http.requests import HttpRequests
+from gateway.http.server import HttpServer, listen
+from gateway.openai.door import OpenAiDoor
+from gateway.serving.memory_watch import MemoryWatch
+from gateway.session.session_limits import session_limits
+from gateway.wings.outbound import OutboundWing
+from gateway.wings.serving import ServingWing
+from shared.conversation.session_value import SessionValue
+from shared.kafka import Producer
+from shared.process.tasks import Tasks
+from shared.settings import Settings
+from shared.settings.gateway import GatewaySettings
+from shared.telemetry.status import Readiness
+
+if TYPE_CHECKING:
+    from gateway.grpc.door import GrpcDoor
+
+
+@dataclass(kw_only=True)
+class DoorsWing:
+    """`producer` is of hand-offs, `running` the cursors of the answers that run. `gate`: None where no token is
+    asked for."""
+
+    settings: Settings
+    gate: TokenGate | None
+    serving: ServingWing
+    memory: MemoryWatch
+    producer: Producer
+    running: SessionValue
+    outbound: OutboundWing
+    readiness: Readiness
+    _frontend: WebSocketFrontend = field(init=False)
+    _exchanges: Exchanges = field(init=False)
+    _chats: Chats = field(init=False)
+    _http: HttpServer = field(init=False)
+    _grpc: "GrpcDoor | None" = field(init=False)
+
+    def __post_init__(self) -> None:
+        gateway = self.settings.gateway
+        self._frontend = WebSocketFrontend(
+            gateway=self.serving.gateway,
+            settings=gateway,
+            session_limits=session_limits(self.settings),
+            tenant=self.settings.tenant,
+            gate=self.gate,
+            memory=self.memory,
+            files=StaticFiles(),
+        )
+        self._exchanges = self._make_exchanges(self.gate)
+        self._chats = Chats(exchanges=self._exchanges, cursors=self.running)
+        self._http = self._make_http(gateway)
+        self._grpc = _grpc_door(self._exchanges, gateway, self.readiness) if gateway.grpc_port else None
+
+    def _make_exchanges(self, gate: TokenGate | None) -> Exchanges:
+        return Exchanges(
+            gateway=self.serving.gateway,
+            allowed_origins=self.settings.gateway.allowed_origins,
+            session_limits=replace(session_limits(self.settings), heartbeat_ms=0),
+            tenant=self.settings.tenant,
+            gate=gate,
+            memory=self.memory,
+            history=self.serving.history,
+        )
+
+    def _make_http(self, settings: GatewaySettings) -> HttpServer:
+        """Return the server of the doors over HTTP; a path that is no other's is OpenAI's."""
+        http = HttpRequests(exchanges=self._exchanges, settings=settings)
+        openai = OpenAiDoor(http=http, models=settings.openai_models)
+        ai_sdk = AiSdkDoor(http=http, chats=self._chats)
+        edge = EdgeDoor(
+            http=http,
+            gate=self.gate,
+            signed=self.settings.edge.signed_faq,
+            faq=self.serving.faq,
+            history=self.serving.history,
+            erasing=self.serving.erasing,
+        )
+        doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
+        return HttpServer(app=Starlette(routes=doors), settings=settings)
+
+    def _make_chatwoot(self) -> list[Mount]:
+        """Return its door, where there is one, which asks by a signature in the place of a token."""
+        chatwoot, topic = self.settings.chatwoot, self.settings.kafka.topics.posts
+        if not chatwoot.url:
+            return []
+        exchanges = self._make_exchanges(None)
+        api = ChatwootApi(chatwoot.url, self.outbound.calls({"api_access_token": chatwoot.token()}))
+        self.outbound.add("chatwoot", topic, ChatwootPoster(exchanges=exchanges, api=api).post)
+        door = ChatwootDoor(
+            http=HttpRequests(exchanges=exchanges, settings=self.settings.gateway),
+            producer=self.producer,
+            topic=topic,
+            key=chatwoot.key(),
+        )
+        return [Mount(CHATWOOT, door.app())]
+
+    async def listen(self) -> Server:
+        """Open the WebSocket's door."""
+        return await self._frontend.listen()
+
+    async def listen_grpc(self, tasks: Tasks, closing: AsyncExitStack) -> None:
+        """Open gRPC's door, where there is one."""
+        if self._grpc is not None:
+            await self._grpc.listen()
+            closing.push_async_callback(self._grpc.close)
+            tasks.start(self._grpc.watch(), "grpc")
+
+    def start(self, tasks: Tasks) -> None:
+        """Open the doors over HTTP, where there are any, and care for the WebSockets."""
+        gateway = self.settings.gateway
+        if gateway.http_port:
+            tasks.start(self._http.serve(listen(gateway.host, gateway.http_port)), "http")
+        tasks.start(self._frontend.sweep(), "sweep")
+        tasks.start(self._frontend.flush_slow(), "flush_slow")
+
+    async def leave(self) -> None:
+        """Take nobody new, and say so."""
+        self._http.stop()
+        self._frontend.announce_shutdown()
+        if self._grpc is not None:
+            await self._grpc.drain()
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._exchanges.stop)
+            closing.push_async_callback(self._chats.close)
+            closing.push_async_callback(self._frontend.close_all)
+
+
+def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readiness) -> "GrpcDoor":
+    """Return the door over gRPC, whose library a gateway without it does not load."""
+    from gateway.grpc.door import GrpcDoor
+
+    return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)
