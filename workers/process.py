@@ -10,7 +10,7 @@ from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
 from shared.errors import ReplylineError
 from shared.faq.live import LiveFaq
-from shared.kafka import await_lane, await_layout
+from shared.kafka import Producer, await_lane, await_layout
 from shared.process.clock import wire_unix_ms
 from shared.process.gpu import short_device
 from shared.process.lifetime import settle_heap
@@ -88,18 +88,7 @@ class WorkerProcess:
         self._versions.serve(self._first.revision)
         self._switcher = None if candidate is None else self._make_switcher(hangup)
         self._intake = self._make_intake()
-        self._capacity = CapacityPublisher(
-            producer=self._kafka.producer,
-            topics=settings.kafka.topics,
-            worker_id=self._worker_id,
-            buckets=settings.worker.buckets,
-            lane=settings.worker.lane,
-            revisions=lambda: self._versions.revisions,
-            refused=lambda: {} if self._switcher is None else self._switcher.refused,
-            outlook=lambda: self._versions.serving.engine_loop.outlook,
-            changed=self._worker.outlook_changed,
-            partitions=lambda: self._kafka.requests.partitions,
-        )
+        self._capacity = self._make_capacity()
         self._vitals = Vitals(open_gpus(model.info))
         self._leaving, self._unfinished = False, 0
 
@@ -139,6 +128,21 @@ class WorkerProcess:
             cancelled=self._cancelled,
             answered_ms=ANSWERED_MS if self._shadow is None else 0,
             passing=self._kafka.passing_on(self._answers),
+        )
+
+    def _make_capacity(self) -> CapacityPublisher:
+        settings = self._settings
+        return CapacityPublisher(
+            producer=self._kafka.producer,
+            topics=settings.kafka.topics,
+            worker_id=self._worker_id,
+            buckets=settings.worker.buckets,
+            lane=settings.worker.lane,
+            revisions=lambda: self._versions.revisions,
+            refused=lambda: {} if self._switcher is None else self._switcher.refused,
+            outlook=lambda: self._versions.serving.engine_loop.outlook,
+            changed=self._worker.outlook_changed,
+            partitions=lambda: self._kafka.requests.partitions,
         )
 
     def _make_switcher(self, hangup: asyncio.Event) -> Switcher:
@@ -217,7 +221,7 @@ class WorkerProcess:
         await kafka.producer.start()
         await kafka.erasures.start(since_unix_ms=int(wire_unix_ms() - ERASED_FOR_S * 1_000))
         kafka.watch.first_connected()
-        await self._await_topics()
+        await _await_topics(self._settings, kafka.producer)
         self._tasks.start(kafka.versions.watch(self._versions_changed), "versions")
         self._tasks.start(kafka.copies.watch(), "copies")
         await kafka.cancels.start()
@@ -246,13 +250,6 @@ class WorkerProcess:
         get_logger().info(
             "worker_ready", buckets=self._settings.worker.buckets, engine=self._versions.serving.info.computed_by
         )
-
-    async def _await_topics(self) -> None:
-        """Wait for the topics that fit together; those of a lane are made where they are missing."""
-        settings, lane = self._settings, self._settings.worker.lane
-        if lane != CHAMPION:
-            await await_lane(settings.kafka, lane, kept_ms=kept_ms(settings.promise.max_deadline_ms))
-        await await_layout(self._kafka.producer, settings.kafka.topics, lane)
 
     def _versions_changed(self) -> None:
         registry, lane = self._kafka.versions.registry, self._settings.worker.lane
@@ -294,6 +291,14 @@ class WorkerProcess:
         await (kafka.commits.part(self._worker.suspects) if known else kafka.commits.commit())
         if hangs:
             await kafka.requests.stop()  # its partitions are another's at once
+
+
+async def _await_topics(settings: Settings, producer: Producer) -> None:
+    """Wait for the topics that fit together; those of a lane are made where they are missing."""
+    lane = settings.worker.lane
+    if lane != CHAMPION:
+        await await_lane(settings.kafka, lane, kept_ms=kept_ms(settings.promise.max_deadline_ms))
+    await await_layout(producer, settings.kafka.topics, lane)
 
 
 _TAKE_NEW = ("startup", "versions switcher", "intake", "capacity", "lag")

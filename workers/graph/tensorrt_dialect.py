@@ -6,19 +6,15 @@ https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/transform
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from shared.model.folder import Architecture
 from workers.graph.eight_bit.builder import GraphBuilder
 from workers.graph.eight_bit.matrices import PlainMatrices
 from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Float32Array
-
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +44,12 @@ class TensorrtDialect:
 
     def embed(self, table: Float32Array) -> str:
         self.matrices.store_table("embed_tokens", table, projects=self.architecture.tied_embedding)
-        return self._float32(self.matrices.look_up("embed_tokens", "input_ids", "embedded"))
+        return self.matrices.float32(self.matrices.look_up("embed_tokens", "input_ids", "embedded"))
 
     def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
         if branch is not None:
-            hidden = self.graph.node("Add", [hidden, self._float32(branch)], [f"{name}.residual"])
-        return hidden, self._narrow(self._rms_norm(name, scale, hidden))
+            hidden = self.graph.node("Add", [hidden, self.matrices.float32(branch)], [f"{name}.residual"])
+        return hidden, self.matrices.narrow(self._rms_norm(name, scale, hidden))
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         return self.matrices.linear(name, matrix, bias, value)
@@ -86,22 +82,7 @@ class TensorrtDialect:
             self.matrices.store_table(table, head, projects=True)
         projected = self.matrices.project(table, normed, "projected")
         self.graph.node("Cast", [projected], ["logits"], to=onnx.TensorProto.FLOAT)
-        self._greedy()
-
-    def _greedy(self) -> None:
-        """Find, of equal logits, the smallest id: which of them `ArgMax` takes is left to TensorRT's kernel.
-
-        Ids pass through float32, which holds every one of them exactly.
-        """
-        constant, node, vocab_size = self.graph.constant, self.graph.node, self.architecture.vocab_size
-        axis = constant("vocabulary_axis", np.array([1], np.int64))
-        node("ReduceMax", ["logits", axis], ["peaks"], keepdims=1)
-        node("GreaterOrEqual", ["logits", "peaks"], ["is_peak"])
-        self.graph.weight("vocabulary", np.arange(vocab_size, dtype=np.float32))
-        none = constant("no_token", np.array(vocab_size, np.float32))
-        node("Where", ["is_peak", "vocabulary", none], ["peak_ids"])
-        node("ReduceMin", ["peak_ids", axis], ["first_peak"], keepdims=0)
-        node("Cast", ["first_peak"], ["token_ids"], to=onnx.TensorProto.INT64)
+        _add_greedy(self.graph, self.architecture.vocab_size)
 
     def _look(self) -> None:
         """`visible` `[B, 1, T, max_length]`: a slot's tokens up to each new one."""
@@ -111,7 +92,7 @@ class TensorrtDialect:
 
     def _attended(self, layer: int, query: str, key: str, value: str) -> str:
         """`[B, heads, T, head_dim]`, of query and key in float32 and value in the type of the KV."""
-        names = [self._narrow(query), self._appended("key", layer, self._narrow(key))]
+        names = [self.matrices.narrow(query), self._appended("key", layer, self.matrices.narrow(key))]
         names += [self._appended("value", layer, value), "visible"]
         return self.graph.node("Attention", names, [f"layers.{layer}.self_attn.by_head"])
 
@@ -127,7 +108,7 @@ class TensorrtDialect:
 
     def _turned(self, heads: str, scale: Float32Array | None) -> str:
         """Heads in float32 that are normed, where they have a scale, and turned by their position's angle."""
-        wide = self._float32(heads)
+        wide = self.matrices.float32(heads)
         return self._rotated(wide if scale is None else self._rms_norm(f"{heads}.norm", scale, wide))
 
     def _rotated(self, heads: str) -> str:
@@ -139,14 +120,18 @@ class TensorrtDialect:
         epsilon = self.architecture.norm_epsilon
         return self.graph.node("RMSNormalization", [value, name], [f"{name}.out"], axis=-1, epsilon=epsilon)
 
-    def _float32(self, value: str) -> str:
-        if self.matrices.dtype == _FLOAT32:
-            return value
-        return self.graph.node("Cast", [value], [f"{value}.float32"], to=onnx.TensorProto.FLOAT)
 
-    def _narrow(self, value: str) -> str:
-        """In the type of products, KV and attention."""
-        if self.matrices.dtype == _FLOAT32:
-            return value
-        to = helper.np_dtype_to_tensor_dtype(self.matrices.dtype)
-        return self.graph.node("Cast", [value], [f"{value}.narrow"], to=to)
+def _add_greedy(graph: GraphBuilder, vocab_size: int) -> None:
+    """Find, of equal logits, the smallest id: which of them `ArgMax` takes is left to TensorRT's kernel.
+
+    Ids pass through float32, which holds every one of them exactly.
+    """
+    constant, node = graph.constant, graph.node
+    axis = constant("vocabulary_axis", np.array([1], np.int64))
+    node("ReduceMax", ["logits", axis], ["peaks"], keepdims=1)
+    node("GreaterOrEqual", ["logits", "peaks"], ["is_peak"])
+    graph.weight("vocabulary", np.arange(vocab_size, dtype=np.float32))
+    none = constant("no_token", np.array(vocab_size, np.float32))
+    node("Where", ["is_peak", "vocabulary", none], ["peak_ids"])
+    node("ReduceMin", ["peak_ids", axis], ["first_peak"], keepdims=0)
+    node("Cast", ["first_peak"], ["token_ids"], to=onnx.TensorProto.INT64)

@@ -44,10 +44,10 @@ class PrimitiveDialect(TensorrtDialect):
         a, constant, node = self.architecture, self.graph.constant, self.graph.node
         prefix = f"layers.{layer}.self_attn"
         scale = constant("score_scale", np.array(a.head_dim**-0.5, np.float32))
-        scaled = self._narrow(node("Mul", [query, scale], [f"{prefix}.scaled"]))
+        scaled = self.matrices.narrow(node("Mul", [query, scale], [f"{prefix}.scaled"]))
         by_key_head = constant("by_key_head", np.array([0, a.num_kv_heads, -1, a.head_dim], np.int64))
         queries = node("Reshape", [scaled, by_key_head], [f"{prefix}.queries"])
-        keys = [f"past_key.{layer}", self._told("key", layer, self._narrow(key))]
+        keys = [f"past_key.{layer}", self._told("key", layer, self.matrices.narrow(key))]
         values = [f"past_value.{layer}", self._told("value", layer, value)]
         scores = [
             node(

@@ -57,18 +57,14 @@ class Preparer:
         that cannot be served."""
         request = order.request
         build = self.prompts.of(order.session)
-        remembered = await self.history.turns(
-            order.session,
-            limit=self.settings.history_turns,
-            before_unix_ms=order.created_unix_ms,
-            request_id=request.id,
-            generation=request.generation or 0,
-        )
+        remembered = await self._remembered(order)
         for turn in remembered:
             if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
-        turns = _earlier_turns(remembered, order, limit=self.settings.history_turns)
-        turns = [_in_tokens_of(self.revision, turn) for turn in turns]
+        turns = [
+            _in_tokens_of(self.revision, turn)
+            for turn in _earlier_turns(remembered, order, limit=self.settings.history_turns)
+        ]
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
@@ -96,6 +92,15 @@ class Preparer:
             instead=instead,
             kv_unix_ms=None if decided else await self._restore(sequence, first=not turns),
             ready_unix_ms=clock.now_unix_ms(),
+        )
+
+    async def _remembered(self, order: Order) -> Sequence[Turn]:
+        return await self.history.turns(
+            order.session,
+            limit=self.settings.history_turns,
+            before_unix_ms=order.created_unix_ms,
+            request_id=order.request.id,
+            generation=order.request.generation or 0,
         )
 
     def _sequence(

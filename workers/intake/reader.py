@@ -22,14 +22,15 @@ from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, TopicNames
+from workers.intake.begun import Begun
 from workers.intake.lookahead import Lookahead
 from workers.intake.passing_on import PassingOn
 from workers.intake.skew import ClockSkew
+from workers.intake.sorting import Sorting
 from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_cancels import RecentCancels
-from workers.schedule.sequence import Phase
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.worker import Worker
 
@@ -61,19 +62,31 @@ class Intake:
     passing: PassingOn | None = None
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
-    _triage: Triage = field(init=False)
+    _sorting: Sorting = field(init=False)
     _skew: ClockSkew = field(default_factory=ClockSkew, init=False)
     _processor: RecordProcessor = field(init=False)
-    _begun: dict[Bucket, list[Job]] = field(init=False)
+    _begun: Begun = field(init=False)
 
     def __post_init__(self) -> None:
         named = {self.topics.bucket_of(topic): topic for topic in self.reader.topics}
         self._buckets = {named[bucket]: bucket for bucket in BUCKETS if bucket in named}
         self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
-        self._triage = Triage(self.topics.replies, self.defaults.reply_topics, self.answered_ms)
-        self._begun = {bucket: [] for bucket in self._lookahead.buckets}
+        self._begun = Begun(self._lookahead.buckets)
         self._processor = RecordProcessor(
-            self.offsets, self.commits, self.letters, self.defaults, handle=self._accept, refuse=self.answers.refuse
+            self.offsets,
+            self.commits,
+            self.letters,
+            self.defaults,
+            handle=self._accept,
+            refuse=self.answers.unread.refuse,
+        )
+
+        self._sorting = Sorting(
+            triage=Triage(self.topics.replies, self.defaults.reply_topics, self.answered_ms),
+            offsets=self.offsets,
+            answers=self.answers,
+            processor=self._processor,
+            park=lambda record: self._lookahead.park(self._buckets[record.topic], record),
         )
 
     async def run(self) -> None:
@@ -91,7 +104,7 @@ class Intake:
 
     def _handle(self, records: list[Record]) -> None:
         self._partitions_revoked()
-        self._sort(records)
+        self._sorting.sort(records)
 
     def _rest(self) -> None:
         """Pause the partitions of a bucket while enough of it is parked: back-pressure."""
@@ -108,39 +121,6 @@ class Intake:
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
         self.offsets.lose(self.reader.pop_lost())
-
-    # --- by the headers
-
-    def _sort(self, records: list[Record]) -> None:
-        """Skip records that are too late, or were read before and are done or under way; park the rest."""
-        now, skipped = wire_unix_ms(), 0
-        for record in records:
-            try:
-                skipped += self._sort_one(record, now)
-            except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-                self.offsets.open(*record.origin)
-                self._processor.start(record, error)
-        if skipped:
-            log.info("expired_skipped", records=skipped)
-
-    def _sort_one(self, record: Record, now: float) -> bool:
-        """Sort a record; return whether it is skipped."""
-        fate = self._triage.fate(record.headers, record.key, now)
-        if fate is Fate.SKIP:
-            self.offsets.skip(*record.origin)
-        elif not self.offsets.open(*record.origin):
-            return False
-        elif isinstance(fate, Late):
-            self._answer_unread(fate, record.origin)
-        else:
-            self._lookahead.park(self._buckets[record.topic], record)
-        return fate is Fate.SKIP
-
-    def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
-        self.offsets.claim(*origin)
-        if self.answers.answer_unread((late.topic, late.partition), late.done, origin):
-            metrics.infer.labels(late.done.status, late.done.reason).inc()
-            metrics.outcomes.labels("missed").inc()
 
     # --- requests that are begun
 
@@ -162,7 +142,7 @@ class Intake:
     def _begin_what_fits(self) -> None:
         if not self._lookahead.num_parked:
             return
-        waiting = self._waiting()
+        waiting = self._begun.waiting(self._buckets[record.topic] for record in self._processor.busy.values())
         while (found := self._lookahead.next(waiting)) is not None:
             bucket, record = found
             try:
@@ -172,31 +152,17 @@ class Intake:
 
     def _begin_one(self, record: Record) -> bool:
         """Begin a request; return whether it is served: it may be too late by now."""
-        fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
+        fate = self._sorting.triage.fate(record.headers, record.key, wire_unix_ms())
         if fate is Fate.SKIP:
             self.offsets.done(*record.origin)
         elif isinstance(fate, Late):
-            self._answer_unread(fate, record.origin)
+            self._sorting.answer_unread(fate, record.origin)
         else:
-            self._start(record)
+            if self.passing is not None:
+                self.passing.hold(record)
+            self._processor.start(record)
             return True
         return False
-
-    def _start(self, record: Record) -> None:
-        if self.passing is not None:
-            self.passing.hold(record)
-        self._processor.start(record)
-
-    def _waiting(self) -> dict[Bucket, int]:
-        """Return, by bucket, how many requests are being prepared or wait for a slot. Slots are the engine's thread's
-        to give."""
-        waiting = dict.fromkeys(self._lookahead.buckets, 0)
-        for record in self._processor.busy.values():
-            waiting[self._buckets[record.topic]] += 1
-        for bucket, jobs in self._begun.items():
-            self._begun[bucket] = [job for job in jobs if job.sequence.phase is Phase.WAITING]
-            waiting[bucket] += len(self._begun[bucket])
-        return waiting
 
     async def _accept(self, request: ChatRequest, record: Record) -> None:
         """Make a request a job; its record is done when its end is acknowledged. Raises `ProtocolError`."""
@@ -213,7 +179,7 @@ class Intake:
             if await self._repeated(order, origin) or await self._passed_on(order, record):
                 return
             if isinstance(job, ReplyDone):
-                self.answers.answer_unread(target_of(order), job, origin)
+                self.answers.unread.answer(target_of(order), job, origin)
             else:
                 self._hand_on(job, record)
 
@@ -224,7 +190,7 @@ class Intake:
         job.origins.append(record.origin)
         if not job.decided:
             metrics.prompt_tokens.observe(len(job.sequence.prompt_ids))
-            self._begun[bucket].append(job)
+            self._begun.add(bucket, job)
         self.worker.accept(job, cancelled=self.cancelled.pop(job.order.request, now_unix_ms()))
 
     async def _passed_on(self, order: Order, record: Record) -> bool:

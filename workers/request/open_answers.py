@@ -1,9 +1,6 @@
 """The answers that somebody still waits for, from acceptance until every reader has acknowledged the end; then their
 records are done."""
 
-import asyncio
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from shared.errors import ProtocolError
@@ -12,11 +9,12 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import contained
 from shared.wire.messages import Adopt, Cancel, ReplyDone
-from shared.wire.requests import Order, Target
+from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 from workers.request.answer_readers import AnswerReaders, Replies
 from workers.request.job import Job, target_of
 from workers.request.recent_answers import RecentAnswers
+from workers.request.unread_answers import UnreadAnswers
 
 _ANOTHER: Final = "another request with this id is being answered; give each its own"
 
@@ -32,7 +30,7 @@ class OpenAnswers:
         self._replies = replies
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
-        self._num_unread = 0
+        self.unread = UnreadAnswers(publisher, offsets, self._jobs)
 
     def add(self, job: Job) -> None:
         self._jobs[job.id] = job
@@ -49,34 +47,7 @@ class OpenAnswers:
 
     def idle(self, *, only_ended: bool) -> bool:
         """Return whether no end is still to be acknowledged. `only_ended`: answers that have not ended never will."""
-        return not self._num_unread and not any(job.done is not None or not only_ended for job in self._jobs.values())
-
-    # --- records that never become a job
-
-    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
-        """Publish the terminal event of a record that never became a job; one that did, and is read again, has its own:
-        then False."""
-        job = self._jobs.get(done.request_id)
-        if job is not None and origin in job.origins:
-            return False
-        self._end_unread(target, done, partial(self._offsets.done, *origin))
-        return True
-
-    async def refuse(self, target: Target, done: ReplyDone) -> None:
-        """Publish the end of a request that is not served; return when it is acknowledged. Nobody is told where another
-        request under its id is being answered: a reader would take the end for that one's."""
-        if done.request_id not in self._jobs:
-            acknowledged = asyncio.Event()
-            self._end_unread(target, done, acknowledged.set)
-            await acknowledged.wait()
-
-    def _end_unread(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
-        def settled() -> None:
-            self._num_unread -= 1
-            settle()
-
-        self._publisher.done(target, done, settled)
-        self._num_unread += 1
+        return not self.unread.num and not any(job.done is not None or not only_ended for job in self._jobs.values())
 
     # --- requests for an answer that is being written, or was lately
 
@@ -93,7 +64,7 @@ class OpenAnswers:
             return True
         done = self._recent.find(order, now_unix_ms())
         if done is not None:
-            self.answer_unread(target_of(order), done, origin)
+            self.unread.answer(target_of(order), done, origin)
         return done is not None
 
     def is_ending(self, request_id: str, origin: tuple[Partition, int]) -> bool:

@@ -4,11 +4,10 @@ The policy chooses which sequence runs next and which is given up. Subclasses ad
 engine's slots, the streams an upstream's.
 """
 
-import heapq
-from itertools import count
 from typing import Final
 
 from shared.wire.session_key import SessionKey
+from workers.schedule.late import Late
 from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.outlook import Outlook
 from workers.schedule.policy import Load, Policy
@@ -29,8 +28,7 @@ class Roster:
         self._waiting: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
         self._load = Load(num_slots, self._running.values())
-        self._due: list[tuple[int, int, Sequence]] = []
-        self._order = count()
+        self._late = Late(self._running)
         self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
 
     @property
@@ -52,7 +50,7 @@ class Roster:
             sequence.bucket, sequence.max_output_tokens, quantile
         )
         self._waiting[sequence.request_id] = sequence
-        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
+        self._late.watch(sequence)
         self._policy.add(sequence, now_unix_ms)
 
     def cancel(self, request_id: str) -> bool:
@@ -74,7 +72,7 @@ class Roster:
         out = [Finished(sequence, "cancelled", "client") for sequence in cancelled]
         for finished in out:
             self._remove(finished.sequence)
-        late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
+        late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late.found(now_unix_ms)]
         for finished in late:
             self._remove(finished.sequence, missed=True)
         given_up = self._policy.give_up(now_unix_ms, self._load)
@@ -116,18 +114,6 @@ class Roster:
         self._running[sequence.request_id] = sequence
         sequence.enter(Phase.PREFILL)
         sequence.first_step_unix_ms = now_unix_ms
-
-    def _late(self, now_unix_ms: float) -> list[Sequence]:
-        late: list[Sequence] = []
-        for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
-            shown, deadline = row.shown_unix_ms is not None, row.deadline
-            if now_unix_ms >= (deadline.deadline_unix_ms if shown else deadline.first_token_unix_ms):
-                late.append(row)
-        while self._due and self._due[0][0] <= now_unix_ms:
-            _, _, sequence = heapq.heappop(self._due)
-            if sequence.phase is Phase.WAITING:
-                late.append(sequence)
-        return late
 
     def _remove(
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False

@@ -343,6 +343,7 @@ class IntakeBench:
         self.max_waiting = 8
         self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
         myself: Any = self
+        self.unread = myself
         self.intake = Intake(
             letters=DeadLetters(myself, TOPICS, "worker-1"),
             topics=TOPICS,
@@ -354,7 +355,7 @@ class IntakeBench:
 
     async def take(self, *values: bytes) -> None:
         first = self.offsets.num_open
-        self.intake._sort([Record(SHORT, 0, first + at, b"k", value) for at, value in enumerate(values)])
+        self.intake._sorting.sort([Record(SHORT, 0, first + at, b"k", value) for at, value in enumerate(values)])
         self.intake._begin_what_fits()
         for _ in range(50):
             await asyncio.sleep(0)
@@ -412,7 +413,7 @@ class IntakeBench:
         """Joined, where it is still there."""
         return self.looks >= 0
 
-    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
+    def answer(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
         if origin not in self.known:
             self.answered.append((target, done, origin))
         return origin not in self.known

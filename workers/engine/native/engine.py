@@ -5,7 +5,8 @@ prompts are computed in pieces, which changes no token.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,26 @@ _KV_DTYPE: Final = np.dtype(BFLOAT16)
 _CAPACITY_MULTIPLE: Final = 32
 _MAX_STEP_TOKENS: Final = 512
 _Wanted = tuple[int, Sampling, int]  # the row whose logits are wanted, how to sample, the new token's position
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The arrays that a step's results are written to, a row of each for a wanted token: its logits, the best token
+    and that one's logit."""
+
+    logits: NDArray[np.float32]
+    best: NDArray[np.int32]
+    peaks: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, num_rows: int, stride: int) -> Self:
+        return cls(
+            np.zeros((num_rows, stride), np.float32), np.zeros(num_rows, np.int32), np.zeros(num_rows, np.float32)
+        )
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        return self.logits.ctypes.data, self.best.ctypes.data, self.peaks.ctypes.data
 
 
 class NativeEngine(MixedCalls):
@@ -59,10 +80,7 @@ class NativeEngine(MixedCalls):
             q4=self._weights.form == "q4",
         )
         self._handle: int | None = library.open(config, self._weights.addresses)
-        stride = self._functions.native_stride(self._handle)
-        self._logits: NDArray[np.float32] = np.zeros((num_slots, stride), np.float32)
-        self._best: NDArray[np.int32] = np.zeros(num_slots, np.int32)
-        self._peaks: NDArray[np.float32] = np.zeros(num_slots, np.float32)
+        self._outputs = _Outputs.of(num_slots, self._functions.native_stride(self._handle))
         self._info = EngineInfo.of(
             folder.manifest,
             name="native",
@@ -79,7 +97,7 @@ class NativeEngine(MixedCalls):
     @property
     def logits(self) -> NDArray[np.float32]:
         """`[slots, vocabulary]`: those of the last step's wanted rows come first; the next step overwrites them."""
-        return self._logits[:, : self._vocabulary]
+        return self._outputs.logits[:, : self._vocabulary]
 
     def move(self, *, source: int, target: int, length: int) -> None:
         check_range(self._info, source, 0, length)
@@ -128,14 +146,14 @@ class NativeEngine(MixedCalls):
         """Compute one step of rows (ids, slots, positions); return a token of each that is wanted."""
         rows = np.array([at for at, _, _ in wanted], np.int32)
         ids, slots, positions = (part.ctypes.data for part in step)
-        outputs = (self._logits.ctypes.data, self._best.ctypes.data, self._peaks.ctypes.data)
+        outputs = self._outputs
         if self._functions.native_step(
-            self._handle, step.shape[1], ids, slots, positions, len(rows), rows.ctypes.data, *outputs
+            self._handle, step.shape[1], ids, slots, positions, len(rows), rows.ctypes.data, *outputs.addresses
         ):
             raise ValueError("a token of the step is outside the vocabulary")
-        if not np.isfinite(self._peaks[: len(rows)]).all():
+        if not np.isfinite(outputs.peaks[: len(rows)]).all():
             raise EngineError("the engine computed logits that are not finite; restart the worker")
-        tokens: list[int] = self._best[: len(rows)].tolist()
+        tokens: list[int] = outputs.best[: len(rows)].tolist()
         for row, (_, sampling, position) in enumerate(wanted):
             if sampling.temperature > 0:
                 [tokens[row]] = sample(self.logits[row : row + 1], [sampling], [position])

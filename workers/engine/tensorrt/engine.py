@@ -25,6 +25,24 @@ from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
 from workers.engine.tensorrt.step_kv import Beside, InPlace, StepKv
 
 
+class _Programs:
+    """The two plans, loaded. Their executions run one after another on one stream: one workspace serves them all."""
+
+    def __init__(self, device: Device, decoder: bytes, sampler: bytes) -> None:
+        self._decoder, self._sampler = device.load(decoder), device.load(sampler)
+        self._workspace = device.allocate(max(self._decoder.workspace_bytes, self._sampler.workspace_bytes))
+
+    def open_prefill(self) -> Execution:
+        return self._decoder.open(PREFILL, self._workspace, one_shape=False)
+
+    def open_decode(self) -> Execution:
+        """Return the execution of one batch size."""
+        return self._decoder.open(DECODE, self._workspace, one_shape=True)
+
+    def open_sampler(self) -> Execution:
+        return self._sampler.open(0, self._workspace, one_shape=False)
+
+
 class TensorrtEngine:
     """`Engine` on a `Device`, of plans that were built for `shapes`.
 
@@ -59,20 +77,16 @@ class TensorrtEngine:
         layout = self._info.kv_layout
         self._slots = SlotLayout.of(layout, slots=shapes.num_slots, capacity=shapes.capacity)
         self._compute = device.open_stream()
-        self._programs = program, sampling = device.load(decoder), device.load(sampler)
-        # Executions run one after another on one stream: one workspace serves them all.
-        workspace = device.allocate(max(program.workspace_bytes, sampling.workspace_bytes))
+        self._programs = programs = _Programs(device, decoder, sampler)
         self._kv = DeviceKv(device, self._slots, layout, self._compute)
         self._step_kv = self._made_step_kv(device, folder.manifest)
-        finding, vocab_size = sampling.open(0, workspace, one_shape=False), folder.manifest.architecture.vocab_size
+        vocab_size, finding = folder.manifest.architecture.vocab_size, programs.open_sampler()
         self._reader = TokenReader(device, self._compute, finding, max_rows=shapes.num_slots, vocab_size=vocab_size)
         self._prefill_inputs = Staging(device, _inputs(shapes.prefill_rows, shapes.prefill_tokens))
-        self._prefill_execution = program.open(PREFILL, workspace, one_shape=False)
+        self._prefill_execution = programs.open_prefill()
         self._decode_inputs = Staging(device, _inputs(shapes.num_slots, 1))
         self._batch_sizes = batch_sizes(shapes.num_slots)
-        self._steps = {
-            rows: self._record(program.open(DECODE, workspace, one_shape=True), rows) for rows in self._batch_sizes
-        }
+        self._steps = {rows: self._record(programs.open_decode(), rows) for rows in self._batch_sizes}
 
     @property
     def info(self) -> EngineInfo:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,26 +114,19 @@ def load_tensorrt(
     decoder = _decoder(planner, facts)
     if isinstance(decoder, Unusable):
         return decoder
-    sampler, _ = planner.sampler(_ignored)
 
     from workers.engine.tensorrt.cuda import CudaDevice
     from workers.engine.tensorrt.engine import TensorrtEngine
 
-    device = CudaDevice(library, layer_time)
-    try:
+    plans = {"decoder": decoder, "sampler": planner.sampler(_ignored)[0]}
+    with ExitStack() as failing:
+        device = CudaDevice(library, layer_time)
+        failing.callback(device.close)
         engine = TensorrtEngine(
-            folder,
-            device,
-            decoder=decoder,
-            sampler=sampler,
-            shapes=shapes,
-            max_length=worker.max_length,
-            name=worker.engine,
+            folder, device, **plans, shapes=shapes, max_length=worker.max_length, name=worker.engine
         )
         tell_reserve(memory, facts.device, device.free_bytes())
-    except BaseException:
-        device.close()
-        raise
+        failing.pop_all()
     return engine
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 from shared.errors import ModelError
 from shared.model.folder import Precision
@@ -62,6 +63,19 @@ class PlainMatrices:
 
     def project(self, table: str, value: str, output: str) -> str:
         return self.graph.node("Gemm", [value, f"{table}.weight"], [output], transB=1)
+
+    def float32(self, value: str) -> str:
+        """Return a value of the products' type in float32."""
+        if self.dtype == np.float32:
+            return value
+        return self.graph.node("Cast", [value], [f"{value}.float32"], to=TensorProto.FLOAT)
+
+    def narrow(self, value: str) -> str:
+        """Return a value of float32 in the products' type."""
+        if self.dtype == np.float32:
+            return value
+        to = helper.np_dtype_to_tensor_dtype(self.dtype)
+        return self.graph.node("Cast", [value], [f"{value}.narrow"], to=to)
 
     def _rounded(self, name: str, values: Float32Array) -> NDArray[Any]:
         with np.errstate(over="ignore"):

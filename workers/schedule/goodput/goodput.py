@@ -13,7 +13,8 @@ from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
 from workers.schedule.goodput.bars import Bars
 from workers.schedule.goodput.books import Books
-from workers.schedule.goodput.forecast import AT_LEAST, LIKELY, Forecast
+from workers.schedule.goodput.forecast import LIKELY, Forecast
+from workers.schedule.goodput.lost import lost
 from workers.schedule.goodput.plan import make_plan
 from workers.schedule.goodput.queue import Queue
 from workers.schedule.goodput.reserve import LONG, Reserve
@@ -171,7 +172,9 @@ class Goodput:
         self._calm = len(self._queue) <= load.free and self._queue.is_calm(now_unix_ms, step_ms)
         given_up, self._given_up = self._given_up, []
         waiting = [sequence for sequence in given_up if sequence.phase is Phase.WAITING]
-        return waiting + self._lost(now_unix_ms, load)
+        if len(self._queue) <= load.free:
+            return waiting
+        return waiting + lost(load.running, self._forecast, now_unix_ms, tried=self._tried)
 
     def _turn_away(self, now_unix_ms: float, load: Load) -> None:
         """Turn away, of those that came since the last plan, the too dear; nobody while a quarter of the slots stands
@@ -198,30 +201,6 @@ class Goodput:
         )
         self._queue.replace(plan.kept, plan.given_up)
         self._given_up += [item.sequence for item in plan.given_up]
-
-    def _lost(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        """Return the running sequences whose deadline is out of reach even for a short end and without another prompt
-        between.
-
-        While nobody waits for their slots they go on, and what they can write by their deadline is read.
-        """
-        running = load.running
-        if not running or len(self._queue) <= load.free:
-            return []
-        alone_ms = self._forecast.bare_step_ms(1)
-        together_ms = self._forecast.bare_step_ms(len(running))
-        lost: list[Sequence] = []
-        for row in running:
-            held = row.held and row.shown_unix_ms is None
-            left_ms = row.deadline.deadline_unix_ms - now_unix_ms
-            shown_ms = row.deadline.first_token_unix_ms - now_unix_ms if held else left_ms
-            if row.expected_output_tokens * alone_ms < min(left_ms, shown_ms):
-                continue
-            quantile = LIKELY if row.request_id in self._tried else AT_LEAST
-            in_vain = held and self._forecast.left_held(row, quantile) * together_ms > shown_ms
-            if in_vain or self._forecast.left(row, quantile) * together_ms > left_ms:
-                lost.append(row)
-        return lost
 
     # --- what is expected
 

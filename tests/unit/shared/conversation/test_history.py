@@ -29,7 +29,7 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
         return 1
 
     async def read(*_: Any) -> list[bytes]:
-        await asyncio.gather(*history._writing.get("replyline:{t/s}:turns", ()))
+        await asyncio.gather(*history._writing._tasks.get("replyline:{t/s}:turns", ()))
         return []
 
     monkeypatch.setattr(history, "_append", append)
@@ -97,7 +97,7 @@ async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
         for session in ("bad", "good"):
             history.remember(SessionKey("t", session), TURN)
         await history.close()
-    assert (len(written), count.get() - before, history._writing) == (1, 1, {})
+    assert (len(written), count.get() - before, history._writing._tasks) == (1, 1, {})
 
 
 def lost() -> float:
@@ -108,7 +108,7 @@ class Failing:
     """Redis, which fails so many times; each time its client leaves it alone for a while."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, times: int, alone_s: float = 0.01) -> None:
-        for module in ("shared.redis.calls", "shared.conversation.history"):
+        for module in ("shared.redis.calls", "shared.conversation.history", "shared.conversation.turn_writing"):
             monkeypatch.setattr(f"{module}.RETRY_AFTER_S", alone_s)
         self.history = History(RedisSettings())
         self.left = times
@@ -134,7 +134,7 @@ async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_orde
     for number in range(5):
         redis.history.remember(SESSION, msgspec.structs.replace(TURN, request_id=f"r{number}"))
     async with asyncio.timeout(10):
-        await asyncio.gather(*redis.history._writing["replyline:{t/s}:turns"])
+        await asyncio.gather(*redis.history._writing._tasks["replyline:{t/s}:turns"])
     assert (redis.written, lost() - before) == (["r0", "r1", "r2", "r3", "r4"], 0)
     await redis.history.close()
 
@@ -143,7 +143,7 @@ async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_orde
 async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_is_counted(
     monkeypatch: pytest.MonkeyPatch, times: int, kept: list[str]
 ) -> None:
-    monkeypatch.setattr("shared.conversation.history._TRIED_FOR_S", 3_600.0)
+    monkeypatch.setattr("shared.conversation.turn_writing._TRIED_FOR_S", 3_600.0)
     redis, before = Failing(monkeypatch, times=times, alone_s=60.0), lost()
     for number in range(2):
         redis.history.remember(SessionKey("t", f"s{number}"), msgspec.structs.replace(TURN, request_id=f"r{number}"))
@@ -155,7 +155,7 @@ async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_i
 
 
 async def test_no_more_than_so_many_wait_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.conversation.history._MOST_WAITING", 3)
+    monkeypatch.setattr("shared.conversation.turn_writing._MOST_WAITING", 3)
     redis, before = Failing(monkeypatch, times=5), lost()
     for number in range(5):
         redis.history.remember(SessionKey("t", f"s{number}"), msgspec.structs.replace(TURN, request_id=f"r{number}"))

@@ -76,7 +76,7 @@ class LaneBench(Bench):
         headers = request_headers(asked, source="gateway-1")
         key = asked.session.record_key
         self.records.append(Record(CANARY, 0, len(self.records), key, msgpack_encode(asked.request), headers))
-        self.intake._sort(self.records[-1:])
+        self.intake._sorting.sort(self.records[-1:])
         self.intake._begin_what_fits()
         return asked.request.id
 

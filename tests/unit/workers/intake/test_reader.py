@@ -31,9 +31,9 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer_and_
     bench, late, crm = IntakeBench(known=[(TOPIC, 4)]), {"late_ms": 5_000}, "chat.replies.crm"
     before = counted("replyline_worker_outcomes_total", outcome="missed")
     owed = [record(at, replies=crm, **late) for at in (3, 4)]
-    bench.intake._sort([record(0, **late), record(1), record(2, **late), *owed])
+    bench.intake._sorting.sort([record(0, **late), record(1), record(2, **late), *owed])
     assert bench.offsets.committable() == {TOPIC: 1}
-    bench.intake._sort(owed)  # read again
+    bench.intake._sorting.sort(owed)  # read again
     [(target, done, origin)] = bench.answered
     assert (target, done.request_id, origin) == ((crm, None), "r3", (TOPIC, 3))
     assert counted("replyline_worker_outcomes_total", outcome="missed") == before + 1, "the last has its own answer"
@@ -45,7 +45,7 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer_and_
 
 def test_only_the_flooded_topic_rests() -> None:
     bench = IntakeBench()
-    bench.intake._sort([*(record(offset) for offset in range(8)), record(0, topic=LONG)])
+    bench.intake._sorting.sort([*(record(offset) for offset in range(8)), record(0, topic=LONG)])
     bench.intake._rest()
     assert bench.at_rest == {SHORT}
 
@@ -53,13 +53,15 @@ def test_only_the_flooded_topic_rests() -> None:
 async def test_after_a_rebalance_what_is_done_or_served_is_let_alone_and_the_rest_is_read_again() -> None:
     """Also where its deadline has passed meanwhile: what is being served has its own end, the rest is passed over."""
     bench, crm = IntakeBench(away=True), "chat.replies.crm"
-    bench.intake._sort([record(0, replies=crm)])
+    bench.intake._sorting.sort([record(0, replies=crm)])
     bench.intake._begin_what_fits()
-    bench.intake._sort([record(1), record(2), record(3), record(0, topic=LONG)])
+    bench.intake._sorting.sort([record(1), record(2), record(3), record(0, topic=LONG)])
     bench.offsets.done(TOPIC, 2)
     bench.rebalance()
     assert (bench.parked, bench.offsets.num_open) == (1, 4), "the other topic's stays, and none loses its place"
-    bench.intake._sort([record(0, replies=crm, late_ms=10), record(1, late_ms=5_000), record(2), record(3), record(4)])
+    bench.intake._sorting.sort(
+        [record(0, replies=crm, late_ms=10), record(1, late_ms=5_000), record(2), record(3), record(4)]
+    )
     assert (bench.parked, bench.answered) == (3, [])
     assert bench.offsets.committable() == {}
     bench.lost = [TOPIC]
@@ -92,7 +94,7 @@ def test_a_clock_that_is_ahead_is_counted_each_time_and_told_once_a_minute(capsy
 async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     """Without a broker; it is not committed, and read again."""
     bench = IntakeBench(away=True)
-    bench.intake._sort([record(0)])
+    bench.intake._sorting.sort([record(0)])
     bench.intake._begin_what_fits()
     async with asyncio.timeout(5):
         await bench.intake.finish(0.01)
@@ -119,7 +121,7 @@ async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served
 async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are looked at before anything is opened, many records at a time."""
     bench = IntakeBench()
-    fate = bench.intake._triage.fate
+    fate = bench.intake._sorting.triage.fate
 
     def stumble(headers: Any, key: bytes | None, now: float) -> Any:
         if headers.get("x") == b"bad":
@@ -129,7 +131,7 @@ async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeyp
     monkeypatch.setattr("workers.intake.triage.Triage.fate", lambda _, *given: stumble(*given))
     with capture_logs():
         records = [Record(SHORT, 0, at, b"k", packed(id=f"r{at}"), {"x": x}) for at, x in enumerate((b"", b"bad", b""))]
-        bench.intake._sort(records)
+        bench.intake._sorting.sort(records)
         bench.intake._begin_what_fits()
         await quiet()
     assert bench.begun == ["r0", "r2"]

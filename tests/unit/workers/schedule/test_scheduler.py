@@ -261,7 +261,7 @@ def test_nothing_is_kept_of_what_has_ended_and_is_due() -> None:
         scheduler.finish(sequence)
     scheduler.sweep(60_000)
     assert (scheduler.num_running, scheduler.num_waiting) == (0, 0)
-    assert not scheduler._due
+    assert not scheduler._late._due
 
 
 def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothing() -> None:

@@ -178,7 +178,7 @@ def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id()
     bench.accept(0, output=5)
     assert bench.step()
     bench.offsets.open(TOPIC, 1)
-    bench.answers.answer_unread(HOME, TOO_LATE, (TOPIC, 1))
+    bench.answers.unread.answer(HOME, TOO_LATE, (TOPIC, 1))
     bench.acknowledge(target=HOME)
     assert bench.offsets.committable() == {}, "the first record's answer is still being written"
     bench.run()
@@ -192,7 +192,7 @@ def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() ->
     bench = Bench()
     bench.accept(0, output=5)
     assert bench.step()
-    bench.answers.answer_unread(("chat.replies", None), TOO_LATE, (TOPIC, 0))
+    bench.answers.unread.answer(("chat.replies", None), TOO_LATE, (TOPIC, 0))
     bench.run()
     assert [end.output_text for end in bench.ends()] == ["aaaaa"]
     bench.acknowledge()
@@ -279,7 +279,7 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
 async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
     """Not where another request under that id is being answered: its reader would take it for that one's end."""
     bench = Bench()
-    telling = asyncio.create_task(bench.answers.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1)))
+    telling = asyncio.create_task(bench.answers.unread.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1)))
     await quiet()
     assert not telling.done()
     assert not bench.worker.idle
@@ -287,7 +287,7 @@ async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledg
     await telling
     assert bench.worker.idle
     bench.accept(0)
-    await bench.answers.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1))
+    await bench.answers.unread.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1))
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
