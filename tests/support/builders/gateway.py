@@ -9,10 +9,11 @@ from gateway.request.cursor import ResumePoint
 from gateway.request.due_times import DueTimes
 from gateway.request.entry import Entry, Item, Publication
 from gateway.request.inflight import InflightTable
+from gateway.request.outbox import Shown
 from gateway.request.request import Request
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, WorkerReport
+from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, ResponseCreated, WorkerReport
 from shared.wire.outcome import ErrorDetail, Grounding, Response, Timings, Usage
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
@@ -163,3 +164,33 @@ def told(**fields: Any) -> ResumePoint:
         "place": None,
     }
     return ResumePoint(**(given | fields))
+
+
+def publishing(table: Requests, number: int = 1, **fields: Any) -> Entry:
+    entry = make_entry(number, **fields)
+    table.accept(entry)
+    entry.admit("medium", 5.0)
+    return entry
+
+
+def waiting(table: Requests, number: int = 1) -> Entry:
+    entry = publishing(table, number)
+    entry.acknowledge()
+    return entry
+
+
+def created(number: int = 1) -> ResponseCreated:
+    return ResponseCreated(response_id=name(number), event_id=f"e{number}", bucket="medium")
+
+
+def texts(items: list[Item]) -> list[object]:
+    """What is shown, briefly: the created event, shown text, the terminal event's status and text."""
+    brief: list[object] = []
+    for item in items:
+        if isinstance(item, Shown):
+            brief.append((item.offset, item.text))
+        elif isinstance(item, Response):
+            brief.append((item.status, item.reason, item.output_text))
+        else:
+            brief.append(item.created)
+    return brief

@@ -1,21 +1,15 @@
 """A worker's parts: sequences, costs, orders, jobs; a worker stepped by hand, and an intake that is fed so."""
 
-import asyncio
-from collections.abc import Collection
 from collections.abc import Sequence as Tokens
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.conversation.turn import Turn
-from shared.errors import BrokerUnavailable, ProtocolError
 from shared.faq.fallback import Fallback
-from shared.kafka import Outgoing, Record
 from shared.model.chat_template import ChatTemplate
 from shared.model.folder import CHATML
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
-from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
@@ -24,17 +18,15 @@ from shared.wire.messages import Bucket, ChatRequest, Erase, Reply, ReplyDelta, 
 from shared.wire.outcome import Grounding
 from shared.wire.requests import Defaults, Order, Target, settle
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.wire.topics import TopicNames
 from tests.support.hostile.saboteur import Saboteur
 from workers.answer.stream import Answer
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.load_model import LoadedModel
-from workers.intake.reader import Intake
 from workers.prompt.conversation import BuildPrompt, Prompt
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
-from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import Settled
 from workers.schedule.costs import CostModel
 from workers.schedule.goodput import build_scheduler
@@ -321,102 +313,3 @@ class Bench:
 
     def ends(self) -> list[ReplyDone]:
         return [reply for reply in self.publisher.said if isinstance(reply, ReplyDone)]
-
-
-@dataclass
-class IntakeBench:
-    """An intake fed by hand, and all that it speaks to, which is this. Deliveries are noted at once. Questions are
-    refused by what they say; nothing comes of others. The worker says `looks` times that an earlier answer is leaving
-    still; `known` are records that became jobs. No dead letter is taken where Kafka is `away`."""
-
-    away: bool = False
-    looks: float = 0
-    known: Collection[tuple[Partition, int]] = ()
-    offsets: OffsetTracker = field(default_factory=OffsetTracker)
-
-    def __post_init__(self) -> None:
-        self.revoked, self.lost = list[Partition](), list[Partition]()
-        self.at_rest: Collection[str] = ()
-        self.answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = []
-        self.begun = list[str]()
-        self.letters = list[Outgoing]()
-        self.max_waiting = 8
-        self.topics = [TOPICS.requests(bucket) for bucket in BUCKETS]
-        myself: Any = self
-        self.unread = myself
-        self.intake = Intake(
-            letters=DeadLetters(myself, TOPICS, "worker-1"),
-            topics=TOPICS,
-            defaults=Settings().request_defaults,
-            offsets=self.offsets,
-            cancelled=RecentCancels(),
-            **dict.fromkeys(("answers", "commits", "reader", "versions", "worker"), myself),
-        )
-
-    async def take(self, *values: bytes) -> None:
-        first = self.offsets.num_open
-        self.intake._sorting.sort([Record(SHORT, 0, first + at, b"k", value) for at, value in enumerate(values)])
-        self.intake._begin_what_fits()
-        for _ in range(50):
-            await asyncio.sleep(0)
-
-    def rebalance(self) -> None:
-        """Have the short requests' partition go, and be heard of."""
-        self.revoked = [TOPIC]
-        self.intake._partitions_revoked()
-
-    @property
-    def parked(self) -> int:
-        return self.intake._lookahead.num_parked
-
-    # --- the reader, the commits and the producer
-
-    def rest(self, topics: Collection[str]) -> None:
-        self.at_rest = topics
-
-    def pop_revoked(self) -> list[Partition]:
-        return self.revoked
-
-    def pop_lost(self) -> list[Partition]:
-        return self.lost
-
-    async def await_delivery(self, *_: object) -> int:
-        return 1
-
-    async def publish(self, record: Outgoing) -> None:
-        await asyncio.sleep(0)
-        if self.away:
-            raise BrokerUnavailable("no leader")
-        self.letters.append(record)
-
-    # --- the version that serves
-
-    def of(self, *_: object) -> Any:
-        return self
-
-    def preparing(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    async def prepare(self, order: Order, now_unix_ms: float) -> None:
-        self.begun.append(order.request.id)
-        if order.request.input == "long":
-            raise ProtocolError("input_too_long", "the input has 9 tokens, 8 are allowed", param="input")
-        await asyncio.Event().wait()
-
-    # --- the worker
-
-    def is_ending(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
-        self.looks -= 1
-        return self.looks >= 0
-
-    def repeated(self, _order: Order, _origin: tuple[Partition, int]) -> bool:
-        """Joined, where it is still there."""
-        return self.looks >= 0
-
-    def answer(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
-        if origin not in self.known:
-            self.answered.append((target, done, origin))
-        return origin not in self.known
-
-    async def refuse(self, *_: object) -> None:
-        await asyncio.sleep(0)

@@ -10,13 +10,11 @@ from typing import Any, Self
 import msgspec
 from msgspec import msgpack
 
-from gateway.access.charges import Caller, Kind
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.handoffs import Opening
 from gateway.people.people import People
-from gateway.request.cursor import CursorKey, Place, ResumePoint, Seal
+from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
@@ -30,11 +28,7 @@ from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from gateway.wings.serving import ServingWing
-from shared.conversation.turn import Turn
-from shared.errors import ProtocolError, StoreUnavailable
 from shared.faq.live import LiveFaq
-from shared.kafka import Outgoing
-from shared.kafka.producer import partition_of
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -48,7 +42,6 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
-    HandoffReason,
     Notice,
     Reply,
     ReplyDelta,
@@ -57,9 +50,16 @@ from shared.wire.messages import (
     ServerMessage,
 )
 from shared.wire.outcome import Response
-from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire
+from tests.support.fakes.gateway_services import (
+    FakeFollower,
+    FakeHandoffs,
+    FakeHistory,
+    FakeProducer,
+    FakeQuestions,
+    FakeQuotas,
+)
 from tests.support.fakes.sessions import new
 
 TOPICS = TopicNames()
@@ -93,140 +93,6 @@ class SlowTokenizer:
         self.asked.set()
         assert self.counted.wait(timeout=10)
         return 1
-
-
-@dataclass
-class FakeProducer:
-    published: list[Outgoing] = field(default_factory=list)
-    partitions: int = 0
-
-    def partition_of(self, topic: str, key: bytes) -> int | None:
-        return partition_of(key, self.partitions) if self.partitions else None
-
-    def known_partitions(self, topic: str) -> int:
-        return self.partitions
-
-    async def num_partitions(self, topic: str) -> int:
-        await asyncio.sleep(0)
-        return self.partitions
-
-    async def publish(self, record: Outgoing) -> tuple[int, int]:
-        await asyncio.sleep(0)
-        return await self.delivered(record.topic, await self.enqueue(record))
-
-    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
-        self.published.append(record)
-        delivery = asyncio.get_running_loop().create_future()
-        delivery.set_result((record.partition or 0, len(self.published)))
-        return delivery
-
-    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
-        await asyncio.sleep(0)
-        return await delivery
-
-    def of(self, topic: str) -> list[Outgoing]:
-        return [record for record in self.published if record.topic == topic]
-
-
-@dataclass
-class FakeHistory:
-    """Redis: the generations of conversations, and what gateways had it remember."""
-
-    generations: dict[SessionKey, int] = field(default_factory=dict)
-    remembered: list[Turn] = field(default_factory=list)
-    away: bool = False
-
-    async def generation(self, session: SessionKey) -> int | None:
-        await asyncio.sleep(0)
-        return None if self.away else self.generations.get(session, 0)
-
-    async def delete(self, session: SessionKey, *, generation: int) -> int:
-        await asyncio.sleep(0)
-        if self.away:
-            raise StoreUnavailable("away")
-        self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
-        return self.generations[session]
-
-    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
-        self.remembered.append(turn)
-
-    async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
-        await asyncio.sleep(0)
-        return list(self.remembered)
-
-
-@dataclass
-class FakeQuotas:
-    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
-
-    used_up: set[Kind] = field(default_factory=set)
-    here: list[tuple[Kind, Caller]] = field(default_factory=list)
-    shared: list[tuple[Kind, Caller]] = field(default_factory=list)
-    handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
-    handoffs_left: int = 1_000
-
-    def charge_here(self, kind: Kind, caller: Caller) -> None:
-        if kind in self.used_up:
-            raise too_often()
-        self.here.append((kind, caller))
-
-    async def charge_shared(self, kind: Kind, caller: Caller) -> None:
-        await asyncio.sleep(0)
-        self.shared.append((kind, caller))
-
-    async def charge(self, kind: Kind, caller: Caller) -> None:
-        self.charge_here(kind, caller)
-        await self.charge_shared(kind, caller)
-
-    async def charge_handoff(self, reason: HandoffReason, caller: Caller) -> None:
-        await asyncio.sleep(0)
-        if len(self.handoffs) >= self.handoffs_left:
-            raise too_often()
-        self.handoffs.append((caller.session.tenant, reason))
-
-
-def too_often() -> ProtocolError:
-    return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
-
-
-class FakeHandoffs:
-    async def open(self, *_: object) -> Opening:
-        await asyncio.sleep(0)
-        return Opening(None)
-
-    def forget(self, session: SessionKey) -> None:
-        """Nobody was asked."""
-
-
-class FakeFollower:
-    """Another gateway's log, in which there `stands` this."""
-
-    def __init__(self) -> None:
-        self.stands: list[Reply] = []
-
-    async def join(
-        self, place: Place, session_id: str, response_id: str, receive: Callable[[list[Reply]], None]
-    ) -> None:
-        await asyncio.sleep(0)
-        receive(self.stands)
-
-    def leave(self, partition: int, response_id: str) -> None: ...
-
-
-class FakeQuestions:
-    """Topics in which there `stands` this of each question; `come` is when it has been looked for."""
-
-    def __init__(self) -> None:
-        self.stands = ""
-        self.come = asyncio.Event()
-        self.come.set()
-
-    def read(self, *_: object) -> "asyncio.Future[str]":
-        return asyncio.ensure_future(self._look())
-
-    async def _look(self) -> str:
-        await self.come.wait()
-        return self.stands
 
 
 @dataclass

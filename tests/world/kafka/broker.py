@@ -3,16 +3,16 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.conn import CloseReason
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from tests.world.kafka.connection import Connection
-from tests.world.kafka.groups import NOT_COORDINATOR, Groups
+from tests.world.kafka.groups import NOT_COORDINATOR, Answer, Groups
+from tests.world.kafka.held import NOT_LEADER, PAUSE_S, Fetch, Produce
 from tests.world.kafka.log import Batch, Log
-from tests.world.virtual.node import Handle, Node
+from tests.world.virtual.node import Node
 
 if TYPE_CHECKING:
     from tests.world.virtual.loop import VirtualLoop
@@ -23,11 +23,8 @@ _ELECTION_S: Final = 0.3
 _REPLICATION_S: Final = (0.0002, 0.003)
 _SLOW_S: Final = 0.5
 _SLOW_ACKS_S: Final = 1.0
-_IDLE_S: Final = 30.0
-_UNDER_WAY_S: Final = 0.01
-_PAUSE_S: Final = 0.03  # before it is told what is wrong: clients ask again at once
 _CHANGES_NOTHING: Final = ("Fetch", "Heartbeat", "Produce", "OffsetCommit")
-OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 1, 3, 5, 6, 15
+OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NO_COORDINATOR = 1, 3, 5, 15
 _OF_GROUPS: Final = {
     "JoinGroupRequest": "join",
     "SyncGroupRequest": "sync",
@@ -45,7 +42,6 @@ _OF_BROKERS: Final = {
     "ProduceRequest": "_produce",
     "FetchRequest": "_fetch",
 }
-Answer = Callable[..., None]
 Layout = dict[str, list[tuple[int, int | None]]]
 
 
@@ -230,7 +226,7 @@ class Kafka:
             told.append((0 if parts else UNKNOWN_TOPIC, name, False, parts))
         living = [(broker, "kafka", self.port(broker), "rack") for broker in self._living()]
         led = all(part[0] == 0 for _, _, _, parts in told for part in parts)
-        self.loop.after(0.0 if led else _PAUSE_S, answer, living, self._coordinator, told)
+        self.loop.after(0.0 if led else PAUSE_S, answer, living, self._coordinator, told)
 
     def _describe_configs(self, _: Connection, request: Any, answer: Answer) -> None:
         told = []
@@ -274,7 +270,7 @@ class Kafka:
         answer(told)
 
     def _produce(self, connection: Connection, request: Any, answer: Answer) -> None:
-        produce = _Produce(request, answer)
+        produce = Produce(request, answer)
         for topic, parts in request.topics:
             for number, data in parts:
                 log = self._led(connection, topic, number)
@@ -294,7 +290,7 @@ class Kafka:
         produce.tell()
 
     def _fetch(self, connection: Connection, request: Any, answer: Answer) -> None:
-        _Fetch(self, connection, request, answer).look()
+        Fetch(self, connection, request, answer).look()
 
     def fetched(self, connection: Connection, request: Any) -> tuple[list[Any], bool, bool]:
         """Return the rows of a fetch, whether there are records, and whether anything is wrong."""
@@ -313,97 +309,3 @@ class Kafka:
                 rows.append((number, error, high, high, [], data))
             told.append((topic, rows))
         return told, anything, wrong
-
-
-@dataclass(eq=False)
-class _Produce:
-    """A request whose batches wait for their replicas."""
-
-    request: Any
-    answer: Answer
-
-    def __post_init__(self) -> None:
-        self.results: dict[tuple[str, int], tuple[int, int]] = {}
-        self.open = 0
-
-    def watch(self, log: Log, batch: Batch) -> None:
-        """Wait until a batch is safe or its leader is another."""
-        epoch, key = log.epoch, (log.topic, log.number)
-        self.open += 1
-
-        def look() -> None:
-            if log.epoch == epoch and not batch.safe:
-                log.changed[self] = look
-                return
-            self.open -= 1
-            self.results[key] = (0, batch.base) if log.epoch == epoch else (NOT_LEADER, -1)
-            self.tell()
-
-        if batch.safe:
-            self.open -= 1
-            self.results[key] = 0, batch.base
-        else:
-            log.changed[self] = look
-
-    def tell(self) -> None:
-        """Answer, once nothing waits."""
-        if not self.open and len(self.results) == sum(len(parts) for _, parts in self.request.topics):
-            topics = self.request.topics
-            told = [
-                (topic, [(number, *self.results[topic, number], -1) for number, _ in parts]) for topic, parts in topics
-            ]
-            self.answer(told, 0)
-
-
-class _Fetch:
-    """A request that waits for records."""
-
-    def __init__(self, kafka: Kafka, connection: Connection, request: Any, answer: Answer) -> None:
-        self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
-        self.timer: Handle | None = None
-        self.over = False
-        self._asked_s = kafka.loop.now
-
-    def look(self) -> None:
-        """Answer where there is something, else wait for a change."""
-        told, anything, wrong = self._kafka.fetched(self._connection, self._request)
-        if anything and not wrong:
-            self._tell(told)
-        elif wrong:
-            self._wait(_PAUSE_S, self.end)
-        elif self.timer is None:
-            self._connection.idle = self.hurry
-            self._wait(_IDLE_S, self.end)
-            if self._connection.node.refetched_s >= self._asked_s - _UNDER_WAY_S:
-                self.hurry()
-        for log in () if self.over or wrong else self._logs():
-            log.changed[self] = self.look
-
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = self._kafka.loop.after(seconds, then)
-
-    def hurry(self) -> None:
-        """Answer when its time is over: its process is about to fetch something else. Else nobody needs an answer
-        without records."""
-        over_s = self._asked_s + self._request.max_wait_time / 1_000
-        self._wait(max(0.0, over_s - self._kafka.loop.now), self.end)
-
-    def end(self) -> None:
-        """Answer with what there is."""
-        if not self.over:
-            self._tell(self._kafka.fetched(self._connection, self._request)[0])
-
-    def _logs(self) -> list[Log]:
-        keys = [(topic, number) for topic, parts in self._request.topics for number, *_ in parts]
-        return [self._kafka.logs[key] for key in keys if key in self._kafka.logs]
-
-    def _tell(self, told: list[Any]) -> None:
-        self.over = True
-        self._connection.idle = None
-        if self.timer is not None:
-            self.timer.cancel()
-        for log in self._logs():
-            log.changed.pop(self, None)
-        self._answer(0, told)

@@ -25,7 +25,8 @@ from shared.errors import ErrorKind
 from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import ErrorDetail
 from tests.support import tokens
-from tests.support.fakes.gateways import Edge, FakeQuotas, until
+from tests.support.fakes.gateway_services import FakeQuotas
+from tests.support.fakes.gateways import Edge, until
 from tests.support.fakes.grpc_doors import Sent, all_of, kinds, refused, said, serving
 from tests.support.fakes.openai_doors import answer
 

@@ -8,7 +8,7 @@ from shared.wire.failed_ends import OWN_FAULT
 from shared.wire.messages import ReplyDone, ResponseCreate
 from shared.wire.topics import TopicNames
 from tests.support.builders.gateway import answer, make_entry
-from tests.support.fakes.gateways import FakeProducer
+from tests.support.fakes.gateway_services import FakeProducer
 
 
 def publisher_to(producer: FakeProducer) -> RequestPublisher:

@@ -13,7 +13,8 @@ from schemathesis.specs.openapi import checks as openapi
 
 from gateway.http.server import HttpServer, listen
 from shared.kafka import Outgoing
-from tests.support.fakes.gateways import Edge, FakeProducer, done
+from tests.support.fakes.gateway_services import FakeProducer
+from tests.support.fakes.gateways import Edge, done
 from tests.support.fakes.openai_doors import door_of
 
 CHECKS = (

@@ -13,7 +13,7 @@ from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.kafka import Outgoing
 from shared.wire.codec import msgpack_encode
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.gateways import FakeQuotas
+from tests.support.fakes.gateway_services import FakeQuotas
 from tests.support.hostile.message_strategies import any_of
 
 SESSION = SessionKey("t", "s")

@@ -12,7 +12,8 @@ from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import Consent, ErrorEvent, Feedback, HandoffRequest, SessionStart
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import answer, make_entry
-from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
+from tests.support.fakes.gateway_services import FakeQuotas
+from tests.support.fakes.gateways import Edge, quiet
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 

@@ -1,57 +1,30 @@
 """Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
 
-from typing import Any
-
 import pytest
 from msgspec import structs
 
 from gateway.request.answer import State
-from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext
-from shared.wire.messages import ReplyDone, ResponseCreated
+from shared.wire.messages import ReplyDone
 from shared.wire.outcome import ErrorDetail, Reason, Replaced, Response, Status, Timings
 from shared.wire.session_key import SessionKey
-from tests.support.builders.gateway import FAQ, R1, SESSION, Requests, delta, done, make_entry, name
-
-
-@pytest.fixture
-def table() -> Requests:
-    return Requests()
-
-
-def publishing(table: Requests, number: int = 1, **fields: Any) -> Entry:
-    entry = make_entry(number, **fields)
-    table.accept(entry)
-    entry.admit("medium", 5.0)
-    return entry
-
-
-def waiting(table: Requests, number: int = 1) -> Entry:
-    entry = publishing(table, number)
-    entry.acknowledge()
-    return entry
-
-
-def created(number: int = 1) -> ResponseCreated:
-    return ResponseCreated(response_id=name(number), event_id=f"e{number}", bucket="medium")
-
-
-def texts(items: list[Item]) -> list[object]:
-    """What is shown, briefly: the created event, shown text, the terminal event's status and text."""
-    brief: list[object] = []
-    for item in items:
-        if isinstance(item, Shown):
-            brief.append((item.offset, item.text))
-        elif isinstance(item, Response):
-            brief.append((item.status, item.reason, item.output_text))
-        else:
-            brief.append(item.created)
-    return brief
-
+from tests.support.builders.gateway import (
+    FAQ,
+    R1,
+    Requests,
+    created,
+    delta,
+    done,
+    make_entry,
+    name,
+    publishing,
+    texts,
+    waiting,
+)
 
 # --- the usual way
 
@@ -347,120 +320,3 @@ def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown
     assert texts(table.fall_back(unseen, FAQ, 200))[1] == (0, FAQ.text)
     with pytest.raises(AssertionError, match="has text already"):
         table.fall_back(seen, FAQ, 2)
-
-
-# --- the client asks again, or is gone
-
-
-def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Requests) -> None:
-    entry = publishing(table)
-    assert table.find(SessionKey("t", "s"), "e1") is entry
-    assert table.reattach(entry, "c2") == []
-    assert texts(entry.acknowledge()) == [created()]
-    table.delta(delta("He"), 1)
-    assert texts(table.reattach(entry, "c3")) == [created(), (0, "He")]
-    assert entry.connection_id == "c3"
-    table.finish(entry, done("Hey"), 2)
-    assert table.find(SessionKey("t", "s"), "e1") is entry
-    assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
-
-
-def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: Requests) -> None:
-    entry, other = publishing(table), publishing(table, 2)
-    assert table.named(SessionKey("t", "s"), R1, None) is entry
-    assert table.named(SessionKey("t", "s"), R1, "e2") is entry, "the answer's name counts first"
-    assert table.named(SessionKey("t", "s"), None, "e2") is other
-    assert table.named(SessionKey("t", "s"), "resp_never", "e2") is other
-    table.cancel(entry, 1)
-    assert table.named(SessionKey("t", "s"), R1, None) is entry, "it ended a short while ago"
-    for tenant, session, response, event in (
-        ("other", "s", R1, "e1"),
-        ("t", "other", R1, "e1"),
-        ("t", "s", "resp_never", "e3"),
-        ("t", "s", None, None),
-    ):
-        assert table.named(SessionKey(tenant, session), response, event) is None
-        assert event is None or table.find(SessionKey(tenant, session), event) is None
-
-
-def test_a_lost_connection_loses_no_answer(table: Requests) -> None:
-    entry, other = waiting(table), publishing(table, 2)
-    other.connection_id = "c2"
-    table.detach("c")
-    assert (entry.connection_id, other.connection_id) == (None, "c2")
-    table.delta(delta("Hey"), 1)
-    assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
-
-
-def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Requests) -> None:
-    """Its event is used again for another question, which is under way."""
-    entry = waiting(table)
-    newer = make_entry(2, event_id=entry.request.event_id)
-    table.finish(entry, done("Hi"), 1)
-    table.accept(newer)
-    table.forget(entry)
-    assert table.get_any(entry.response_id) is None
-    assert table.find(SessionKey("t", "s"), entry.request.event_id) is newer
-    table.forget(newer)
-    assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
-
-
-def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: Requests) -> None:
-    """And no other session's: what is open is to be ended, what has ended is dropped."""
-    ended, open_, later = waiting(table), publishing(table, 2), publishing(table, 3, generation=7)
-    other = publishing(table, 4, session=SessionKey("t", "s2"))
-    table.finish(ended, done("Hi"), 1)
-    assert table.open_before(SESSION, 7) == [open_]
-    table.forget_before(SESSION, 7)
-    assert table.find(SessionKey("t", "s"), "e1") is None
-    assert table.get_any(ended.response_id) is None
-    table.finish(later, done("Hi", request_id=later.response_id), 1)
-    table.forget_before(SESSION, 7)
-    assert table.find(SessionKey("t", "s"), "e3") is later
-    assert table.open_before(SessionKey("t", "s2"), 7) == [other]
-
-
-def test_why_a_reply_is_shown_to_nobody(table: Requests) -> None:
-    erased, open_ = waiting(table), waiting(table, 2)
-    table.finish(erased, done("Hi"), 1)
-    table.forget_before(SESSION, 7)
-    names = (erased.response_id, open_.response_id, "resp_never")
-    assert [table.why_dropped(done("Hi", request_id=name)) for name in names] == ["erased", "session", "unknown"]
-
-
-def test_an_event_is_that_of_its_newest_generation(table: Requests) -> None:
-    """Who comes back with an answer that was erased meanwhile does not take the event from whoever asked anew."""
-    newer, older = make_entry(1, generation=7), make_entry(2, event_id="e1")
-    table.accept(newer)
-    table.accept(older)
-    assert table.find(SessionKey("t", "s"), newer.request.event_id) is newer
-    table.refuse(older)
-    assert table.find(SessionKey("t", "s"), newer.request.event_id) is newer
-
-
-# --- memory
-
-
-def test_only_so_many_answers_are_remembered(table: Requests) -> None:
-    for number in range(1, 2_502):
-        table.cancel(publishing(table, number), now_unix_ms=1.0)
-    assert table.find(SessionKey("t", "s"), "e501") is None
-    assert table.find(SessionKey("t", "s"), "e502") is not None
-    assert len(table._ended) == len(table._by_event) == 2_000
-
-
-def test_only_so_many_erased_answers_are_remembered(table: Requests) -> None:
-    for number in range(1, 2_002):
-        table.cancel(entry := publishing(table, number), now_unix_ms=1.0)
-        table.forget(entry)
-    known = [table.why_dropped(done("Hi", request_id=name(number))) for number in (1, 2, 2_001)]
-    assert known == ["unknown", "erased", "erased"]
-
-
-def test_answers_are_remembered_for_two_minutes(table: Requests) -> None:
-    table.cancel(publishing(table, 1), now_unix_ms=0.0)
-    table.cancel(publishing(table, 2), now_unix_ms=120_000.0)
-    assert table.find(SessionKey("t", "s"), "e1") is not None
-    table.cancel(publishing(table, 3), now_unix_ms=120_000.1)
-    assert table.find(SessionKey("t", "s"), "e1") is None
-    assert table.find(SessionKey("t", "s"), "e2") is not None

@@ -15,9 +15,8 @@ from shared.tracing.context import TraceContext
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.session_key import SessionKey
-from tests.support.builders.gateway import FAQ, Requests, delta, done, make_entry
+from tests.support.builders.gateway import FAQ, Requests, delta, done, make_entry, texts
 from tests.unit.examples import examples
-from tests.unit.gateway.request.test_inflight import texts
 
 SEAL = CursorKey(b"secret").seal(SessionKey("t", "s"))
 SESSION = SessionKey("t", "s")
@@ -35,11 +34,6 @@ def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000,
 
 def adopted(table: Requests, text: str = "", *, now: float = 100.0) -> Entry:
     return table.adopt(told(text, age=int(now)), SESSION, "c2", now)
-
-
-@pytest.fixture
-def table() -> Requests:
-    return Requests()
 
 
 # --- the gateway that began it

@@ -11,7 +11,8 @@ from shared.wire.messages import ResponseCreate, SessionStart
 from shared.wire.outcome import Response
 from tests.support.builders import wire
 from tests.support.builders.gateway import report
-from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeProducer, quiet
+from tests.support.fakes.gateway_services import FakeProducer
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, quiet
 
 GIVEN_UP: dict[str, Any] = {"status": "incomplete", "reason": "infeasible", "session_id": "s"}
 LIGHT: dict[str, Any] = {"session_id": "s", "attempt": 1, "revision": "small", "lane": "light"}

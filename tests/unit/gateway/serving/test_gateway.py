@@ -26,13 +26,13 @@ from shared.wire.messages import (
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.gateway import report, told
+from tests.support.fakes.gateway_services import FakeProducer
 from tests.support.fakes.gateways import (
     LONG,
     MINUTE_MS,
     TOPICS,
     Edge,
     FakeConnection,
-    FakeProducer,
     SlowTokenizer,
     delta,
     done,

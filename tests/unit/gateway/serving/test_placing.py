@@ -21,7 +21,8 @@ from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import report
 from tests.support.builders.wire import done
-from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeProducer, quiet
+from tests.support.fakes.gateway_services import FakeProducer
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, quiet
 
 PARTITIONS: Final = 4
 SESSION: Final = SessionKey("demo", "s")

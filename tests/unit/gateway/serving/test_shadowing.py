@@ -16,7 +16,8 @@ from shared.wire.session_key import SessionKey
 from shared.wire.shadow import LiveAnswer
 from tests.support.builders import wire
 from tests.support.builders.gateway import report
-from tests.support.fakes.gateways import TOPICS, Edge, FakeProducer, quiet
+from tests.support.fakes.gateway_services import FakeProducer
+from tests.support.fakes.gateways import TOPICS, Edge, quiet
 
 SHADOWS = TOPICS.requests("short", "shadow")
 ALL = State(aliases={"champion": "old", "shadow": "new"}, shadow_share=1.0, epoch=7)

@@ -24,7 +24,8 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeQuotas, quiet
+from tests.support.fakes.gateway_services import FakeQuotas
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, quiet
 from tests.support.fakes.sessions import guarded, new
 from tests.support.tokens import gate, token
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from shared.kafka import Record
 from shared.process.clock import now_unix_ms
-from tests.support.builders.worker import LONG, SHORT, TOPIC, IntakeBench, order
+from tests.support.builders.intake import IntakeBench
+from tests.support.builders.worker import LONG, SHORT, TOPIC, order
 from tests.support.fakes.gateways import quiet
 from tests.support.hostile.poison_records import packed
 from workers.intake.skew import ClockSkew

@@ -14,7 +14,8 @@ from shared.wire.codec import decode_observation
 from shared.wire.messages import Observation
 from shared.wire.shadow import LiveAnswer
 from tests.support.builders.worker import REVISION, SHORT, TOPIC, TOPICS, Bench
-from tests.support.fakes.gateways import FakeProducer, quiet
+from tests.support.fakes.gateway_services import FakeProducer
+from tests.support.fakes.gateways import quiet
 from workers.serving.shadow import NoLetters, NoReplies, Shadow
 
 LIVE = LiveAnswer(request_id="r0", revision="old", output_text="aab", ttft_ms=20.0, total_ms=90.0)

@@ -1,0 +1,153 @@
+"""What a gateway speaks to: Kafka's producer and logs, Redis, quotas, people."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.access.charges import Caller, Kind
+from gateway.people.handoffs import Opening
+from gateway.request.cursor import Place
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.kafka import Outgoing
+from shared.kafka.producer import partition_of
+from shared.wire.messages import (
+    HandoffReason,
+    Reply,
+)
+from shared.wire.session_key import SessionKey
+
+
+@dataclass
+class FakeProducer:
+    published: list[Outgoing] = field(default_factory=list)
+    partitions: int = 0
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        return partition_of(key, self.partitions) if self.partitions else None
+
+    def known_partitions(self, topic: str) -> int:
+        return self.partitions
+
+    async def num_partitions(self, topic: str) -> int:
+        await asyncio.sleep(0)
+        return self.partitions
+
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return await self.delivered(record.topic, await self.enqueue(record))
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
+        self.published.append(record)
+        delivery = asyncio.get_running_loop().create_future()
+        delivery.set_result((record.partition or 0, len(self.published)))
+        return delivery
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return await delivery
+
+    def of(self, topic: str) -> list[Outgoing]:
+        return [record for record in self.published if record.topic == topic]
+
+
+@dataclass
+class FakeHistory:
+    """Redis: the generations of conversations, and what gateways had it remember."""
+
+    generations: dict[SessionKey, int] = field(default_factory=dict)
+    remembered: list[Turn] = field(default_factory=list)
+    away: bool = False
+
+    async def generation(self, session: SessionKey) -> int | None:
+        await asyncio.sleep(0)
+        return None if self.away else self.generations.get(session, 0)
+
+    async def delete(self, session: SessionKey, *, generation: int) -> int:
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("away")
+        self.generations[session] = max(self.generations.get(session, 0) + 1, generation)
+        return self.generations[session]
+
+    def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
+        self.remembered.append(turn)
+
+    async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
+        await asyncio.sleep(0)
+        return list(self.remembered)
+
+
+@dataclass
+class FakeQuotas:
+    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
+
+    used_up: set[Kind] = field(default_factory=set)
+    here: list[tuple[Kind, Caller]] = field(default_factory=list)
+    shared: list[tuple[Kind, Caller]] = field(default_factory=list)
+    handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
+    handoffs_left: int = 1_000
+
+    def charge_here(self, kind: Kind, caller: Caller) -> None:
+        if kind in self.used_up:
+            raise too_often()
+        self.here.append((kind, caller))
+
+    async def charge_shared(self, kind: Kind, caller: Caller) -> None:
+        await asyncio.sleep(0)
+        self.shared.append((kind, caller))
+
+    async def charge(self, kind: Kind, caller: Caller) -> None:
+        self.charge_here(kind, caller)
+        await self.charge_shared(kind, caller)
+
+    async def charge_handoff(self, reason: HandoffReason, caller: Caller) -> None:
+        await asyncio.sleep(0)
+        if len(self.handoffs) >= self.handoffs_left:
+            raise too_often()
+        self.handoffs.append((caller.session.tenant, reason))
+
+
+def too_often() -> ProtocolError:
+    return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
+
+
+class FakeHandoffs:
+    async def open(self, *_: object) -> Opening:
+        await asyncio.sleep(0)
+        return Opening(None)
+
+    def forget(self, session: SessionKey) -> None:
+        """Nobody was asked."""
+
+
+class FakeFollower:
+    """Another gateway's log, in which there `stands` this."""
+
+    def __init__(self) -> None:
+        self.stands: list[Reply] = []
+
+    async def join(
+        self, place: Place, session_id: str, response_id: str, receive: Callable[[list[Reply]], None]
+    ) -> None:
+        await asyncio.sleep(0)
+        receive(self.stands)
+
+    def leave(self, partition: int, response_id: str) -> None: ...
+
+
+class FakeQuestions:
+    """Topics in which there `stands` this of each question; `come` is when it has been looked for."""
+
+    def __init__(self) -> None:
+        self.stands = ""
+        self.come = asyncio.Event()
+        self.come.set()
+
+    def read(self, *_: object) -> "asyncio.Future[str]":
+        return asyncio.ensure_future(self._look())
+
+    async def _look(self) -> str:
+        await self.come.wait()
+        return self.stands
