@@ -50,7 +50,6 @@ export class ChatPanel {
   #input = h("textarea", {
     id: "input",
     rows: "1",
-    maxlength: String(MAX_INPUT_CHARACTERS),
     enterkeyhint: "send",
     autocomplete: "off",
     oninput: () => this.#fitInput(),
@@ -160,6 +159,8 @@ export class ChatPanel {
   #submit() {
     const question = this.#input.value.trim();
     if (!question || this.#active) return;
+    if (question.length > MAX_INPUT_CHARACTERS) this.#input.setCustomValidity(this.#strings.errors.input_too_long);
+    if (!this.#input.reportValidity()) return;
     this.#input.value = "";
     this.#fitInput();
     this.#ask(question);
@@ -359,6 +360,7 @@ export class ChatPanel {
   }
 
   #fitInput() {
+    this.#input.setCustomValidity("");
     this.#input.style.height = "auto";
     this.#input.style.height = `${this.#input.scrollHeight}px`;
   }

@@ -124,6 +124,20 @@ async def test_what_failed_is_told_and_asked_again_only_where_that_may_help(
     await expect(failed.get_by_role("button", name="Try again")).to_be_enabled()
 
 
+async def test_a_question_that_is_too_long_stays_in_the_box_whole_until_it_is_shortened(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    box, text = page.get_by_label("Your question"), "x" * 4_001
+    await box.fill(text)
+    await box.press("Enter")
+    assert "too long" in await box.evaluate("box => box.validationMessage")
+    await expect(box).to_have_value(text)
+    await ask(page, text[1:])
+    (asked,) = await gateway.expect(ResponseCreate)
+    assert asked.input == text[1:]
+
+
 async def test_a_new_chat_erases_the_old_one_at_the_server_and_starts_an_empty_session(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
