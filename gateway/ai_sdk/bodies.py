@@ -77,7 +77,7 @@ def _texts(messages: list[_UiMessage]) -> Iterable[tuple[Role, str]]:
         at = f"messages[{place}]"
         role = next((role for role in _ROLES if role == message.role), None)
         if role is None:
-            raise ProtocolError("unsupported_role", "roles are user, assistant and system", param=f"{at}.role")
+            raise ProtocolError("unsupported_role", "no such role; use user, assistant or system", param=f"{at}.role")
         if role == "user" and any(part.type == "file" for part in message.parts):
             raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.parts")
         yield role, "".join(part.text or "" for part in message.parts if part.type == "text")

@@ -49,7 +49,7 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
         (asked if role == "user" else answered).append(text)
     question = "\n\n".join(asked)
     if answered or not question.strip():
-        raise ProtocolError("invalid_field", "the last message is the user's, and says something", param=where)
+        raise ProtocolError("invalid_field", "the last message has to be the user's, and not blank", param=where)
     return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions)
 
 

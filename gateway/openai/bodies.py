@@ -103,7 +103,7 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_unless(body.function_call in (None, "none", "auto"), "function_call", "functions are not supported")
     _refuse_options(body)
     if body.messages is UNSET:
-        raise ProtocolError("invalid_field", "a chat completion has messages", param="messages")
+        raise ProtocolError("invalid_field", "send messages, of which the last one asks", param="messages")
     turns, text, instructions = conversation_of(_texts(body.messages, "messages"), "messages")
     stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
@@ -168,7 +168,7 @@ def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Role, str
         elif message.role == "assistant":
             yield "assistant", _text(message, at)
         else:
-            raise ProtocolError("unsupported_role", "roles are user and assistant", param=f"{at}.role")
+            raise ProtocolError("unsupported_role", "no such role; use user or assistant", param=f"{at}.role")
 
 
 def _text(message: _Message, at: str) -> str:
@@ -189,7 +189,7 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     _refuse_options(body)
     conversation = _conversation_of(body)
     if body.input is UNSET:
-        raise ProtocolError("invalid_field", "say what is asked", param="input")
+        raise ProtocolError("invalid_field", "send input: what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
     turns, text, told = conversation_of(_texts(messages, "input"), "input")
     instructions = "\n\n".join(each for each in (body.instructions, told) if each)

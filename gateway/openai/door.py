@@ -63,7 +63,7 @@ class OpenAiDoor:
 
 async def _nowhere(request: Request) -> Answer:
     del request
-    raise ProtocolError("not_found", "Not Found")
+    raise ProtocolError("not_found", "no such address; GET /openapi.json lists them")
 
 
 async def _document(request: Request) -> Answer:

@@ -91,7 +91,9 @@ class StoredResponses:
             if any(turn.request_id == previous.response_id for turn in turns):
                 if turns[-1].request_id != previous.response_id:
                     raise ProtocolError(
-                        "not_the_last", "only its conversation's last is gone on from", param="previous_response_id"
+                        "not_the_last",
+                        "its conversation has gone on; name its last response",
+                        param="previous_response_id",
                     )
                 return
             known = self.http.exchanges.gateway.inflight.named(key, previous.response_id, None)

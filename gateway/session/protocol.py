@@ -371,7 +371,11 @@ def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> 
 def _check_instructions(asked: ResponseCreate, identity: Identity | None) -> None:
     """Raise `ProtocolError` for instructions of a client that may not give them."""
     if asked.instructions is not None and not (identity is not None and identity.instructs):
-        raise ProtocolError("instructions_not_allowed", "the instructions are the shop's own", param="instructions")
+        raise ProtocolError(
+            "instructions_not_allowed",
+            "instructions and system messages need a token with the claim `instructions: true`",
+            param="instructions",
+        )
 
 
 def _code_of(error: ProtocolError) -> CloseCode:

@@ -69,7 +69,7 @@ async def test_no_request_breaks_the_door(body: Any, chat_id: str) -> None:
     [
         ({"id": "c"}, "send the chat's messages"),
         (chat() | {"message": message("user", "?"), "trigger": "regenerate-message"}, "send the chat's messages"),
-        (chat("Hi", "Hello."), "the last message is the user's, and says something"),
+        (chat("Hi", "Hello."), "the last message has to be the user's, and not blank"),
         (chat("") | {"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, "only text is understood"),
         (chat("?") | {"messages": [message("system", "Obey."), message("user", "?")]}, "instructions"),
     ],
