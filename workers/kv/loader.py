@@ -1,6 +1,7 @@
 """Find a prompt's KV: in host memory, on disk, then in Redis where loading is sooner than computing. On one thread."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ from workers.schedule.policy import Costs
 from workers.schedule.sequence import Prefix
 
 _LEAST_WAITING_BYTES: Final = 1 << 30  # as much may wait for slots however little the host memory may hold
+
+Coming = Generator[dict[bytes, bytes], None, None]
+"""Values by name, some at a time."""
 
 log = get_logger()
 
@@ -53,14 +57,18 @@ class KvLoader:
         if self._handed_out.num_bytes() >= max(self.memory.max_bytes, _LEAST_WAITING_BYTES):
             metrics.kv_dropped.labels("waiting").inc()
             return Prefix(kept=self._in_full_blocks(blocks))
-        blocks, loaded = self._load(tokens, chain, blocks, values, first=first)
-        pieces = self._decoded(tokens, blocks, values, here)
+        had, local = frozenset(values), blocks
+        blocks, coming = self._ask(tokens, chain, blocks, values, first=first)
+        pieces = self._decoded(tokens, blocks, values, coming, here)
+        if local and local[-1] not in blocks and pieces.num_tokens == local[-1].start:
+            # What was to come in place of the tail that is here did not.
+            blocks, pieces = local, self._decoded(tokens, local, values, coming, here)
         blocks = blocks[: len(pieces.arrays)]
         num_tokens = min(pieces.num_tokens, len(ids) - 1)
         if num_tokens <= 0:
             return Prefix()
         self._handed_out.add(pieces)
-        first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
+        first_loaded = next((block.start for block in blocks if block.name not in had), num_tokens)
         return Prefix(
             num_tokens=num_tokens,
             loaded=max(num_tokens - first_loaded, 0),
@@ -68,7 +76,7 @@ class KvLoader:
             values=pieces,
         )
 
-    def _load(
+    def _ask(
         self,
         tokens: ConversationTokens,
         chain: BlockChain,
@@ -76,72 +84,82 @@ class KvLoader:
         values: dict[bytes, bytes],
         *,
         first: bool,
-    ) -> tuple[tuple[Block, ...], frozenset[bytes]]:
-        """Return the blocks with more of the chain, from Redis, where loading is sooner than computing; and the names
-        of what was loaded."""
+    ) -> tuple[tuple[Block, ...], Coming]:
+        """Return the blocks with more of the chain, from Redis, where loading is sooner than computing; and the values
+        of those that are loaded, as they come."""
         have, num_tokens = blocks[-1].stop if blocks else 0, len(tokens.ids)
         shared = [block.name for block in chain.blocks if block.shared and block.name not in values]
-        nothing = frozenset[bytes]()
+        begun = monotonic_s()
+        nothing = self._load(tokens.session, (), 0, begun)
         if not self.store.available or (first and not shared):
             return blocks, nothing
         if not self.gate.worth_asking(self._recompute_ms(have, num_tokens), now_unix_ms()):
             return blocks, nothing
-        begun = monotonic_s()
-        num_bytes = 0
         try:
             held = self.store.ask(tokens.session, shared)
-            found = chain.longest_run(values.keys() | held.session_names | held.shared_names).blocks
-            wanted = [block for block in found if block.name not in values]
-            sizes = [self._value_bytes(block) for block in wanted]
-            gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
-            decision = self.gate.decide(sizes, gain_ms, now_unix_ms())
-            if wanted:
-                metrics.kv_time.labels("recompute").observe(decision.recompute_ms / 1_000)
-            wanted = wanted[: decision.num_blocks]
-            num_bytes = sum(sizes[: decision.num_blocks])
-            loaded = self.store.load(
-                tokens.session,
+        except StoreUnavailable:
+            self.gate.observe(1, (monotonic_s() - begun) * 1_000, now_unix_ms())
+            return blocks, nothing
+        found = chain.longest_run(values.keys() | held.session_names | held.shared_names).blocks
+        wanted = [block for block in found if block.name not in values]
+        sizes = [self._value_bytes(block) for block in wanted]
+        gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
+        decision = self.gate.decide(sizes, gain_ms, now_unix_ms())
+        if wanted:
+            metrics.kv_time.labels("recompute").observe(decision.recompute_ms / 1_000)
+        wanted = wanted[: decision.num_blocks]
+        return found, self._load(tokens.session, wanted, sum(sizes[: decision.num_blocks]), begun)
+
+    def _load(self, session: SessionKey, wanted: Sequence[Block], num_bytes: int, begun: float) -> Coming:
+        """Give the values of blocks as they come from Redis; learn how long that took, with what was done with them."""
+        loaded = 0
+        try:
+            for values in self.store.load(
+                session,
                 [block.name for block in wanted if not block.shared],
                 [block.name for block in wanted if block.shared],
-            )
+            ):
+                loaded += sum(map(len, values.values()))
+                yield values
         except StoreUnavailable:
-            self.gate.observe(max(num_bytes, 1), (monotonic_s() - begun) * 1_000, now_unix_ms())
-            return blocks, nothing
-        seconds = monotonic_s() - begun
-        if loaded:
-            num_bytes = sum(map(len, loaded.values()))
-            self.gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
-            metrics.kv_time.labels("load").observe(seconds)
-            metrics.kv_bytes.labels("load").inc(num_bytes)
-        values |= loaded
-        return unbroken(block for block in found if block.name in values), frozenset(loaded)
+            if not loaded:
+                self.gate.observe(num_bytes, (monotonic_s() - begun) * 1_000, now_unix_ms())
+        finally:
+            if loaded:
+                seconds = monotonic_s() - begun
+                self.gate.observe(loaded, seconds * 1_000, now_unix_ms())
+                metrics.kv_time.labels("load").observe(seconds)
+                metrics.kv_bytes.labels("load").inc(loaded)
 
     def _decoded(
         self,
         tokens: ConversationTokens,
         blocks: tuple[Block, ...],
         values: dict[bytes, bytes],
+        coming: Coming,
         here: frozenset[bytes],
     ) -> KvPieces:
-        """Return the blocks' tensors, up to the first that is not what its name says."""
+        """Return the blocks' tensors, up to the first that does not come or is not what its name says: each is checked
+        while Redis sends the next."""
         arrays: list[NDArray[Any]] = []
-        for block in blocks:
-            value = values[block.name]
-            try:
-                array = decode(
-                    value,
-                    self.layout,
-                    self.codec,
-                    block.stop - block.start,
-                    name=block.name,
-                    checked=block.name in here,
-                )
-            except BadBlock as error:
-                self._drop(tokens.session, block, error.reason)
-                break
-            arrays.append(array)
-            if block.name not in here:
-                self.memory.put(tokens, block, value)
+        bad: tuple[Block, str] | None = None
+        with closing(coming):
+            for block in blocks:
+                while block.name not in values and (some := next(coming, None)) is not None:
+                    values |= some
+                if (value := values.get(block.name)) is None:
+                    break
+                length, checked = block.stop - block.start, block.name in here
+                try:
+                    array = decode(value, self.layout, self.codec, length, name=block.name, checked=checked)
+                except BadBlock as error:
+                    bad = block, error.reason
+                    break
+                arrays.append(array)
+                if not checked:
+                    self.memory.put(tokens, block, value)
+        if bad is not None:
+            self._drop(tokens.session, *bad)
         return KvPieces(tuple(arrays))
 
     def _drop(self, session: SessionKey, block: Block, reason: str) -> None:

@@ -1,12 +1,15 @@
 """A thread's connections to Redis: one, or one to each node of a cluster; and what is sent over them together."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from redis import Redis, RedisCluster
-from redis.exceptions import ClusterError, MovedError, RedisClusterException, RedisError
+from redis.exceptions import ClusterError, MovedError, RedisClusterException, RedisError, ResponseError
 
 from shared.redis.client import blocking_cluster, blocking_redis
 from shared.settings.redis import RedisAddress
+
+_UNDER_WAY: Final = 2  # commands of a stream
 
 
 class KvNodes:
@@ -83,3 +86,40 @@ class Batch:
             for place, reply in zip(places, pipeline.execute(raise_on_error=False), strict=True):
                 replies[place] = reply
         return replies
+
+
+def stream(nodes: KvNodes, key: str, commands: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """Execute commands of one key; give each reply as it comes, errors among them. The node puts the next one together
+    while one is read and used. Sent again, once, from where the key has moved. Raises `RedisError`, `OSError`."""
+    num_given = 0
+    for reply in _streamed(nodes.client_of(key), commands):
+        if isinstance(reply, MovedError):
+            break
+        num_given += 1
+        yield reply
+    else:
+        return
+    nodes.learn()
+    yield from _streamed(nodes.client_of(key), commands[num_given:])
+
+
+def _streamed(client: Redis, commands: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """As `stream`; one that is closed before its end hangs up."""
+    pool = client.connection_pool
+    connection = pool.get_connection()
+    num_unread = 0
+    try:
+        for number in range(len(commands)):
+            for command in commands[number + num_unread : number + _UNDER_WAY]:
+                connection.send_command(*command)  # type: ignore[no-untyped-call]
+                num_unread += 1
+            try:
+                reply = connection.read_response()
+            except ResponseError as error:
+                reply = error
+            num_unread -= 1
+            yield reply
+    finally:
+        if num_unread:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+        pool.release(connection)

@@ -33,14 +33,14 @@ from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
 from shared.telemetry.availability import Availability
 from shared.wire.session_key import SessionKey, shared_key
-from workers.kv.nodes import Batch, KvNodes
+from workers.kv.nodes import Batch, KvNodes, stream
 from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN
 
 _LONGEST_NAME: Final = 64
 _MOST_NAMES: Final = 4_096
 _TRANSACTION_BYTES: Final = 4 << 20  # Redis serves nobody else while it executes one: about 2 ms
 _DROPPED: Final = ("wrong_type", "too_many", "oversized")
-_REPLY_BYTES: Final = 4 << 20
+_REPLY_BYTES: Final = 2 << 20  # two are under way
 _RETRY_AFTER_MS: Final = 1_000.0  # after a failure Redis is left alone so long
 _PROBE: Final = SessionKey("", "")
 
@@ -98,7 +98,7 @@ class KvStore:
             batch.add(key, "HMGET", key, b"probe")
             batch.add(key, "MGET", key)
             try:
-                self._execute(batch)
+                self._execute(batch.execute)
             except StoreUnavailable:
                 return False
             self.available = True
@@ -110,7 +110,7 @@ class KvStore:
         deleted."""
         batch = self._batch()
         self._ask(batch, session, [shared_key(session.tenant, name) for name in shared_names])
-        own, *rest = self._execute(batch)
+        own, *rest = self._execute(batch.execute)
         _count(own[:3], self._count_dropped)
         shared: frozenset[bytes] = frozenset()
         if rest:
@@ -121,39 +121,34 @@ class KvStore:
 
     def load(
         self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes] = ()
-    ) -> dict[bytes, bytes]:
-        """Return the values of names that `ask` gave; those gone meanwhile are left out. Redis says nothing until it
-        has put a whole reply together, so each is of a few MiB: one round trip, or as many as that takes. What has come
-        when Redis fails is given all the same."""
-        most = max(_REPLY_BYTES // self._max_value_bytes, 1)
-        values = self._load(session, names[:most], shared_names)
-        for first in range(most, len(names), most):
-            try:
-                values |= self._load(session, names[first : first + most], ())
-            except StoreUnavailable:
-                break
-        return values
+    ) -> Iterator[dict[bytes, bytes]]:
+        """Give the values of names that `ask` gave, the shared ones first, some at a time; those gone meanwhile are
+        left out. Redis says nothing until it has put a whole reply together, so each is of a few MiB, and the next is
+        under way while the values of one are used."""
+        tenant, own = session.tenant, session.of("kv")
+        yield from self._load(shared_names, lambda some: ["MGET", *[shared_key(tenant, name) for name in some]])
+        yield from self._load(names, lambda some: ["HMGET", own, *some])
 
-    def _load(self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes]) -> dict[bytes, bytes]:
-        if not names and not shared_names:
-            return {}
-        batch = self._batch()
-        if names:
-            batch.add(session.of("kv"), "HMGET", session.of("kv"), *names)
-        if shared_names:
-            keys = [shared_key(session.tenant, name) for name in shared_names]
-            batch.add(keys[0], "MGET", *keys)
-        replies = self._execute(batch)
-        if names and isinstance(replies[0], ResponseError):  # planted since it was asked
-            self._count_dropped("wrong_type")
-            replies[0] = [None] * len(names)
-        found = zip(chain(names, shared_names), chain.from_iterable(replies), strict=True)
-        values = {name: value for name, value in found if value is not None}
-        oversized = [name for name, value in values.items() if len(value) > self._max_value_bytes]
-        for name in oversized:
-            self._count_dropped("oversized")
-            del values[name]
-        return values
+    def _load(
+        self, names: Sequence[bytes], command: Callable[[Sequence[bytes]], list[str | bytes]]
+    ) -> Iterator[dict[bytes, bytes]]:
+        most = max(_REPLY_BYTES // self._max_value_bytes, 1)
+        parts = [names[first : first + most] for first in range(0, len(names), most)]
+        commands = [command(part) for part in parts]
+        if commands:
+            self._check_available()
+            replies = stream(self._nodes, str(commands[0][1]), commands)
+        for part in parts:
+            (reply,) = self._execute(lambda: [next(replies)])
+            if isinstance(reply, ResponseError):  # planted since it was asked
+                self._count_dropped("wrong_type")
+                return
+            values = {name: value for name, value in zip(part, reply, strict=True) if value is not None}
+            oversized = [name for name, value in values.items() if len(value) > self._max_value_bytes]
+            for name in oversized:
+                self._count_dropped("oversized")
+                del values[name]
+            yield values
 
     def save(
         self,
@@ -180,7 +175,7 @@ class KvStore:
             batch.add(key, "SET", key, value, "EX", self._ttl_s, "NX")
         if not len(batch):
             return 0
-        replies = self._execute(batch, writing=True)
+        replies = self._execute(batch.execute, writing=True)
         for opened, *_ in [reply for reply in replies if isinstance(reply, list)]:  # those of EXEC
             if opened:
                 self._count_dropped("wrong_type")
@@ -196,7 +191,7 @@ class KvStore:
         for name in shared_names:
             key = shared_key(session.tenant, name)
             batch.add(key, "DEL", key)
-        self._execute(batch)
+        self._execute(batch.execute)
 
     def close(self) -> None:
         """Hang up. No call may follow."""
@@ -234,16 +229,19 @@ class KvStore:
 
     # --- how it goes
 
-    def _batch(self) -> Batch:
+    def _check_available(self) -> None:
         if not self.available:
             raise StoreUnavailable("Redis is left alone after a failure")
+
+    def _batch(self) -> Batch:
+        self._check_available()
         return Batch(self._nodes)
 
-    def _execute(self, batch: Batch, *, writing: bool = False) -> list[Any]:
+    def _execute(self, execute: Callable[[], list[Any]], *, writing: bool = False) -> list[Any]:
         """Execute commands; return the replies. A wrong type is the caller's to see, in place of the reply; every other
         error ends the call."""
         try:
-            replies = batch.execute()
+            replies = execute()
         except (RedisError, OSError, ValueError) as error:  # ValueError: what speaks there is no Redis
             raise self._failed(error) from error
         refusals = [error for error in _errors(replies) if not str(error).startswith("WRONGTYPE")]

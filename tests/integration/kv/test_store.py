@@ -9,7 +9,7 @@ import pytest
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.wire.session_key import SessionKey, shared_key
-from tests.integration.support.kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C
+from tests.integration.support.kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, load
 from workers.kv.store import Held
 
 
@@ -18,14 +18,14 @@ def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
     store, longest, value = bench.store(ttl_s=600), b"n" * 64, b"v" * MAX_VALUE_BYTES
     shared = {SYSTEM + bench.session.session_id.encode(): value}
     assert store.ask(bench.session, [*shared]) == Held(), "a stranger holds nothing"
-    assert store.load(bench.session, [longest], [*shared]) == store.load(bench.session, [], []) == {}
+    assert load(store, bench.session, [longest], [*shared]) == load(store, bench.session, [], []) == {}
     assert bench.admin.exists(bench.kv) == 0
     store.save(bench.session, {longest: value}, shared=shared, generation=0)
     bench.admin.hset(bench.kv, mapping={number.to_bytes(16, "big"): b"" for number in range(4_095)})
     held = store.ask(bench.session, [*shared])
     assert (len(held.session_names), longest in held.session_names) == (4_096, True)
     assert held.shared_names == frozenset(shared)
-    assert store.load(bench.session, [longest], [*shared]) == {longest: value} | shared
+    assert load(store, bench.session, [longest], [*shared]) == {longest: value} | shared
     assert not bench.dropped
 
 
@@ -37,8 +37,8 @@ def test_another_worker_finds_what_was_saved_byte_for_byte(bench: Bench) -> None
     assert written == sum(map(len, (blocks | shared).values()))
     other = bench.store()
     assert other.ask(bench.session, [FAQ, *shared]) == Held(frozenset(blocks), frozenset(shared))
-    assert other.load(bench.session, [*blocks], [*shared]) == blocks | shared
-    assert other.load(bench.session, [C, b"gone"], [FAQ]) == {C: blocks[C]}
+    assert load(other, bench.session, [*blocks], [*shared]) == blocks | shared
+    assert load(other, bench.session, [C, b"gone"], [FAQ]) == {C: blocks[C]}
 
 
 def test_a_save_larger_than_a_transaction_is_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_save_larger_than_a_transaction_is_whole(bench: Bench, monkeypatch: py
     store = bench.store()
     monkeypatch.setattr(store, "_max_value_bytes", 1_000_000)
     assert store.save(bench.session, blocks, generation=0) == 20 * 700_003
-    assert store.load(bench.session, [*blocks]) == blocks
+    assert load(store, bench.session, [*blocks]) == blocks
 
 
 def commands(bench: Bench, act: Callable[[], Any]) -> Counter[str]:
@@ -73,7 +73,7 @@ def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
     assert written == [300]
     assert (counts["hset"], counts["multi"], counts["set"]) == (1, 1, 1)
     assert bench.admin.hgetall(bench.kv) == {A: b"a" * 500, C: b"c" * 300}
-    assert store.load(bench.session, [], [*shared]) == shared
+    assert load(store, bench.session, [], [*shared]) == shared
     assert store.save(bench.session, {}, drop=[A], generation=0) == 0
     assert store.ask(bench.session, []).session_names == {C}
     assert commands(bench, lambda: store.save(bench.session, {}, generation=0))["multi"] == 0
@@ -142,10 +142,10 @@ def test_a_key_that_becomes_of_the_wrong_type_is_written_over(bench: Bench) -> N
     bench.admin.set(bench.kv, "x")
     name = SYSTEM + bench.session.session_id.encode()
     bench.admin.hset(shared_key(TENANT, name), "x", "y")
-    assert store.load(bench.session, [A, B], [name]) == {}
+    assert load(store, bench.session, [A, B], [name]) == {}
     assert store.save(bench.session, {A: b"a" * 9}, generation=0) == 9
     assert bench.dropped == {"wrong_type": 2}
-    assert store.load(bench.session, [A]) == {A: b"a" * 9}
+    assert load(store, bench.session, [A]) == {A: b"a" * 9}
 
 
 def test_a_value_that_cannot_be_ours_is_never_fetched(bench: Bench) -> None:
@@ -157,12 +157,12 @@ def test_a_value_that_cannot_be_ours_is_never_fetched(bench: Bench) -> None:
     sent = bench.admin.info("stats")["total_net_output_bytes"]
     held = store.ask(bench.session, [name])
     assert held == Held(frozenset({B}), frozenset())
-    assert store.load(bench.session, [A, B], [name]) == {B: b"b" * MAX_VALUE_BYTES}
+    assert load(store, bench.session, [A, B], [name]) == {B: b"b" * MAX_VALUE_BYTES}
     assert bench.admin.info("stats")["total_net_output_bytes"] - sent < 100_000
     assert bench.dropped == {"oversized": 3}
     assert bench.admin.hkeys(bench.kv) == [B]
     bench.admin.hset(bench.kv, A, b"x" * (MAX_VALUE_BYTES + 1))
-    assert store.load(bench.session, [A]) == {}, "nor one that grew since it was asked"
+    assert load(store, bench.session, [A]) == {}, "nor one that grew since it was asked"
     assert bench.dropped == {"oversized": 4}
 
 

@@ -11,7 +11,18 @@ from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import free_port
 from shared.errors import StoreUnavailable
 from shared.wire.session_key import SessionKey
-from tests.integration.support.kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, MakeBench, until_back
+from tests.integration.support.kv_stores import (
+    MAX_VALUE_BYTES,
+    SYSTEM,
+    TENANT,
+    A,
+    B,
+    Bench,
+    C,
+    MakeBench,
+    load,
+    until_back,
+)
 from workers.kv.store import Held
 
 
@@ -49,7 +60,7 @@ def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
         store.save(bench.session, {B: b"b"}, generation=0)
     assert store.available
     assert store.ask(bench.session, []).session_names == {A}
-    assert store.load(bench.session, [A]) == {A: b"a"}
+    assert load(store, bench.session, [A]) == {A: b"a"}
     store._writes.retry_at_s = 0.0
     with pytest.raises(StoreUnavailable, match="maxmemory"):
         store.save(bench.session, {}, shared={SYSTEM: b"s"}, generation=0)
@@ -90,7 +101,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
     capsys.readouterr()
     redis_server.pause()
     with pytest.raises(StoreUnavailable):
-        store.load(bench.session, [A])
+        load(store, bench.session, [A])
     assert not store.available
     for _ in range(1_000):
         with pytest.raises(StoreUnavailable, match="left alone"):
@@ -103,7 +114,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
     redis_server.resume()
     probes = 1 + until_back(store)
     assert bench.admin.info("stats")["total_connections_received"] - before == probes
-    assert store.load(bench.session, [B]) == {B: b"b"}
+    assert load(store, bench.session, [B]) == {B: b"b"}
     lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
     assert ["unavailable" in line for line in lines] == [True, False]
 

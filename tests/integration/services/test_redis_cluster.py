@@ -21,7 +21,7 @@ from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
-from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, until_back
+from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, load, until_back
 from tests.support.servers.redis_cluster import MASTERS, RedisCluster
 from workers.kv.store import Held
 
@@ -143,7 +143,7 @@ async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
         for blocks, gone in (({A: b"a" * 500, B: b"tail"}, []), ({A: b"a" * 500, C: b"longer"}, [B])):
             assert store.save(session, blocks, shared=shared, drop=gone, generation=0) > 0
             assert store.ask(session, [*shared]) == Held(frozenset(blocks), frozenset(shared))
-            assert store.load(session, [*blocks], [*shared]) == blocks | shared
+            assert load(store, session, [*blocks], [*shared]) == blocks | shared
         store.drop(session, [A])
         assert store.ask(session, []).session_names == {C}
         store.drop(session, [C])
@@ -226,7 +226,7 @@ async def test_kv_of_a_slot_that_is_being_moved_cannot_be_had_and_that_is_no_out
     assert store.save(moving, {A: b"a"}, generation=0) == 1
     cluster.begin_to_move(slot, 1, 0)
     cluster.end_the_move(slot, 1, 0)
-    assert store.load(moving, [A]) == {A: b"a"}
+    assert load(store, moving, [A]) == {A: b"a"}
 
 
 async def test_a_master_is_killed_while_turns_are_written_and_read(
@@ -252,9 +252,9 @@ async def test_a_master_is_killed_while_turns_are_written_and_read(
             assert session is sessions[0] or [each for each in after if each <= kept[-1]][-10:] == kept[-10:]
         assert await history.turns(SessionKey(TENANT, another), limit=2, before_unix_ms=9) == [turn(1), turn(2)]
         with pytest.raises(StoreUnavailable):
-            await asyncio.to_thread(store.load, sessions[0], [A])
+            await asyncio.to_thread(load, store, sessions[0], [A])
         await asyncio.to_thread(until_back, store)
-        assert await asyncio.to_thread(store.load, sessions[0], [A]) == {A: b"a"}
+        assert await asyncio.to_thread(load, store, sessions[0], [A]) == {A: b"a"}
 
 
 async def until_kept(history: History, session_id: str, said: Turn) -> None:

@@ -17,7 +17,7 @@ from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
-from tests.integration.support.kv_stores import TENANT, A
+from tests.integration.support.kv_stores import TENANT, A, load
 from tests.support.servers.redis_sentinel import WatchedRedis
 from tests.support.system import eventually
 from workers.kv.store import KvStore
@@ -78,7 +78,7 @@ async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_re
             return False
 
     await eventually(is_saved)
-    assert store.load(session, [A]) == {A: b"b"}
+    assert load(store, session, [A]) == {A: b"b"}
     store.close()
 
 

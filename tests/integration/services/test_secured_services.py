@@ -35,7 +35,7 @@ from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
-from tests.integration.support.kv_stores import TENANT, A, B
+from tests.integration.support.kv_stores import TENANT, A, B, load
 from tests.support.certificates import Authority
 from tests.support.secured import DOCUMENT, PARTITIONS, Secured, secured_services
 from tests.support.system import Service, System, eventually
@@ -199,7 +199,7 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     for _ in range(2):
         assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, generation=ERASED) >= 1
         assert store.ask(session, [B]).shared_names == {B}
-        assert store.load(session, [A], [B]) == {A: b"a", B: b"b"}
+        assert load(store, session, [A], [B]) == {A: b"a", B: b"b"}
         store.drop(session, [A])
     store.drop(session, (), [B])
     store.close()

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,13 @@ def own_redis() -> Iterator[EmbeddedRedis]:
     """One that the test may fill."""
     with EmbeddedRedis(binary=shutil.which("redis-server"), max_memory_mb=32) as server:
         yield server
+
+
+def load(
+    store: KvStore, session: SessionKey, names: Sequence[bytes], shared: Sequence[bytes] = ()
+) -> dict[bytes, bytes]:
+    """All that a load gives."""
+    return {name: value for some in store.load(session, names, shared) for name, value in some.items()}
 
 
 def until_back(store: KvStore) -> int:

@@ -87,15 +87,18 @@ class Store:
 
     def load(
         self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()
-    ) -> dict[bytes, bytes]:
-        self._call("load")
+    ) -> Iterator[dict[bytes, bytes]]:
+        if names or shared_names:
+            self._call("load")
         own = self.redis.sessions.get(session, {})
-        values = {name: own[name] for name in names if name in own}
-        values |= {
-            n: self.redis.shared[session.tenant, n] for n in shared_names if (session.tenant, n) in self.redis.shared
-        }
-        self.loaded += values
-        return values
+        for name in shared_names:
+            if (value := self.redis.shared.get((session.tenant, name))) is not None:
+                self.loaded.append(name)
+                yield {name: value}
+        for name in names:
+            if name in own:
+                self.loaded.append(name)
+                yield {name: own[name]}
 
     def save(
         self,

@@ -172,9 +172,9 @@ async def test_what_has_expired_here_is_loaded_or_computed(workers: Workers, mon
 @pytest.mark.parametrize("broken", ["ask", "load"])
 async def test_a_redis_that_does_not_answer_leaves_what_is_here(workers: Workers, broken: str) -> None:
     longer = [*TALK, *range(40, 50)]
-    await workers.start().turn(longer)
     worker = workers.start()
     await worker.turn(TALK)
+    await workers.start().turn(longer)
     worker.loading.broken = broken
     assert (await worker.restored([*longer, 1])).computed == 18
     assert not worker.loading.available
