@@ -26,6 +26,10 @@ from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlot
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
+# Where an engine mixes, a chunk lengthens a step of all slots by so many times its own time, one of half of them by
+# twice as many. So prompts come in one after the other: first texts come early, and rows that began together part. And
+# a step of rows alone waits for memory: beside it the first of a prompt's tokens cost little.
+_LENGTHENED: Final = 1.75
 # A chunk takes so many times what a single token would, or the prompts wait for calls that compute little.
 _WORTH_CALLS: Final = 4.0
 
@@ -245,6 +249,8 @@ class Scheduler(Roster):
         limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
         if limits.decode_stall_ms and rows:
             stall_ms = limits.decode_stall_ms
+            if limits.mixes:
+                stall_ms = min(stall_ms, _LENGTHENED * self._costs.ms(work) * limits.num_slots / len(rows))
             slack_ms = self._policy.slack_ms(self._slots.decoding, now_unix_ms)
             if slack_ms < min(stall_ms, self._policy.slack_ms(self._slots.prefilling, now_unix_ms)):
                 call_ms = self._costs.ms(work.joined(1, 0)) - self._costs.ms(work)
