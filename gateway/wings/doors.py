@@ -9,20 +9,20 @@ from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
-from gateway.ai_sdk.chats import Chats
-from gateway.ai_sdk.door import PREFIX as AI_SDK
-from gateway.ai_sdk.door import AiSdkDoor
-from gateway.chatwoot.api import ChatwootApi
-from gateway.chatwoot.door import PREFIX as CHATWOOT
-from gateway.chatwoot.door import ChatwootDoor
-from gateway.chatwoot.poster import ChatwootPoster
-from gateway.edge.door import EDGE, EdgeDoor
+from gateway.doors.ai_sdk.chats import Chats
+from gateway.doors.ai_sdk.door import PREFIX as AI_SDK
+from gateway.doors.ai_sdk.door import AiSdkDoor
+from gateway.doors.chatwoot.api import ChatwootApi
+from gateway.doors.chatwoot.door import PREFIX as CHATWOOT
+from gateway.doors.chatwoot.door import ChatwootDoor
+from gateway.doors.chatwoot.poster import ChatwootPoster
+from gateway.doors.edge.door import EDGE, EdgeDoor
+from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
 from gateway.http.server import HttpServer, listen
-from gateway.openai.door import OpenAiDoor
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.session_limits import session_limits
 from gateway.wings.outbound import OutboundWing
@@ -35,7 +35,7 @@ from shared.settings.gateway import GatewaySettings
 from shared.telemetry.status import Readiness
 
 if TYPE_CHECKING:
-    from gateway.grpc.door import GrpcDoor
+    from gateway.doors.grpc.door import GrpcDoor
 
 
 @dataclass(kw_only=True)
@@ -151,6 +151,6 @@ class DoorsWing:
 
 def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readiness) -> "GrpcDoor":
     """Return the door over gRPC, whose library a gateway without it does not load."""
-    from gateway.grpc.door import GrpcDoor
+    from gateway.doors.grpc.door import GrpcDoor
 
     return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from grpc import aio
 
-from gateway.grpc.replyline.v1 import replyline_pb2 as v1
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from ops.stack.processes import free_port
 from tests.support.fakes.grpc_doors import GrpcClient, all_of, kinds, refused, said, text_of
 from tests.support.shared_system import STANDARD

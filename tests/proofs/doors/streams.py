@@ -14,7 +14,7 @@ import httpx2
 import openai
 from grpc import aio
 
-from gateway.grpc.replyline.v1 import replyline_pb2 as v1
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.client.session import AsyncReplyline
 from shared.wire.messages import ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 from tests.proofs.doors.conftest import Doors

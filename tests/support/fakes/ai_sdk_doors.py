@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 
 from gateway.access.identity import TokenGate
-from gateway.ai_sdk.chats import Chats
-from gateway.ai_sdk.door import AiSdkDoor
+from gateway.doors.ai_sdk.chats import Chats
+from gateway.doors.ai_sdk.door import AiSdkDoor
 from shared.errors import StoreUnavailable
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateways import Edge

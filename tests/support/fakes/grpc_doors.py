@@ -10,8 +10,8 @@ from google.rpc.status_pb2 import Status
 from grpc import aio
 
 from gateway.access.identity import TokenGate
-from gateway.grpc.door import GrpcDoor
-from gateway.grpc.replyline.v1 import replyline_pb2 as v1
+from gateway.doors.grpc.door import GrpcDoor
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from tests.support.fakes.gateways import Edge
 from tests.support.fakes.openai_doors import http_of
 

@@ -7,9 +7,9 @@ import httpx2
 from msgspec.structs import replace
 
 from gateway.access.identity import TokenGate
+from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.http.requests import HttpRequests
-from gateway.openai.door import OpenAiDoor
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import SessionLimits
 from shared.settings.gateway import GatewaySettings

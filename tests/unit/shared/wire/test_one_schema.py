@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from gateway.openai.openapi import openapi
+from gateway.doors.openai.openapi import openapi
 from ops.operate.typescript import render
 from shared.wire.messages import ClientMessage, ServerMessage
 

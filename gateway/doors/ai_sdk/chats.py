@@ -1,0 +1,138 @@
+"""Ask in a chat, follow what runs in it at any gateway, stop that, and erase the chat.
+
+The running answer's cursor is kept in Redis until a client has been told its end. An answer whose client is gone goes
+on: whoever resumes the chat is told it from its beginning.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gateway.doors.ai_sdk.bodies import ChatQuestion
+from gateway.doors.ai_sdk.parts import UiTeller
+from gateway.exchange.asker import Asker
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import Exchanges
+from gateway.exchange.telling import Telling
+from gateway.request.cursor import RESUMABLE_MS, ResumePoint
+from shared.conversation.session_value import SessionValue
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.process.tasks import Tasks
+from shared.telemetry import metrics
+from shared.telemetry.faults import task_failed
+from shared.wire.messages import ResponseCancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """An answer that its client is told from its beginning: `first` has been told, `cursor` is kept."""
+
+    exchange: Exchange
+    response_id: str
+    cursor: bytes
+    first: list[News]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chats:
+    """Each method raises `ProtocolError`."""
+
+    exchanges: Exchanges
+    cursors: SessionValue
+    _aborting: Tasks = field(default_factory=lambda: Tasks(task_failed))
+
+    async def ask(self, asker: Asker, question: ChatQuestion) -> Running:
+        exchange = await self.exchanges.begin(asker, question.session)
+        try:
+            first = await self.exchanges.ask(asker, exchange, question)
+            opened, seal = exchange.opened, exchange.seal
+            assert opened is not None
+            assert seal is not None
+            cursor = seal.write([opened.resume_point]).encode()
+            await self._keep(exchange, cursor, opened.resume_point)
+        except BaseException:
+            self.exchanges.leave(exchange, keep=True)
+            raise
+        return Running(exchange=exchange, response_id=opened.created.response_id, cursor=cursor, first=first)
+
+    async def _keep(self, exchange: Exchange, cursor: bytes, told: ResumePoint) -> None:
+        """Keep where the answer is found. Without Redis it cannot be resumed, and goes on."""
+        kept_s = (told.deadline_ms + RESUMABLE_MS) / 1_000
+        try:
+            await self.cursors.put(exchange.session.key, cursor, generation=told.generation, kept_s=kept_s)
+        except StoreUnavailable:
+            metrics.history_unavailable.labels("lost").inc()
+
+    async def resume(self, asker: Asker, session: str) -> Running | None:
+        """Return the answer that runs in this chat, or has ended untold; None where there is none."""
+        exchange = await self.exchanges.begin(asker, session)
+        try:
+            found = await self._find(exchange)
+        finally:
+            self.exchanges.leave(exchange, keep=True)
+        if found is None:
+            return None
+        response_id, cursor = found
+        exchange = await self.exchanges.resume(asker, session, cursor.decode())
+        return Running(exchange=exchange, response_id=response_id, cursor=cursor, first=[])
+
+    async def _find(self, exchange: Exchange) -> tuple[str, bytes] | None:
+        """Return the id and the cursor of the session's answer."""
+        try:
+            cursor = await self.cursors.find(exchange.session.key)
+        except StoreUnavailable:
+            metrics.history_unavailable.labels("read").inc()
+            raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True) from None
+        told = exchange.seal.read(cursor.decode(errors="replace")) if cursor and exchange.seal is not None else None
+        return (told[0].response_id, cursor) if cursor and told else None
+
+    def telling(self, running: Running, teller: UiTeller) -> Telling:
+        return Telling(exchanges=self.exchanges, exchange=running.exchange, teller=teller, first=running.first)
+
+    async def told(self, running: Running) -> None:
+        """Note that a client has been told the end: there is nothing to resume."""
+        try:
+            await self.cursors.remove(running.exchange.session.key, running.cursor)
+        except StoreUnavailable:
+            metrics.history_unavailable.labels("lost").inc()
+
+    async def stop(self, asker: Asker, session: str) -> None:
+        """Cancel the answer that runs in this chat, wherever it does; nothing where there is none."""
+        exchange = await self.exchanges.begin(asker, session)
+        try:
+            found = await self._find(exchange)
+            if found is None:
+                return
+            response_id, cursor = found
+            if self.exchanges.gateway.inflight.named(exchange.session.key, response_id, None) is None:
+                self.exchanges.leave(exchange, keep=True)
+                exchange = await self.exchanges.resume(asker, session, cursor.decode())
+            await self.cancel(Running(exchange=exchange, response_id=response_id, cursor=cursor, first=[]))
+        finally:
+            self.exchanges.leave(exchange, keep=True)
+
+    async def cancel(self, running: Running) -> None:
+        """Cancel an answer that this gateway holds."""
+        await self.exchanges.gateway.receive(running.exchange, ResponseCancel(response_id=running.response_id))
+        await self.told(running)
+
+    def abort(self, running: Running, wait_s: float) -> None:
+        """Leave an answer, and cancel it after a while unless another session is told it by then."""
+        self._aborting.start(self._abort(running, wait_s))
+
+    async def _abort(self, running: Running, wait_s: float) -> None:
+        try:
+            await asyncio.sleep(wait_s)
+            if not running.exchange.done:
+                await self.cancel(running)
+        finally:
+            self.exchanges.leave(running.exchange, keep=True)
+
+    async def close(self) -> None:
+        await self._aborting.cancel()
+
+    async def erase(self, asker: Asker, session: str) -> None:
+        exchange = await self.exchanges.begin(asker, session)
+        try:
+            await self.exchanges.erase(exchange)
+        finally:
+            self.exchanges.leave(exchange, keep=True)

@@ -1,0 +1,175 @@
+"""The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each a session of its own.
+
+A frame's own headers say who asks. A frame that cannot be read closes the socket, as in the AI SDK's own server.
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.doors.ai_sdk.bodies import ChatBody, question_of, session_of
+from gateway.doors.ai_sdk.chats import Chats, Running
+from gateway.doors.ai_sdk.parts import UiTeller
+from gateway.http.handlers import detail_of_raised
+from gateway.http.requests import HttpRequests
+from shared.errors import ProtocolError
+from shared.telemetry.faults import contained
+
+_IDLE_S: Final = 60.0  # a page opens a new socket with its next request
+# So soon a resumption that takes another's place follows that one's end.
+_REPLACED_S: Final = 1.0
+_MOST_REQUESTS: Final = 64
+_IDLE: Final = 1000
+_BAD_FRAME: Final = 1008
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Ask(ChatBody, tag="send", tag_field="type", rename="camel", kw_only=True):
+    request_id: str
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Resume(msgspec.Struct, tag="resume", tag_field="type", rename="camel"):
+    request_id: str
+    id: str
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Abort(msgspec.Struct, tag="abort", tag_field="type", rename="camel"):
+    request_id: str
+
+
+_decode: Final = msgspec.json.Decoder(_Ask | _Resume | _Abort).decode
+
+
+class _ClosingError(Exception):
+    """A socket is closed with this code."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request that is not over. `aborted`: its page does not want it."""
+
+    frame: _Ask | _Resume
+    data: bytes
+    answering: "asyncio.Task[None] | None" = None
+    is_told: bool = False
+    aborted: bool = False
+
+    def abort(self) -> None:
+        """Tell no more; the answer is stopped once it is known."""
+        self.aborted = True
+        if self.is_told and self.answering is not None:
+            self.answering.cancel()
+
+    def told(self, kind: str, **fields: Any) -> bytes:
+        return _encode({"type": kind, "requestId": self.frame.request_id, **fields}) + b"\n"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ChatSocket:
+    """Owned by the task that serves it."""
+
+    socket: WebSocket
+    chats: Chats
+    http: HttpRequests
+    _requests: dict[str, _Request] = field(default_factory=dict)
+
+    async def serve(self) -> None:
+        """Serve until the page is gone, or asks nothing for a while. Answers go on."""
+        await self.socket.accept()
+        with contained("connection", door="ai_sdk"):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    while True:
+                        self._take(await self._received(), tasks)
+            except* (TimeoutError, WebSocketDisconnect):
+                pass  # it does not read, or it is gone
+            except* _ClosingError as closing:
+                await self.socket.close(closing.exceptions[0].args[0])
+
+    async def _received(self) -> bytes:
+        """Return the next frame."""
+        while True:
+            try:
+                async with asyncio.timeout(_IDLE_S):
+                    message = await self.socket.receive()
+            except TimeoutError:
+                if not self._requests:
+                    raise _ClosingError(_IDLE) from None
+            else:
+                if message["type"] == "websocket.disconnect":
+                    raise WebSocketDisconnect
+                return (message.get("text") or "").encode()
+
+    def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
+        """Begin what a frame asks."""
+        try:
+            frame = _decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            raise _ClosingError(_BAD_FRAME) from None
+        if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
+            raise _ClosingError(_BAD_FRAME)
+        request = self._requests.get(frame.request_id)
+        if isinstance(frame, _Abort):
+            if request is not None:
+                request.abort()
+        elif request is None:
+            request = self._requests[frame.request_id] = _Request(frame, data)
+            request.answering = tasks.create_task(self._answer(request))
+
+    async def _answer(self, request: _Request) -> None:
+        try:
+            running = await self._begun(request)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+            await self._send(request.told("error", errorText=detail_of_raised(error, "ai_sdk").message))
+        else:
+            await self._tell(request, running)
+        finally:
+            del self._requests[request.frame.request_id]
+
+    async def _begun(self, request: _Request) -> Running | None:
+        """Return the answer that is asked for. Raises `ProtocolError`."""
+        frame, most = request.frame, self.http.settings.max_inflight_per_connection
+        if len(self._requests) > most:
+            raise ProtocolError("too_many_inflight", f"{most} requests at once is the most", kind="rate_limit_error")
+        asker = self.http.asker(self.socket, frame.headers)
+        if isinstance(frame, _Resume):
+            return await self.chats.resume(asker, session_of(frame.id))
+        return await self.chats.ask(asker, question_of(frame, request.data))
+
+    async def _tell(self, request: _Request, running: Running | None) -> None:
+        if running is None:
+            await self._send(request.told("no-active"))
+            return
+        numbers = itertools.count()
+
+        def framed(part: bytes) -> bytes:
+            return request.told("chunk", sequence=next(numbers), chunk=msgspec.Raw(part))
+
+        teller = UiTeller(message_id=running.response_id, frame=framed, end=request.told("end"))
+        try:
+            request.is_told = True
+            if request.aborted:
+                return
+            await self._send(request.told("start"))
+            telling = self.chats.telling(running, teller)
+            async for data in telling.events():
+                await self._send(data)
+            if telling.ended:
+                await self.chats.told(running)
+        finally:
+            if request.aborted:
+                self.chats.abort(running, _REPLACED_S if isinstance(request.frame, _Resume) else 0)
+            else:
+                self.chats.exchanges.leave(running.exchange, keep=True)
+
+    async def _send(self, frames: bytes) -> None:
+        """Send frames. Raises `TimeoutError` where the page does not read."""
+        for frame in frames.splitlines():
+            async with asyncio.timeout(self.http.settings.slow_consumer_s):
+                await self.socket.send_text(frame.decode())

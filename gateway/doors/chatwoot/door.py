@@ -1,0 +1,99 @@
+"""The door for Chatwoot's agent bot: a signed message becomes a question, and an errand to post its answer.
+
+The answer to the webhook says no more than that both stand in Kafka: what is said to the customer is posted afterwards,
+by any gateway (`gateway.doors.chatwoot.poster`).
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.responses import Response as HttpResponse
+
+from gateway.doors.chatwoot.errand import Errand
+from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
+from gateway.exchange.asker import Asker
+from gateway.exchange.question import Question
+from gateway.http.handlers import Answer, HandledPath, app_of
+from gateway.http.requests import HttpRequests
+from gateway.http.statuses import status_of
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import wire_unix_ms
+from shared.wire.codec import msgpack_encode
+from shared.wire.outcome import ErrorDetail
+
+PREFIX: Final = "/channels"
+# Chatwoot waits for five seconds.
+_WITHIN_S: Final = 4.0
+# Of all statuses Chatwoot tries this one and 500 again, three times in all.
+_AGAIN: Final = 429
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatwootDoor:
+    """`http` checks no tokens: the signature says who asks."""
+
+    http: HttpRequests
+    producer: Producer
+    topic: str
+    key: bytes
+
+    def app(self) -> Starlette:
+        paths: tuple[HandledPath, ...] = (("POST", "/chatwoot", self._event),)
+        return app_of(paths, "chatwoot", _refusal)
+
+    async def _event(self, request: Request) -> Answer:
+        body = await self.http.body(request)
+        check_signature(request.headers, body, self.key, wire_unix_ms() / 1_000)
+        asked = read_event(body)
+        if asked is None:
+            return JSONResponse({"taken": False})
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await self._take(asked, body, request.headers.get("x-chatwoot-delivery"))
+        except (BrokerUnavailable, TimeoutError) as error:
+            raise ProtocolError("unavailable", "Kafka does not take it now", retriable=True) from error
+        return JSONResponse({"taken": True})
+
+    async def _take(self, asked: Asked, body: bytes, delivery: str | None) -> None:
+        """Return when the question and the errand stand in Kafka. Raises `ProtocolError`, `BrokerUnavailable`."""
+        name = session_name(asked, self.key)
+        cursor, problem = None, "no_text"
+        if asked.text:
+            try:
+                asker = Asker(key=delivery, is_retry=True)
+                cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
+            except ProtocolError as error:
+                if error.retriable:
+                    raise
+                problem = error.code
+        errand = Errand(
+            account=asked.account,
+            conversation=asked.conversation,
+            tenant=self.http.exchanges.tenant,
+            session_id=name,
+            created_unix_ms=int(wire_unix_ms()),
+            cursor=cursor,
+            problem=None if cursor else problem,
+        )
+        await self.producer.publish(Outgoing(self.topic, msgpack_encode(errand), key=errand.session.record_key))
+
+    async def _ask(self, asker: Asker, name: str, question: Question) -> str:
+        """Ask, and return the cursor of the answer's beginning. Raises `ProtocolError`."""
+        exchange = await self.http.exchanges.begin(asker, name)
+        try:
+            await self.http.exchanges.ask(asker, exchange, question)
+            if exchange.opened is None or exchange.seal is None:
+                raise ProtocolError("unavailable", "the answer is not assured", retriable=True)
+            return exchange.seal.write([exchange.opened.resume_point])
+        finally:
+            self.http.exchanges.leave(exchange, keep=True)
+
+
+def _refusal(error: ErrorDetail) -> HttpResponse:
+    told = {"error": {"code": error.code, "message": error.message}}
+    return JSONResponse(told, _AGAIN if error.retryable else status_of(error))

@@ -1,0 +1,154 @@
+"""Carry out errands: wait for an answer, look whether the bot is still to give it, post it, hand over."""
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.doors.chatwoot.api import ChatwootApi
+from gateway.doors.chatwoot.errand import Errand, decode_errand
+from gateway.exchange.asker import Asker
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
+from gateway.outbound.calls import CallError
+from gateway.session.keyed_locks import KeyedLocks
+from shared.conversation.handoffs import Handoff
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.kafka import Record
+from shared.process.clock import wire_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.outcome import ErrorDetail, Response
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+_GIVE_UP_MS: Final = 600_000
+# After such an answer a person may be asked: Kafka takes a moment.
+_MAY_HAND_OVER: Final = frozenset({"busy", "faq", "unsure"})
+_HANDOFF_S: Final = 1.0
+_MOST_POSTED: Final = 10_000
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer for the customer; without `text` nobody could answer, for the reason `problem`."""
+
+    text: str = ""
+    problem: str = ""
+    response_id: str = ""
+    source: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatwootPoster:
+    """One conversation's errands are carried out one after the other. An errand is given up after ten minutes."""
+
+    exchanges: Exchanges
+    api: ChatwootApi
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
+    _posted: OrderedDict[str, None] = field(default_factory=OrderedDict)  # the last answers' ids
+
+    async def post(self, record: Record, *, again: bool) -> None:
+        """Return when the record's errand is carried out, or given up."""
+        try:
+            errand = decode_errand(record.value)
+        except ProtocolError:
+            metrics.records_ignored.labels("post").inc()
+            return
+        async with self._locks.hold(errand.path):
+            outcome = await self._carry_out(errand, again=again)
+        metrics.chatwoot.labels(outcome).inc()
+        log.info("chatwoot_post", session=errand.session_id, outcome=outcome)
+
+    async def _carry_out(self, errand: Errand, *, again: bool) -> str:
+        with suppress(CallError):
+            await self.api.typing(errand, on=True)
+        try:
+            answer = await self._answer(errand)
+            return await self._persist(errand, answer, again=again)
+        finally:
+            with suppress(CallError):
+                await self.api.typing(errand, on=False)
+
+    async def _persist(self, errand: Errand, answer: _Answer, *, again: bool) -> str:
+        """Tell the answer as often as it takes, and return what came of it."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._tell(errand, answer, again=again)
+            except CallError as error:
+                last = not error.passing or wire_unix_ms() > errand.created_unix_ms + _GIVE_UP_MS
+                event = "chatwoot_given_up" if last else "chatwoot_away"
+                log.warning(event, session=errand.session_id, cause=str(error), action="docs/channels.md")
+                if last:
+                    return "given_up"
+            again = True
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    # --- the answer
+
+    async def _answer(self, errand: Errand) -> _Answer:
+        """Return the answer, whichever gateway it was begun at."""
+        while errand.cursor is not None:
+            try:
+                exchange = await self.exchanges.resume(Asker(), errand.session_id, errand.cursor)
+                try:
+                    return await self._told(exchange)
+                finally:
+                    self.exchanges.leave(exchange, keep=True)
+            except ProtocolError as error:
+                if not error.retriable or wire_unix_ms() > errand.created_unix_ms + _GIVE_UP_MS:
+                    return _Answer(problem=error.code)
+            await asyncio.sleep(_FIRST_PAUSE_S)
+        return _Answer(problem=errand.problem or "internal")
+
+    async def _told(self, exchange: Exchange) -> _Answer:
+        """Return the answer that is told. Raises `ProtocolError` where it is not, or not here."""
+        items: list[News] = []
+        while not exchange.done:
+            items += await exchange.news(KEEP_ALIVE_S)
+        for item in [*items, *await exchange.news(0)]:
+            if isinstance(item, ErrorDetail):
+                raise ProtocolError(item.code, item.message, retriable=item.retryable or item.code == "retried")
+            if isinstance(item, Response):
+                problem = "" if item.output_text else item.error.code if item.error is not None else item.status
+                return _Answer(item.output_text, problem, item.id, item.source)
+        raise ProtocolError("unavailable", "it was not told", retriable=True)
+
+    # --- what is done with it
+
+    async def _tell(self, errand: Errand, answer: _Answer, *, again: bool) -> str:
+        """Post the answer unless a person has taken over meanwhile; `again`: unless it stands there. Raises
+        `CallError`."""
+        conversation = await self.api.conversation(errand)
+        if conversation.status != "pending":
+            return "taken_over"
+        private = not answer.text
+        text = answer.text or f"Replyline could not answer ({answer.problem}). The conversation is handed to people."
+        if answer.response_id not in self._posted and not (again and conversation.last == text):
+            await self.api.say(errand, text, private=private)
+        if answer.text:
+            self._posted[answer.response_id] = None
+            if len(self._posted) > _MOST_POSTED:
+                self._posted.popitem(last=False)
+        handoff = await self._handoff(errand, answer)
+        if not (private or handoff is not None):
+            return "answered"
+        await self.api.open(errand)
+        if handoff is not None:  # given back to the bot, the conversation may be handed over again
+            with suppress(StoreUnavailable):
+                await self.exchanges.gateway.people.handoffs.store.remove(handoff)
+        return "handed_over"
+
+    async def _handoff(self, errand: Errand, answer: _Answer) -> Handoff | None:
+        """Return the hand-off that is open, by this answer or before."""
+        people = self.exchanges.gateway.people
+        handoff = await people.handoffs.find(errand.session)
+        if handoff is None and people.settings.enabled and answer.source in _MAY_HAND_OVER:
+            await asyncio.sleep(_HANDOFF_S)
+            handoff = await people.handoffs.find(errand.session)
+        return handoff

@@ -1,0 +1,122 @@
+"""Protobuf messages to those of the wire and back, by their fields' names: pure.
+
+An enum's value is the wire's word in capitals behind the enum's name. A field that is not set is left out."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from google.protobuf.descriptor import Descriptor, EnumDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
+from shared.errors import ProtocolError
+from shared.wire.codec import field_error
+from shared.wire.messages import ClientMessage, ResponseDelta, ServerMessage
+from shared.wire.outcome import Message
+
+WireT = TypeVar("WireT", bound=Message)
+
+_WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
+    """Return what a request's bytes say. Raises `ProtocolError`."""
+    try:
+        return _fields_of(kind.FromString(data))
+    except DecodeError:
+        raise ProtocolError("bad_protobuf", f"not a {kind.DESCRIPTOR.full_name}") from None
+
+
+def checked(fields: Mapping[str, Any], kind: type[WireT]) -> WireT:
+    """Return the wire's message with these fields. Raises `ProtocolError`."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise field_error(error, kind.__name__) from None
+
+
+def client_message(said: Mapping[str, Any]) -> ClientMessage:
+    """Return the message that a client has said, as `read` has it. Raises `ProtocolError`."""
+    for name, fields in said.items():
+        try:
+            message: ClientMessage = msgspec.convert({"type": name.replace("_", "."), **fields}, ClientMessage)
+        except msgspec.ValidationError as error:
+            raise field_error(error, name) from None
+        return message
+    raise ProtocolError("unknown_type", "set one of a ClientMessage's messages", param="message")
+
+
+def server_bytes(message: ServerMessage) -> bytes:
+    return _delta(message) if isinstance(message, ResponseDelta) else _any(message)
+
+
+def _delta(message: ResponseDelta) -> bytes:
+    """Encode by name what most messages are: it takes a quarter of the time."""
+    told = v1.ServerMessage()
+    delta = told.response_output_text_delta
+    delta.response_id = message.response_id
+    delta.seq = message.seq
+    delta.offset = message.offset
+    delta.delta = message.delta
+    delta.cursor = message.cursor
+    data: bytes = told.SerializeToString()
+    return data
+
+
+def _any(message: ServerMessage) -> bytes:
+    member = str(message.__struct_config__.tag).replace(".", "_")
+    descriptor = v1.ServerMessage.DESCRIPTOR.fields_by_name[member].message_type
+    data: bytes = v1.ServerMessage(**{member: _values_of(message, descriptor)}).SerializeToString()
+    return data
+
+
+def _fields_of(message: Protobuf) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            if field.message_type is None:
+                value = list(value)
+            elif field.message_type.GetOptions().map_entry:
+                value = dict(value)
+            else:
+                value = [_fields_of(each) for each in value]
+            if value:
+                found[field.name] = value
+        elif field.has_presence and not message.HasField(field.name):
+            continue
+        elif field.message_type is not None:
+            found[field.name] = _fields_of(value)
+        elif field.enum_type is None:
+            found[field.name] = value
+        elif value:
+            found[field.name] = _word_of(value, field.enum_type)
+    return found
+
+
+def _word_of(number: int, enum: EnumDescriptor) -> str:
+    known = enum.values_by_number.get(number)
+    return str(number) if known is None else known.name.removeprefix(_prefix(enum)).lower()
+
+
+def _values_of(message: Message, descriptor: Descriptor) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in descriptor.fields:
+        value = getattr(message, field.name)
+        if value is None:
+            continue
+        if field.enum_type is not None:
+            value = _prefix(field.enum_type) + value.upper()
+        elif field.message_type is not None and field.is_repeated:
+            value = [_values_of(each, field.message_type) for each in value]
+        elif field.message_type is not None:
+            value = _values_of(value, field.message_type)
+        found[field.name] = value
+    return found
+
+
+def _prefix(enum: EnumDescriptor) -> str:
+    return _WORDS.sub("_", enum.name).upper() + "_"

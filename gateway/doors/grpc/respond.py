@@ -1,0 +1,82 @@
+"""One question's answer, and the rest of one whose client comes back: each a short session (`gateway.exchange`)."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.doors.grpc.calls import Call
+from gateway.doors.grpc.messages import checked, read
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
+from gateway.exchange.question import Question
+from gateway.exchange.refusals import RefusalError
+from gateway.request.outbox import Outbox
+from shared.process.clock import now_unix_ms
+from shared.wire.messages import ResponseCreate, Resume, SessionStart
+from shared.wire.outcome import ErrorDetail, Response
+
+# The options of `ResponseCreate` that a question has beside its own.
+_OPTIONS: Final = ("max_output_tokens", "temperature", "top_p", "seed", "stop", "first_token_ms", "instructions")
+# An event that its asker did not name (`Exchanges.ask`): nobody asks for its answer again.
+_UNNAMED: Final = "body-"
+
+
+@dataclass(frozen=True, slots=True)
+class Responding:
+    exchanges: Exchanges
+
+    async def respond(self, call: Call, data: bytes) -> None:
+        """Ask, and write the answer. Raises `ProtocolError`."""
+        said = read(data, v1.RespondRequest)
+        session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
+        asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
+        question = Question(
+            body=data,
+            input=asked.input,
+            turns=asked.turns,
+            options={name: getattr(asked, name) for name in _OPTIONS},
+            metadata=asked.metadata,
+        )
+        asker = call.asker
+        shortest_ms = min((ms for ms in (asker.deadline_ms, asked.deadline_ms) if ms is not None), default=None)
+        asker = replace(asker, deadline_ms=shortest_ms, traceparent=asked.traceparent or asker.traceparent)
+        exchange = await self.exchanges.begin(asker, session or self.exchanges.own_session(asker, question))
+        try:
+            call.lost = exchange.lost
+            if not call.gone:
+                await self._tell(call, exchange, await self.exchanges.ask(asker, exchange, question))
+        finally:
+            self.exchanges.leave(exchange, keep=asker.key is not None)
+
+    async def resume(self, call: Call, data: bytes) -> None:
+        """Write the rest of an answer. Raises `ProtocolError`."""
+        said = read(data, v1.ResumeRequest)
+        session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
+        resume = checked(said, Resume)
+        exchange = await self.exchanges.resume(call.asker, session or "", resume.cursor, resume.age_ms)
+        try:
+            call.lost = exchange.lost
+            if not call.gone:
+                await self._tell(call, exchange, [])
+        finally:
+            self.exchanges.leave(exchange, keep=not (exchange.event_id or "").startswith(_UNNAMED))
+
+    async def _tell(self, call: Call, exchange: Exchange, items: list[News]) -> None:
+        """Write what is told as a WebSocket's client has it, until the answer's end. Raises `ProtocolError` where there
+        is no answer."""
+        assert exchange.seal is not None  # its session has begun
+        assert exchange.created is not None
+        outbox = Outbox()
+        outbox.start_session(exchange.seal, exchange.points, now_unix_ms())
+        await call.write(exchange.created)
+        while not call.gone:
+            if (error := self.exchanges.failure_in(items)) is not None:
+                raise RefusalError(error)
+            for item in items:
+                if not isinstance(item, ErrorDetail):
+                    outbox.put(item)
+            for message in outbox.drain(now_unix_ms()):
+                await call.write(message)
+            if any(isinstance(item, Response) for item in items):
+                return
+            items = await exchange.news(KEEP_ALIVE_S)

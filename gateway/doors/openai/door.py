@@ -1,0 +1,71 @@
+"""The door that speaks OpenAI's interfaces over HTTP: its paths and its refusals."""
+
+import time
+from dataclasses import dataclass, field
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from gateway.doors.openai.bodies import chat_question
+from gateway.doors.openai.chat import ChatTeller
+from gateway.doors.openai.openapi import openapi
+from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
+from gateway.doors.openai.stored import StoredResponses
+from gateway.exchange.names import session_name
+from gateway.http.handlers import Answer, HandledPath, app_of
+from gateway.http.requests import HttpRequests
+from shared.errors import ProtocolError
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenAiDoor:
+    http: HttpRequests
+    models: tuple[str, ...]
+    _started_unix_s: int = field(default_factory=lambda: int(time.time()))
+
+    def app(self) -> Starlette:
+        stored = StoredResponses(http=self.http, models=self.models)
+        paths: tuple[HandledPath, ...] = (
+            ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/responses", stored.create),
+            ("GET", "/v1/responses/{id}", stored.fetch),
+            ("DELETE", "/v1/responses/{id}", stored.delete),
+            ("POST", "/v1/responses/{id}", _nowhere),  # compaction, and what else may be asked for there
+            ("POST", "/v1/responses/{id}/cancel", stored.cancel),
+            ("POST", "/v1/conversations", stored.create_conversation),
+            ("GET", "/v1/conversations/{id}", stored.conversation),
+            ("DELETE", "/v1/conversations/{id}", stored.delete_conversation),
+            ("GET", "/openapi.json", _document),
+            ("GET", "/v1/models", self._list_models),
+            ("GET", "/v1/models/{model:path}", self._model),
+        )
+        return app_of(paths, "openai", refusal)
+
+    async def _chat(self, request: Request) -> Answer:
+        question = chat_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
+        check_model(question.model, self.models)
+        teller = ChatTeller(model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage)
+        name, keep = session_name(question.names), "idempotency-key" in request.headers
+        return await answer(self.http, request, question, name, keep=keep, teller_of=lambda _: teller)
+
+    async def _list_models(self, request: Request) -> Answer:
+        del request
+        return page({"object": "list", "data": [self._described(model) for model in self.models]})
+
+    async def _model(self, request: Request) -> Answer:
+        model = request.path_params["model"]
+        check_model(model, self.models)
+        return page(self._described(model))
+
+    def _described(self, model: str) -> dict[str, object]:
+        return {"id": model, "object": "model", "created": self._started_unix_s, "owned_by": "replyline"}
+
+
+async def _nowhere(request: Request) -> Answer:
+    del request
+    raise ProtocolError("not_found", "no such address; GET /openapi.json lists them")
+
+
+async def _document(request: Request) -> Answer:
+    del request
+    return page(openapi())

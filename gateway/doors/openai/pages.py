@@ -1,0 +1,80 @@
+"""The door's answers, whatever interface they are in."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+
+from gateway.doors.openai.bodies import OpenAiQuestion
+from gateway.doors.openai.error_body import error_body
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.telling import Teller, Telling
+from gateway.http.handlers import Answer
+from gateway.http.requests import HttpRequests
+from gateway.http.statuses import retry_headers, status_of
+from gateway.http.streams import EventStream
+from shared.errors import ProtocolError
+from shared.wire.outcome import ErrorDetail, Response
+
+SESSION_HEADER: Final = "replyline-session"
+_GONE: Final = 499  # nginx's, for a client that did not wait
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class WholeTeller(Teller, Protocol):
+    """A teller that can also give an answer in one piece."""
+
+    def whole(self, response: Response | None) -> dict[str, Any]: ...
+
+
+def page(body: object, status: int = 200, headers: dict[str, str] | None = None) -> HttpResponse:
+    return HttpResponse(_encode(body), status, headers, "application/json")
+
+
+def refusal(error: ErrorDetail) -> HttpResponse:
+    headers = {"x-request-id": f"req_{secrets.token_hex(12)}"} | retry_headers(error)
+    return page(error_body(error), status_of(error), headers)
+
+
+async def answer(
+    http: HttpRequests,
+    request: Request,
+    question: OpenAiQuestion,
+    session: str | None,
+    *,
+    keep: bool,
+    teller_of: Callable[[Exchange], WholeTeller],
+    check: Callable[[Exchange], Awaitable[None]] | None = None,
+    at_once: bool = False,
+) -> Answer:
+    """Ask in that session, or in one of the request's own, and return the answer: streamed, whole, or in progress
+    (`at_once`). Raises `ProtocolError`; so may `check`."""
+    exchanges, asker = http.exchanges, http.asker(request)
+    exchange = await exchanges.begin(asker, session or exchanges.own_session(asker, question))
+    streams = False
+    try:
+        if check is not None:
+            await check(exchange)
+        items = await http.ask(request, exchange, question)
+        if exchange.opened is None:
+            return HttpResponse(status_code=_GONE)
+        teller, streams = teller_of(exchange), question.stream
+        if streams:
+            telling = Telling(exchanges=exchanges, exchange=exchange, teller=teller, first=items)
+            return EventStream(http=http, telling=telling, keep=keep)
+        response = None if at_once else await http.end(request, exchange, items)
+        if response is None:
+            return page(teller.whole(None)) if at_once else HttpResponse(status_code=_GONE)
+        headers = {"x-request-id": response.id, "replyline-source": response.source}
+        return page(teller.whole(response), headers=headers)
+    finally:
+        if not streams:
+            exchanges.leave(exchange, keep=keep)
+
+
+def check_model(model: str, models: tuple[str, ...]) -> None:
+    if model not in models:
+        raise ProtocolError("model_not_found", "no such model; GET /v1/models lists them", param="model")

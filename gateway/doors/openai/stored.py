@@ -1,0 +1,275 @@
+"""Serve OpenAI's Responses (create, fetch, continue, cancel, delete) and their conversations."""
+
+import asyncio
+import math
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from starlette.requests import Request
+
+from gateway.doors.openai.bodies import ResponsesQuestion, responses_question
+from gateway.doors.openai.names import ResponseName, read_response_name, unknown_response
+from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page
+from gateway.doors.openai.responses import Asked, ResponsesTeller
+from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.names import session_name
+from gateway.exchange.refusals import RefusalError
+from gateway.exchange.telling import Telling
+from gateway.http.handlers import Answer
+from gateway.http.requests import HttpRequests
+from gateway.http.streams import EventStream
+from gateway.request.cursor import ResumePoint
+from gateway.request.entry import Entry
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError
+from shared.process.clock import wire_unix_ms
+from shared.wire.fields import MAX_TURNS
+from shared.wire.messages import ResponseCancel
+from shared.wire.outcome import ErrorDetail, Response
+
+_CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
+_LOOKS: Final = 5  # a turn is written while its answer is told
+_LOOK_S: Final = 0.1
+_FETCH_S: Final = 0.6  # so long a fetched answer may take to be told here
+
+
+@dataclass(slots=True)
+class _Found:
+    """A response that is there: in flight or a short while ago here (`entry`), with its end where that is known."""
+
+    name: ResponseName
+    asked: Asked
+    exchange: Exchange
+    entry: Entry | None
+    response: Response | None
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredResponses:
+    http: HttpRequests
+    models: tuple[str, ...]
+
+    async def create(self, request: Request) -> Answer:
+        question = responses_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
+        check_model(question.model, self.models)
+        if question.background and not question.store:
+            raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
+        previous = self._previous(question)
+        return await answer(
+            self.http,
+            request,
+            question,
+            previous.session if previous is not None else session_name(question.names),
+            keep=question.store or "idempotency-key" in request.headers,
+            teller_of=lambda exchange: ResponsesTeller(asked=_asked(question, exchange), now_unix_s=int(time.time())),
+            check=None if previous is None else partial(self._check_last, previous),
+            at_once=question.background,
+        )
+
+    @staticmethod
+    def _previous(question: ResponsesQuestion) -> ResponseName | None:
+        """Return the response to continue from. Raises `ProtocolError`."""
+        if question.previous_response_id is None:
+            return None
+        name = read_response_name(question.previous_response_id, "previous_response_id")
+        if not name.goes_on:
+            raise ProtocolError(
+                "history_not_kept", "its conversation was its client's: send it again", param="previous_response_id"
+            )
+        return name
+
+    async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
+        """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
+        await self._told(exchange, previous, "previous_response_id")
+        key = exchange.session.key
+        for _ in range(_LOOKS):
+            turns = await self._turns(exchange, previous.response_id)
+            if any(turn.request_id == previous.response_id for turn in turns):
+                if turns[-1].request_id != previous.response_id:
+                    raise ProtocolError(
+                        "not_the_last",
+                        "its conversation has gone on; name its last response",
+                        param="previous_response_id",
+                    )
+                return
+            known = self.http.exchanges.gateway.inflight.named(key, previous.response_id, None)
+            if known is not None:
+                return
+            await asyncio.sleep(_LOOK_S)
+        if await self.http.exchanges.history.generation(key) is None:
+            raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
+        raise unknown_response("previous_response_id")
+
+    async def _turns(self, exchange: Exchange, response_id: str) -> list[Turn]:
+        history = self.http.exchanges.history
+        return await history.turns(
+            exchange.session.key, limit=MAX_TURNS, before_unix_ms=math.inf, request_id=response_id
+        )
+
+    async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
+        """Return what a response's id holds. Raises `ProtocolError` where it is none of its session's, or was
+        erased."""
+        told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
+        if not told or told[0].response_id != name.response_id:
+            raise unknown_response(param)
+        generation = await self.http.exchanges.history.generation(exchange.session.key)
+        if generation is not None and told[0].generation < generation:
+            raise unknown_response(param)
+        return told[0]
+
+    # --- one that is there
+
+    async def fetch(self, request: Request) -> Answer:
+        """Return a response as far as it has come, or its events. The last client that follows it gets it."""
+        after, found = _after(request), await self._find(request)
+        streams, asked, now_unix_s = request.query_params.get("stream") == "true", found.asked, int(time.time())
+        try:
+            if found.response is None and (streams or found.entry is None):
+                await self._follow(request, found)
+            if streams:
+                teller = ResponsesTeller(asked=asked, after=after, now_unix_s=now_unix_s)
+                first: list[News] = [found.response] if found.response is not None else []
+                telling = Telling(exchanges=self.http.exchanges, exchange=found.exchange, teller=teller, first=first)
+                return EventStream(http=self.http, telling=telling, keep=True)
+            if found.response is None and found.entry is None:
+                found.response = await self._within(found.exchange)
+            text = found.entry.answer.text if found.entry is not None and found.entry.answer.created else ""
+            return page(asked.whole(found.response, text=text, now_unix_s=now_unix_s))
+        finally:
+            if not streams:
+                self.http.exchanges.leave(found.exchange, keep=True)
+
+    async def cancel(self, request: Request) -> Answer:
+        found = await self._find(request)
+        try:
+            if found.response is None:
+                if found.entry is None:
+                    await self._follow(request, found)
+                cancel = ResponseCancel(response_id=found.name.response_id)
+                await self.http.exchanges.gateway.receive(found.exchange, cancel)
+                entry = found.entry
+                found.response = entry.answer.response if entry is not None else await self._within(found.exchange)
+        finally:
+            self.http.exchanges.leave(found.exchange, keep=True)
+        return page(found.asked.whole(found.response, now_unix_s=int(time.time())))
+
+    async def _find(self, request: Request) -> _Found:
+        """Return what is known of a response, here or in its conversation's history. Raises `ProtocolError`."""
+        name = _named(request)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
+        try:
+            told = await self._told(exchange, name, "response_id")
+            entry = self.http.exchanges.gateway.inflight.named(exchange.session.key, name.response_id, None)
+            turns = [] if entry is not None else await self._turns(exchange, name.response_id)
+            turn = next((turn for turn in turns if turn.request_id == name.response_id), None)
+            if entry is None and turn is None and (told.log is None or not told.resumable(wire_unix_ms())):
+                raise unknown_response("response_id")
+        except ProtocolError:
+            self.http.exchanges.leave(exchange, keep=True)
+            raise
+        response = (
+            entry.answer.response
+            if entry is not None
+            else turn.within(Response, id=turn.request_id)
+            if turn is not None
+            else None
+        )
+        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
+        return _Found(name, asked, exchange, entry, response)
+
+    async def _follow(self, request: Request, found: _Found) -> None:
+        """Resume the answer in a session of its own. Raises `ProtocolError`."""
+        self.http.exchanges.leave(found.exchange, keep=True)
+        found.exchange = await self.http.exchanges.resume(
+            self.http.asker(request), found.name.session, found.name.cursor
+        )
+
+    async def _within(self, exchange: Exchange) -> Response | None:
+        """Return the answer if it ends soon; None: it is in progress. Raises `ProtocolError` where it cannot be
+        given."""
+        until_s = time.monotonic() + _FETCH_S
+        items: list[News] = []
+        while not exchange.done and (left_s := until_s - time.monotonic()) > 0:
+            items += await exchange.news(left_s)
+        items += await exchange.news(0)
+        for item in items:
+            if isinstance(item, ErrorDetail):
+                raise RefusalError(item)
+        return next((item for item in items if isinstance(item, Response)), None)
+
+    async def delete(self, request: Request) -> Answer:
+        """Erase a response, and its conversation with it."""
+        name = _named(request)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
+        try:
+            await self._told(exchange, name, "response_id")
+            await self.http.exchanges.erase(exchange)
+        finally:
+            self.http.exchanges.leave(exchange, keep=True)
+        return page({"id": str(name), "object": "response", "deleted": True})
+
+    # --- conversations
+
+    async def create_conversation(self, request: Request) -> Answer:
+        await self.http.body(request)
+        return page(_conversation(f"conv_{int(time.time()):08x}{secrets.token_hex(8)}"))
+
+    async def conversation(self, request: Request) -> Answer:
+        return page(_conversation(request.path_params["id"]))
+
+    async def delete_conversation(self, request: Request) -> Answer:
+        name = request.path_params["id"]
+        _conversation(name)
+        exchange = await self.http.exchanges.begin(self.http.asker(request), name)
+        try:
+            await self.http.exchanges.erase(exchange)
+        finally:
+            self.http.exchanges.leave(exchange, keep=True)
+        return page({"id": name, "object": "conversation.deleted", "deleted": True})
+
+
+def _named(request: Request) -> ResponseName:
+    return read_response_name(request.path_params["id"], "response_id")
+
+
+def _after(request: Request) -> int:
+    """Return the number of the last event that the client has; -1 for none. Raises `ProtocolError`."""
+    told = request.query_params.get("starting_after", "-1")
+    try:
+        return int(told)
+    except ValueError:
+        raise ProtocolError("invalid_field", "starting_after is an event's number", param="starting_after") from None
+
+
+def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
+    """Return a new response's own fields: its id holds the place where any gateway finds it."""
+    opened = exchange.opened
+    assert opened is not None
+    assert exchange.seal is not None
+    name = opened.created.response_id
+    if question.store:
+        cursor = exchange.seal.write([opened.resume_point])
+        name = str(ResponseName(name, exchange.session.session_id, cursor, goes_on=not question.turns))
+    return Asked(
+        name=name,
+        model=question.model,
+        created_unix_s=opened.resume_point.received_unix_ms // 1_000,
+        previous=question.previous_response_id,
+        conversation=question.conversation,
+        metadata=question.metadata,
+        options=question.options,
+        store=question.store,
+        background=question.background,
+    )
+
+
+def _conversation(name: str) -> dict[str, object]:
+    """Return a conversation. Raises `ProtocolError` for a name that no gateway has given."""
+    found = _CONVERSATION.fullmatch(name)
+    if found is None:
+        raise ProtocolError("conversation_not_found", "no such conversation", param="conversation_id")
+    return {"id": name, "object": "conversation", "created_at": int(found[1], 16), "metadata": {}}

@@ -1,0 +1,189 @@
+"""Only what Chatwoot has signed lately is read, only a customer's question to the bot is taken, and nothing breaks."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.doors.chatwoot.door import ChatwootDoor
+from gateway.doors.chatwoot.errand import Errand, decode_errand
+from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing
+from shared.wire.codec import msgpack_encode
+from tests.support.fakes.gateways import Edge
+from tests.support.fakes.openai_doors import http_of
+from tests.support.servers.chatwoot import SECRET, message_created, signed
+
+NOW = 1_790_000_000
+CANARY = "my-card-is-4111"
+QUESTION = "How do I return an item?"
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(CANARY),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=5,
+)
+EVENTS = st.dictionaries(
+    st.sampled_from(["event", "id", "content", "message_type", "private", "account", "conversation"]), ANYTHING
+).map(lambda changed: json.loads(message_created(1, QUESTION)) | changed)
+
+
+def headers_of(body: bytes, **about: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in signed(body, **about).items()}
+
+
+# --- the signature
+
+
+@given(body=st.binary(max_size=50), ago=st.integers(-300, 300))
+def test_what_chatwoot_signed_lately_is_read(body: bytes, ago: int) -> None:
+    check_signature(headers_of(body, sent_s=NOW - ago), body, SECRET, NOW)
+
+
+@given(body=st.binary(min_size=1, max_size=50), at=st.integers(0), flip=st.integers(1, 255))
+def test_what_was_changed_on_its_way_is_refused(body: bytes, at: int, flip: int) -> None:
+    at %= len(body)
+    changed = body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :]
+    with pytest.raises(ProtocolError, match="signature"):
+        check_signature(headers_of(body, sent_s=NOW), changed, SECRET, NOW)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"x-chatwoot-timestamp": str(NOW - 301)},
+        {"x-chatwoot-timestamp": str(NOW - 1)},
+        {"x-chatwoot-timestamp": "²"},
+        {"x-chatwoot-timestamp": "9" * 5_000},
+        {"x-chatwoot-timestamp": ""},
+        {"x-chatwoot-signature": "sha256=é\udcff"},
+        {"x-chatwoot-signature": ""},
+    ],
+)
+def test_other_headers_are_refused(changed: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        check_signature(headers_of(b"{}", sent_s=NOW) | changed, b"{}", SECRET, NOW)
+    assert refused.value.kind == "authentication_error"
+
+
+def test_what_was_recorded_is_of_no_use_later() -> None:
+    with pytest.raises(ProtocolError, match="300 s ago"):
+        check_signature(headers_of(b"{}", sent_s=NOW - 301), b"{}", SECRET, NOW)
+
+
+# --- the payload
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"event": "message_updated"},
+        {"event": "webwidget_triggered", "conversation": None},
+        {"message_type": "outgoing"},
+        {"private": True},
+        {"status": "open"},
+        {"status": "resolved"},
+    ],
+)
+def test_what_is_not_the_bots_to_answer_is_left(changed: dict[str, Any]) -> None:
+    assert read_event(message_created(1, QUESTION, **changed)) is None
+
+
+def test_a_conversation_is_one_session_that_nobody_else_can_name() -> None:
+    asked = read_event(message_created(17, f" {QUESTION}\n"))
+    assert asked == Asked(1, 17, QUESTION)
+    assert session_name(asked, SECRET).startswith("chatwoot-1-17-")
+    assert session_name(asked, SECRET) == session_name(Asked(1, 17, "Another"), SECRET)
+    assert session_name(asked, SECRET) != session_name(asked, b"another secret")
+    longest = Asked(2**31 - 1, 2**31 - 1, "")
+    assert len(session_name(longest, SECRET)) <= 64
+
+
+@given(event=EVENTS | ANYTHING)
+def test_any_body_is_a_question_or_none_or_an_error_without_its_words(event: Any) -> None:
+    told = ""
+    try:
+        read_event(json.dumps(event).encode())
+    except ProtocolError as error:
+        told = f"{error.code} {error} {error.param}"
+    assert CANARY not in told
+
+
+@given(data=st.binary(max_size=100))
+def test_any_bytes_are_an_errand_or_refused(data: bytes) -> None:
+    errand = Errand(account=1, conversation=2, tenant="t", session_id="s", created_unix_ms=3, problem="no_text")
+    assert decode_errand(msgpack_encode(errand)) == errand
+    with pytest.raises(ProtocolError):
+        decode_errand(data)
+
+
+# --- the door
+
+
+@dataclass
+class Posts:
+    """Kafka's topic of errands."""
+
+    away: bool = False
+    taken: list[Errand] = field(default_factory=list)
+
+    async def publish(self, record: Outgoing) -> None:
+        if self.away:
+            raise BrokerUnavailable("away")
+        self.taken.append(decode_errand(record.value))
+
+
+def client_of(edge: Edge, posts: Any) -> httpx2.AsyncClient:
+    door = ChatwootDoor(http=http_of(edge), producer=posts, topic="chat.posts", key=SECRET)
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door.app()), base_url="http://gateway")
+
+
+async def posted(client: httpx2.AsyncClient, body: bytes, **changed: str) -> int:
+    return (
+        await client.post("/chatwoot", content=body, headers=signed(body, sent_s=time.time()) | changed)
+    ).status_code
+
+
+async def test_a_question_becomes_an_errand_that_leads_to_its_answer() -> None:
+    """Kafka takes no requests: the FAQ answers at once."""
+    posts = Posts()
+    async with client_of(Edge(kafka_is_away=True), posts) as client:
+        assert await posted(client, message_created(1, QUESTION)) == 200
+        assert await posted(client, message_created(1, None)) == 200
+        assert await posted(client, message_created(1, QUESTION, status="open")) == 200
+    first, second = posts.taken
+    assert (first.conversation, first.problem) == (1, None)
+    assert first.cursor
+    assert (second.cursor, second.problem) == (None, "no_text")
+
+
+async def test_what_kafka_does_not_take_is_to_come_again() -> None:
+    """Chatwoot tries no other status but 500 again."""
+    async with client_of(Edge(kafka_is_away=True), Posts(away=True)) as client:
+        assert await posted(client, message_created(1, QUESTION)) == 429
+
+
+@settings(max_examples=60, deadline=None)
+@given(event=EVENTS | ANYTHING)
+async def test_no_body_breaks_the_door(event: Any) -> None:
+    """429: a question of which the FAQ knows nothing is to come again, for Kafka is away."""
+    posts = Posts()
+    async with client_of(Edge(kafka_is_away=True), posts) as client:
+        assert await posted(client, json.dumps(event).encode()) in {200, 400, 429}
+        before = len(posts.taken)
+        assert await posted(client, message_created(2, QUESTION)) == 200
+    assert len(posts.taken) == before + 1
+
+
+async def test_nothing_of_a_message_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    async with client_of(Edge(kafka_is_away=True), Posts()) as client:
+        body = message_created(1, CANARY)
+        for sent, changed in ((body, {}), (body, {"X-Chatwoot-Signature": CANARY}), (body[:-1], {})):
+            await posted(client, sent, **changed)
+        await client.get(f"/{CANARY}")
+    assert CANARY not in "".join(capfd.readouterr())

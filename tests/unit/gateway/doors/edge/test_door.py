@@ -1,0 +1,140 @@
+"""The door that edges call: the signed FAQ, their turns, the erasures of both sides."""
+
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from gateway.doors.edge.door import EdgeDoor
+from shared.conversation.journal import Journalled
+from shared.conversation.turn import Turn
+from shared.faq.entries import PACKAGED_PATH
+from shared.faq.live import LiveFaq
+from shared.settings import FaqSettings
+from shared.versions.faq_bundle import Bundle, sign_faq
+from shared.versions.signature import key_id
+from shared.wire.messages import Erase
+from shared.wire.session_key import SessionKey
+from tests.support import tokens
+from tests.support.fakes.gateways import Edge
+from tests.support.fakes.openai_doors import http_of
+
+KEY = Ed25519PrivateKey.generate()
+TRUSTED = {key_id(KEY.public_key()): KEY.public_key()}
+NEW_YEAR = json.loads(PACKAGED_PATH.read_bytes())[:1]
+
+
+class KeepingHistory:
+    """Redis' turns, by conversation."""
+
+    def __init__(self) -> None:
+        self.kept: dict[SessionKey, list[Turn]] = {}
+
+    async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
+        return self.kept.get(session, [])
+
+    async def append(self, session: SessionKey, turn: Turn) -> bool:
+        self.kept.setdefault(session, []).append(turn)
+        return True
+
+
+@dataclass
+class Centre:
+    client: httpx2.AsyncClient
+    door: EdgeDoor
+    history: KeepingHistory
+    gateway: Edge
+
+    async def get(self, path: str, **headers: str) -> httpx2.Response:
+        return await self.client.get(path, headers=bearing() | headers)
+
+    async def add(self, *entries: Journalled) -> httpx2.Response:
+        return await self.client.post("/history", content=msgspec.json.encode(entries), headers=bearing())
+
+
+def bearing(**claims: Any) -> dict[str, str]:
+    return tokens.bearer_of("edge-1", **({"edge": True, "tenant": "shop"} | claims))
+
+
+@pytest_asyncio.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    faq, gateway, history = tmp_path / "faq.json", Edge(), KeepingHistory()
+    faq.write_bytes(PACKAGED_PATH.read_bytes())
+    sign_faq(faq, KEY, 7).write(tmp_path / "faq.signed")
+    door = EdgeDoor(
+        http=http_of(gateway),
+        gate=tokens.gate(),
+        signed=tmp_path / "faq.signed",
+        faq=LiveFaq(FaqSettings(path=faq)),
+        history=history,  # type: ignore[arg-type]
+        erasing=gateway.gateway.erasing,
+    )
+    transport = httpx2.ASGITransport(app=door.app())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://centre") as client:
+        yield Centre(client, door, history, gateway)
+
+
+async def test_an_edge_gets_the_signed_faq_once(centre: Centre) -> None:
+    got = await centre.get("/faq")
+    bundle = Bundle.read(got.content, b64decode(got.headers["replyline-signature"]), "it")
+    assert (bundle.version, bundle.signer(TRUSTED)) == (7, key_id(KEY.public_key()))
+    assert bundle.entries == centre.door.faq.index.entries
+    assert (await centre.get("/faq", **{"if-none-match": got.headers["etag"]})).status_code == 304
+    assert Bundle.read(got.content.replace(b"30 days", b"90 days"), bundle.signature, "it").signer(TRUSTED) is None
+
+
+async def test_an_faq_that_changed_since_it_was_signed_is_given_to_no_edge(centre: Centre, tmp_path: Path) -> None:
+    (tmp_path / "faq.json").write_text(json.dumps(NEW_YEAR))
+    centre.door.faq = LiveFaq(FaqSettings(path=tmp_path / "faq.json"))
+    got = await centre.get("/faq")
+    assert (got.status_code, got.json()["error"]["code"]) == (503, "faq_not_signed")
+    assert "replyline faq sign" in got.json()["error"]["message"]
+    sign_faq(tmp_path / "faq.json", KEY, 8).write(tmp_path / "faq.signed")
+    assert (await centre.get("/faq")).headers["etag"] == '"8"'
+
+
+@pytest.mark.parametrize("headers", [{}, bearing(edge=False), bearing(exp=1)])
+async def test_only_an_edges_token_opens_the_door(centre: Centre, headers: dict[str, str]) -> None:
+    for path in ("/faq", "/erasures"):
+        assert (await centre.client.get(path, headers=headers)).status_code == 401
+    assert (await centre.client.post("/history", content=b"[]", headers=headers)).status_code == 401
+
+
+async def test_what_an_edge_answered_is_kept_once_in_its_own_tenant(centre: Centre) -> None:
+    turn = Turn(
+        **msgspec.structs.asdict(Turn.uncounted("completed", "stop", "faq", output_text="30 days.")),
+        request_id="resp_1",
+        user="How long?",
+    )
+    for _ in range(2):
+        assert (await centre.add(Journalled(session_id="s", turn=turn))).json() == {"taken": 1}
+    assert centre.history.kept == {SessionKey("shop", "s"): [turn]}
+    assert (await centre.client.post("/history", content=b'[{"turn":3}]', headers=bearing())).status_code == 400
+
+
+async def test_what_an_edge_erased_is_erased_once(centre: Centre) -> None:
+    for _ in range(2):
+        assert (await centre.add(Journalled(session_id="s", erased=90))).status_code == 200
+    assert centre.gateway.history.generations == {SessionKey("shop", "s"): 90}
+
+
+async def test_an_edge_hears_of_its_tenants_erasures_or_of_a_gap(centre: Centre) -> None:
+    apply, log = centre.gateway.gateway.erasing.apply, centre.door.erasing.log
+    log.begin_at(5)
+    first = (await centre.get("/erasures")).json()
+    assert first == {"next": 5, "gap": False, "erased": []}
+    apply(Erase(tenant="shop", session_id="s", generation=3), 5)
+    apply(Erase(tenant="another", session_id="s", generation=4), 6)
+    missed = (await centre.get("/erasures?after=5")).json()
+    assert missed == {"next": 7, "gap": False, "erased": [{"session_id": "s", "generation": 3}]}
+    assert (await centre.get("/faq")).headers["replyline-erasures"] == "7"
+    assert (await centre.get("/erasures?after=4")).json()["gap"]
+    assert (await centre.get("/erasures?after=x")).status_code == 400

@@ -1,0 +1,259 @@
+"""Responses over the door: their events, their state, and another gateway that goes on with them."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.doors.openai.names import ResponseName, read_response_name
+from gateway.doors.openai.responses import Asked, ResponsesTeller
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError
+from shared.wire.messages import Said
+from shared.wire.outcome import Response, Timings, Usage
+from shared.wire.session_key import SessionKey
+from tests.support.fakes.gateways import Edge, delta, until
+from tests.support.fakes.openai_doors import BASE, answer, ask, door_of
+
+EVENTS = [
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "response.completed",
+]
+
+
+def body(text: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": "replyline", "input": text} | fields
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    blocks = [block.split("\n") for block in text.split("\n\n") if block]
+    assert blocks.pop() == ["data: [DONE]"]
+    found = [json.loads(data.removeprefix("data: ")) for _, data in blocks]
+    assert [name.removeprefix("event: ") for name, _ in blocks] == [event["type"] for event in found]
+    return found
+
+
+async def made(client: httpx2.AsyncClient, edge: Edge, said: str = "Who?", text: str = "Ada.", **fields: Any) -> Any:
+    got = await ask(client, edge, body(said, **fields), text, path="/responses")
+    assert got.status_code == 200, got.text
+    return got.json()
+
+
+def remember(edge: Edge, text: str) -> None:
+    """The worker writes the newest question's turn."""
+    asked = edge.asked[-1]
+    edge.history.remembered.append(Turn(request_id=asked.id, user=asked.input, output_text=text, source="model"))
+
+
+async def test_a_response_has_what_every_response_has(client: httpx2.AsyncClient, edge: Edge) -> None:
+    got = await made(client, edge, metadata={"a": "b"})
+    assert len(got) >= 31
+    assert (got["status"], got["output"][0]["content"][0]["text"]) == ("completed", "Ada.")
+    assert got["metadata"] == {"a": "b", "source": "model", "reason": "stop"}
+
+
+async def test_its_events_are_numbered_without_a_gap(client: httpx2.AsyncClient, edge: Edge) -> None:
+    asking = asyncio.ensure_future(client.post("/responses", json=body("Who?", stream=True)))
+    await until(lambda: edge.asked)
+    await answer(edge, "Ada Lovelace.", "Ada L", "ovelace.")
+    told = events((await asking).text)
+    assert list(dict.fromkeys(event["type"] for event in told)) == EVENTS
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    assert "".join(event.get("delta", "") for event in told) == "Ada Lovelace."
+    assert told[0]["response"]["output"] == []
+    assert len({event["item_id"] for event in told if "item_id" in event}) == 1
+    assert told[-1]["response"]["output"][0]["id"] == told[4]["item_id"]
+
+
+ASKED = Asked(name="resp_" + "0" * 24, model="m", created_unix_s=1)
+
+
+def told_in(pieces: list[str], after: int = -1) -> bytes:
+    teller = ResponsesTeller(asked=ASKED, after=after, now_unix_s=2)
+    text = "".join(pieces)
+    end = Response(
+        id=ASKED.name,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+    return teller.opened(ASKED.name) + b"".join(map(teller.text, pieces)) + teller.ended(end)
+
+
+@given(pieces=st.lists(st.text(max_size=9), max_size=6), after=st.integers(-1, 40))
+def test_however_a_text_comes_its_events_are_the_same(pieces: list[str], after: int) -> None:
+    """So a number means the same at every gateway, and what follows it is a tail of the whole."""
+    whole = told_in(["".join(pieces)])
+    assert told_in(pieces) == whole
+    assert told_in(pieces, after).split(b"\n\n") == whole.split(b"\n\n")[after + 1 :] or after >= whole.count(
+        b"event: "
+    )
+
+
+@given(
+    st.from_regex(r"resp_[0-9a-f]{24}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}", fullmatch=True),
+    st.from_regex(r"([A-Za-z0-9_\-]{4}){1,9}", fullmatch=True),
+    st.booleans(),
+)
+def test_a_name_is_read_as_it_was_written(response_id: str, session: str, cursor: str, goes_on: bool) -> None:
+    name = ResponseName(response_id, session, cursor, goes_on)
+    if session.startswith("subject:"):
+        return
+    assert read_response_name(str(name), "id") == name
+
+
+@given(st.text(max_size=60) | st.text().map(lambda text: "resp_" + "0" * 24 + ".c" + text))
+def test_a_name_that_nobody_gave_is_unknown(name: str) -> None:
+    try:
+        found = read_response_name(name, "id")
+    except ProtocolError as error:
+        told = error.code
+    else:
+        told = "response_not_found" if str(found) == name else ""
+    assert told == "response_not_found"
+
+
+# --- state
+
+
+async def test_a_conversation_goes_on_from_its_last_response(client: httpx2.AsyncClient, edge: Edge) -> None:
+    first = await made(client, edge)
+    remember(edge, "Ada.")
+    second = await made(client, edge, "And where?", previous_response_id=first["id"])
+    assert second["previous_response_id"] == first["id"]
+    one, other = edge.asked
+    assert (one.session_id, one.turns) == (other.session_id, ()) or other.turns is None
+    remember(edge, "There.")
+    fork = await client.post("/responses", json=body("Or?", previous_response_id=first["id"]))
+    assert (fork.status_code, fork.json()["error"]["code"]) == (400, "not_the_last")
+
+
+async def test_what_its_client_told_is_not_gone_on_from_here(client: httpx2.AsyncClient, edge: Edge) -> None:
+    told = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    first = await made(client, edge, told)  # type: ignore[arg-type]
+    assert edge.asked[0].turns == (Said(user="user", assistant="assistant"),)
+    got = await client.post("/responses", json=body("And?", previous_response_id=first["id"]))
+    assert got.json()["error"]["code"] == "history_not_kept"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
+        ({"instructions": "Obey."}, "instructions"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        (
+            {"conversation": "c", "input": [{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]},
+            "input",
+        ),
+        ({"background": True, "store": False}, "store"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ],
+)
+async def test_what_excludes_itself_is_refused(client: httpx2.AsyncClient, fields: dict[str, Any], param: str) -> None:
+    got = await client.post("/responses", json=body("?") | fields)
+    assert (got.status_code in {400, 404}, got.json()["error"]["param"]) == (True, param)
+
+
+async def test_a_response_is_fetched_while_it_is_known_and_when_it_is_remembered(
+    client: httpx2.AsyncClient, edge: Edge
+) -> None:
+    first = await made(client, edge, conversation="conv-1")
+    got = (await client.get(f"/responses/{first['id']}")).json()
+    assert (got["output"], got["status"]) == (first["output"], "completed")
+    remember(edge, "Ada.")
+    elsewhere = Edge(partition=1, history=edge.history)
+    transport = httpx2.ASGITransport(app=door_of(elsewhere).app())
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE) as other:
+        assert (await other.get(f"/responses/{first['id']}")).json()["output"] == first["output"]
+        streamed = events((await other.get(f"/responses/{first['id']}?stream=true&starting_after=4")).text)
+        assert (streamed[0]["sequence_number"], streamed[0]["delta"]) == (5, "da.")
+
+
+async def test_a_killed_gateways_stream_goes_on_at_another(client: httpx2.AsyncClient, edge: Edge) -> None:
+    """In the middle of the text, behind the last event that came."""
+    got = (await client.post("/responses", json=body("Who?", background=True))).json()
+    assert got["status"] == "in_progress"
+    asked = edge.asked[0]
+    elsewhere = Edge(partition=1, history=edge.history)
+    elsewhere.follower.stands = [delta(asked.id, "Ada Love", session_id=asked.session_id)]
+    transport = httpx2.ASGITransport(app=door_of(elsewhere).app())
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE) as other:
+        url = f"/responses/{got['id']}?stream=true&starting_after=5"
+        following = asyncio.ensure_future(other.get(url))
+        await until(lambda: (entry := elsewhere.gateway.inflight.get(asked.id)) is not None and entry.answer.chars)
+        await answer(elsewhere, "Ada Lovelace.", asked=asked, after="Ada Love")
+        told = events((await following).text)
+    assert told[0]["sequence_number"] == 6
+    assert "".join(event.get("delta", "") for event in told) == "Ada Lovelace."[5:]
+    assert told[-1]["type"] == "response.completed"
+
+
+async def test_whoever_looks_takes_no_answer_from_who_follows_it(client: httpx2.AsyncClient, edge: Edge) -> None:
+    name = (await client.post("/responses", json=body("Who?", background=True))).json()["id"]
+    asked = edge.asked[0]
+    following = asyncio.ensure_future(client.get(f"/responses/{name}?stream=true"))
+    await until(lambda: edge.gateway.inflight.get(asked.id).connection_id)  # type: ignore[union-attr]
+    edge.receive_replies([delta(asked.id, "Ada", session_id=asked.session_id)])
+    seen = (await client.get(f"/responses/{name}")).json()
+    assert (seen["status"], seen["output"][0]["content"][0]["text"]) == ("in_progress", "Ada")
+    await answer(edge, "Ada.", asked=asked, after="Ada")
+    assert events((await following).text)[-1]["type"] == "response.completed"
+
+
+async def test_while_redis_is_away_nobody_is_told_that_a_response_is_unknown(
+    client: httpx2.AsyncClient, edge: Edge
+) -> None:
+    first = await made(client, edge)
+    edge.gateway.inflight.forget_before(SessionKey("demo", edge.asked[0].session_id), 2**52)
+    edge.history.away = True
+    got = await client.post("/responses", json=body("?", previous_response_id=first["id"]))
+    assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
+
+
+async def test_a_response_is_cancelled_by_its_name(client: httpx2.AsyncClient, edge: Edge) -> None:
+    first = (await client.post("/responses", json=body("Who?", background=True))).json()
+    got = (await client.post(f"/responses/{first['id']}/cancel")).json()
+    assert got["status"] == "cancelled"
+    await until(lambda: edge.cancelled)
+    assert edge.cancelled[0] == edge.asked[0].id
+
+
+async def test_a_deleted_response_is_unknown_from_then_on(client: httpx2.AsyncClient, edge: Edge) -> None:
+    first = await made(client, edge)
+    assert (await client.delete(f"/responses/{first['id']}")).json()["deleted"]
+    for got in (
+        await client.get(f"/responses/{first['id']}"),
+        await client.post("/responses", json=body("?", previous_response_id=first["id"])),
+    ):
+        assert (got.status_code, got.json()["error"]["code"]) == (404, "response_not_found")
+
+
+async def test_what_is_not_stored_cannot_be_named(client: httpx2.AsyncClient, edge: Edge) -> None:
+    first = await made(client, edge, store=False)
+    assert (await client.get(f"/responses/{first['id']}")).status_code == 404
+
+
+async def test_a_conversation_is_made_and_erased(client: httpx2.AsyncClient, edge: Edge) -> None:
+    name = (await client.post("/conversations", json={})).json()["id"]
+    await made(client, edge, conversation={"id": name})
+    assert edge.asked[0].session_id == name
+    assert (await client.get(f"/conversations/{name}")).json()["object"] == "conversation"
+    assert (await client.delete(f"/conversations/{name}")).json()["deleted"]
+    assert [erased.session_id for erased in edge.told_all] == [name]
+    assert (await client.get("/conversations/mine")).status_code == 404
