@@ -94,12 +94,12 @@ bench-engines: ## every engine that runs here, and its peers (llama.cpp is built
 
 planted-bugs: ## plant bugs one by one in a copy of the code and see that the tests catch each
 	@ops/setup/venv test
-	@exec $(BIN)/python -m tests.planted_bugs
+	@exec $(BIN)/python -m tests.planted.bugs
 
 mutants: ## change the scheduler, sessions, offsets and admission one expression at a time and see that a test notices
 	@ops/setup/venv test
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
-	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutants $(MUTANTS)
+	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.planted.mutants $(MUTANTS)
 
 world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 BUG="a planted bug" (docs/testing.md)
 	@ops/setup/venv test
@@ -115,7 +115,7 @@ k8s-check: ## render the Helm chart with every example; are its manifests and se
 
 k8s-prove: k8s-check ## the chart on a real API server with the real HPA controller, which are built first (an hour of a core)
 	@ops/setup/kube-apiserver
-	@exec $(BIN)/python -m tests.cluster
+	@exec $(BIN)/python -m tests.kubernetes.cluster
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tests.planted_bugs import TABLE, named, read_bugs
+from tests.planted.bugs import TABLE, named, read_bugs
 from tests.world.plan import Plan, plan_of
 from tests.world.shrinking import shrink
 
@@ -30,7 +30,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("seeds", type=int, nargs="?", default=60, help="how many seeds to run (60)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
-    parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml whose name has this part")
+    parser.add_argument("--bug", help="plant the bug of tests/planted/bugs.toml whose name has this part")
     parser.add_argument("--plan", type=Path, help="run this file instead, which an earlier failure has written")
     parser.add_argument("--keep-going", action="store_true", help="run the other seeds too after one has failed")
     parser.add_argument("--no-shrinking", action="store_true", help="tell of the failing seed as it was drawn")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.manifests import faults
+from tests.kubernetes.manifests import faults
 
 LABELS = {"app": "worker"}
 

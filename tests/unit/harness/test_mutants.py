@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants import ARGUED, Change, Tried, argued, verdict
+from tests.planted.mutants import ARGUED, Change, Tried, argued, verdict
 
 FILE = "workers/schedule/slots.py"
 CHANGE = Change(FILE, "return self._free - 1", "return self._free + 1")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted_bugs import ROOT, TABLE, Bug, judge, main, misplaced, named, read_bugs
+from tests.planted.bugs import ROOT, TABLE, Bug, judge, main, misplaced, named, read_bugs
 
 BUGS = read_bugs(TABLE.read_bytes())
 
@@ -25,7 +25,7 @@ def test_a_bug_that_does_not_fit_is_one_line(text: str, count: int, tmp_path: Pa
     (tmp_path / "x.py").write_text(text)
     bug = Bug("a bug", "x.py", "a", "b", ("test_x.py",))
     assert misplaced([bug], tmp_path) == [
-        f"a bug: 'a' stands {count} times in x.py; correct planted_bugs.toml",
+        f"a bug: 'a' stands {count} times in x.py; correct bugs.toml",
         "a bug: test_x.py is missing",
     ]
 
@@ -58,5 +58,5 @@ def test_a_word_that_no_name_holds_is_said_with_the_usage(capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["nonsuch"])
     said = capsys.readouterr().err
-    assert said.startswith("usage: python -m tests.planted_bugs [-h] [WORD ...]")
+    assert said.startswith("usage: python -m tests.planted.bugs [-h] [WORD ...]")
     assert "no bug's name holds nonsuch" in said

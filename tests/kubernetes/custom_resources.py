@@ -1,4 +1,4 @@
-"""Check custom resources against the schemas of their definitions: `python tests/custom_resources.py FILE FOLDER`.
+"""Check custom resources against the schemas of their definitions; run with FILE FOLDER.
 
 It runs where `ops/setup/k8s-tools` has installed jsonschema. A field that a schema does not name is a fault: an API
 server would drop it without a word.

@@ -1,4 +1,4 @@
-"""Check rendered manifests: `python -m tests.manifests FILE --core FILE --custom FILE`, for `make k8s-check`.
+"""Check rendered manifests, for `make k8s-check`: with FILE --core FILE --custom FILE.
 
 Each container's variables are settings that load, every ConfigMap, port and file of a secret that is named is there,
 each selector finds its pods, and a pool has one who sizes it. What is no kind of Kubernetes itself goes into the file

@@ -1,4 +1,4 @@
-"""Try the chart on a real API server with the real HPA controller: `python -m tests.cluster`, for `make k8s-prove`.
+"""Try the chart on a real API server with the real HPA controller, for `make k8s-prove`.
 
 No kubelet runs: pods are made, and stay pending. The external metric is this script's own. It prints a line for each
 claim, and ends with 1 where one does not hold.
@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx2
 import yaml
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 KUBE: Final = ROOT / ".cache" / "kube"
 CHART: Final = ROOT / "ops" / "k8s"
 ETCD, API, METRIC, MANAGER = 12_379, 16_443, 16_444, 16_445

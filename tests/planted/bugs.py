@@ -1,7 +1,7 @@
-"""Plant each bug of planted_bugs.toml in a copy of the code, two at a time, and see that a test named with it fails.
+"""Plant each bug of bugs.toml in a copy of the code, two at a time, and see that a test named with it fails.
 
     make planted-bugs
-    .venv/bin/python -m tests.planted_bugs slot seq
+    .venv/bin/python -m tests.planted.bugs slot seq
 
 First the named tests run without a bug: one that fails anyway would catch anything. A bug counts as caught if a test
 fails, not if the code no longer begins. Status 1 if one is missed, 2 if the table does not fit the code.
@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).with_suffix(".toml")
 _COPIED: Final = ("docs", "gateway", "ops", "shared", "workers", "tests")
 _AT_ONCE: Final = 2
@@ -155,7 +155,7 @@ def try_all(bugs: Sequence[Bug]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.planted_bugs",
+        prog="python -m tests.planted.bugs",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 ARGUED: Final = Path(__file__).with_suffix(".toml")
 _LOG: Final = ROOT / ".cache" / "mutants.log"  # mutmut redraws a line a hundred times a second
 _UNNOTICED: Final = ("survived", "no tests", "suspicious")

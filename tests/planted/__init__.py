@@ -1,0 +1,1 @@
+"""Bugs that the tests must notice: planted by hand, or made by mutation."""
