@@ -18,6 +18,7 @@ from ops.lifecycle.shadow.commands import shadow_app
 from ops.lifecycle.versions.commands import versions_app
 from ops.load.commands import bench_app
 from ops.load.drill.commands import drill
+from ops.load.recording.commands import record, replay
 from ops.operate.diagnose.commands import diagnose
 from ops.operate.dlq import dlq_app
 from ops.operate.edge import edge
@@ -26,7 +27,6 @@ from ops.operate.handoffs import handoffs_app
 from ops.operate.incidents.commands import incidents_app
 from ops.operate.topics_app import topics_app
 from ops.optimize.commands import optimize_app
-from ops.recording.commands import record, replay
 from ops.scaling.commands import autoscale_app
 from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan

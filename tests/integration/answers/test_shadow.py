@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from ops.recording.file import BYTES, Asked, Header, RecordingWriter
+from ops.load.recording.file import BYTES, Asked, Header, RecordingWriter
 from shared.wire.codec import decode_observation, msgpack_encode
 from shared.wire.messages import ChatRequest, Observation
 from shared.wire.shadow import LiveAnswer

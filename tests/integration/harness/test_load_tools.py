@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from ops.load.commands import TrafficOptions
+from ops.load.recording.commands import RecordOptions, ReplayOptions
+from ops.load.recording.file import Recording, read_recording
+from ops.load.recording.record import record
+from ops.load.recording.replay import replay
 from ops.load.traffic import bench_traffic
-from ops.recording.commands import RecordOptions, ReplayOptions
-from ops.recording.file import Recording, read_recording
-from ops.recording.record import record
-from ops.recording.replay import replay
 from shared.settings import Settings
 from tests.support.shared_system import STANDARD
 from tests.support.system import Service, System, eventually

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
-from ops.recording.commands import RecordOptions
-from ops.recording.file import read_recording
-from ops.recording.record import record
+from ops.load.recording.commands import RecordOptions
+from ops.load.recording.file import read_recording
+from ops.load.recording.record import record
 from ops.stack.processes import free_port
 from shared.conversation.history import History
 from shared.conversation.places import Places

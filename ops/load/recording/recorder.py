@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ops.recording.file import Asked, hashed
+from ops.load.recording.file import Asked, hashed
 from shared.errors import ProtocolError
 from shared.kafka.broker.records import Record
 from shared.wire.messages import Bucket

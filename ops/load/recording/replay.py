@@ -11,10 +11,10 @@ from ops.load.bench import UNKNOWN, answered_by, open_files, tell
 from ops.load.figures.groups import reports
 from ops.load.figures.report import LoadReport, Run, summarise
 from ops.load.pages.load import LoadFacts
+from ops.load.recording.commands import ReplayOptions
+from ops.load.recording.file import BYTES, Asked, Recording, read_recording
 from ops.measure.environment import environment
 from ops.measure.runner import progress_bar
-from ops.recording.commands import ReplayOptions
-from ops.recording.file import BYTES, Asked, Recording, read_recording
 from ops.texts.prompts import question
 from shared.errors import SettingsError
 from shared.wire.messages import ResponseCreate

@@ -20,7 +20,7 @@ class RecordOptions(Struct, frozen=True, kw_only=True):
 
 def record(options: RecordOptions) -> None:
     """Write what is asked from now on into a file: times, lengths, deadlines; words only of who has consented."""
-    from ops.recording.record import record as run_record
+    from ops.load.recording.record import record as run_record
     from shared.process.lifetime import run_until_signal
 
     settings = settings_of("record")
@@ -42,6 +42,6 @@ class ReplayOptions(Struct, frozen=True, kw_only=True):
 
 def replay(options: ReplayOptions) -> None:
     """Ask what was recorded again: original spacing and deadlines, each conversation over a connection of its own."""
-    from ops.recording.replay import replay as run_replay
+    from ops.load.recording.replay import replay as run_replay
 
     run(lambda: run_replay(options, command_typed(), Console(stderr=True)))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.client.plan import Planned
-from ops.recording.file import BYTES, Asked, Recording
-from ops.recording.replay import planned, text_maker
+from ops.load.recording.file import BYTES, Asked, Recording
+from ops.load.recording.replay import planned, text_maker
 from shared.errors import SettingsError
 from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import ResponseCreate

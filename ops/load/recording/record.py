@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from ops.recording.commands import RecordOptions
-from ops.recording.file import BYTES, VERSION, Header, RecordingWriter
-from ops.recording.recorder import Recorder
+from ops.load.recording.commands import RecordOptions
+from ops.load.recording.file import BYTES, VERSION, Header, RecordingWriter
+from ops.load.recording.recorder import Recorder
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
 from shared.model.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.recording.recorder import Recorder
+from ops.load.recording.recorder import Recorder
 from shared.kafka.broker.records import Record
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest, Consent

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.recording.file import (
+from ops.load.recording.file import (
     Asked,
     Header,
     RecordingFailed,
