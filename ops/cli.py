@@ -294,7 +294,7 @@ def profile_(
     prefills: Annotated[int, typer.Option(min=1, max=1_000, help="measured")] = 5,
     steps: Annotated[int, typer.Option(min=1, max=10_000, help="decode steps measured")] = 32,
     engine: Annotated[
-        Literal["onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
+        Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
         typer.Option(help="the one profiled (default: as set)"),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,

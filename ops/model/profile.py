@@ -1,11 +1,13 @@
-"""`replyline profile`: where an engine's calls spend their time, as one Chrome trace of the runtime's own profiler."""
+"""`replyline profile`: where an engine's calls spend their time, as one Chrome trace of the runtime's own profiler. Of
+the native engine also what a step takes, in words."""
 
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from ops.measure.runner import check_writable
@@ -19,8 +21,19 @@ _WARM: Final = 2
 _TOKEN: Final = 3  # every vocabulary has it; what the tokens are plays no part in what they take
 _GREEDY: Final = Sampling()
 
-# An engine, and what writes its trace once it has been called.
-Profiled = tuple[Engine, Callable[[], object]]
+_PRODUCTS: Final = ("qkv", "out", "gate_up", "down", "head")
+
+# An engine, and what writes its trace once it has been called, and returns what more there is to say.
+Profiled = tuple[Engine, Callable[[], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the native engine: its rows, the longest context of one, its phases' nanoseconds."""
+
+    rows: int
+    context: int
+    phases: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +58,13 @@ def profile(settings: Settings, options: ProfileOptions) -> str:
         engine, write = open_profiled(settings, options.trace, Path(scratch))
         try:
             run(engine, options)
-            write()
+            more = write()
         finally:
             engine.close()
     calls = f"{_WARM + options.prefills} prefills of {options.prompt_tokens} tokens, {_WARM + options.steps} steps"
     info = engine.info
-    return f"{info.name}, {info.model} {info.precision}: batch {options.batch}, {calls} (the first {_WARM} warm it up)"
+    told = f"{info.name}, {info.model} {info.precision}: batch {options.batch}, {calls} (the first {_WARM} warm it up)"
+    return told + more
 
 
 def run(engine: Engine, options: ProfileOptions) -> None:
@@ -66,11 +80,11 @@ def run(engine: Engine, options: ProfileOptions) -> None:
 
 def open_profiled(settings: Settings, trace: Path, scratch: Path) -> Profiled:
     """Return the engine that the settings name. Raises `SettingsError`, `ModelError`."""
-    opened = {"onnx": _onnx, "torch": _torch, "tensorrt": _tensorrt, "tensorrt-rtx": _tensorrt}
+    opened = {"native": _native, "onnx": _onnx, "torch": _torch, "tensorrt": _tensorrt, "tensorrt-rtx": _tensorrt}
     engine = settings.worker.engine
     if engine not in opened:
         raise SettingsError(
-            f"{PREFIX}WORKER__ENGINE={engine}: there is a profiler for onnx, tensorrt and torch; --engine onnx"
+            f"{PREFIX}WORKER__ENGINE={engine}: there is a profiler for native, onnx, tensorrt and torch; --engine onnx"
         )
     return opened[engine](settings, trace, scratch)
 
@@ -90,7 +104,62 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
     engine = OnnxEngine(
         folder, num_slots=rows, max_length=length, threads=threads, max_prefill_rows=rows, profile=run_file
     )
-    return engine, lambda: trace.write_bytes(engine.end_profile().read_bytes())
+
+    def write() -> str:
+        trace.write_bytes(engine.end_profile().read_bytes())
+        return ""
+
+    return engine, write
+
+
+def _native(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
+    """Open the engine whose library tells of each step how long its phases took."""
+    from workers.engine.native.load_native import load_native
+    from workers.engine.unusable import Unusable
+
+    engine = load_native(settings.worker, ModelFolder.open(settings.model.dir, verify=True))
+    if isinstance(engine, Unusable):
+        raise SettingsError(f"{PREFIX}WORKER__ENGINE=native: {engine.reason}")
+    steps: list[Step] = []
+    engine.profile(lambda rows, context, phases: steps.append(Step(rows, context, phases)))
+
+    def write() -> str:
+        trace.write_text(json.dumps({"traceEvents": events_of(steps)}))
+        return shares(steps)
+
+    return engine, write
+
+
+def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
+    """Return each step as an event of a Chrome trace, with its phases under it, one behind the other."""
+    events: list[dict[str, object]] = []
+    at_us = 0.0
+    for step in steps:
+        about = {"rows": step.rows, "context": step.context}
+        whole = {"name": f"{step.rows} rows", "dur": sum(step.phases.values()) / 1_000, "args": about}
+        events.append({"ph": "X", "pid": 0, "tid": 0, "ts": at_us, **whole})
+        for name, ns in step.phases.items():
+            events.append({"ph": "X", "pid": 0, "tid": 0, "ts": at_us, "name": name, "dur": ns / 1_000})
+            at_us += ns / 1_000
+    return events
+
+
+def shares(steps: Sequence[Step]) -> str:
+    """Return a line for each number of rows: what such a step takes, and which share of it are products of matrices,
+    attention and the rest."""
+    lines = []
+    for rows in dict.fromkeys(step.rows for step in steps):
+        alike = [step for step in steps if step.rows == rows]
+        contexts = [step.context for step in alike]
+        took = {name: sum(step.phases[name] for step in alike) for name in alike[0].phases}
+        whole, attention, products = sum(took.values()), took["attention"], sum(took[name] for name in _PRODUCTS)
+        lines.append(
+            f"\n{len(alike)} steps of {rows} rows, contexts of {min(contexts)} to {max(contexts)} tokens: "
+            f"median {median(sum(step.phases.values()) for step in alike) / 1e6:.2f} ms; products "
+            f"{products / whole:.0%}, attention {attention / whole:.0%}, "
+            f"rest {(whole - products - attention) / whole:.0%}"
+        )
+    return "".join(lines)
 
 
 def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
@@ -101,7 +170,13 @@ def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
 
     recorded = profiler.profile()
     recorded.start()
-    return engine, lambda: (recorded.stop(), recorded.export_chrome_trace(str(trace)))
+
+    def write() -> str:
+        recorded.stop()
+        recorded.export_chrome_trace(str(trace))
+        return ""
+
+    return engine, write
 
 
 def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
@@ -119,4 +194,9 @@ def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     if isinstance(engine, Unusable):
         raise SettingsError(f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: {engine.reason}")
     events.clear()  # what loading tried
-    return engine, lambda: trace.write_text(json.dumps({"traceEvents": events}))
+
+    def write() -> str:
+        trace.write_text(json.dumps({"traceEvents": events}))
+        return ""
+
+    return engine, write

@@ -18,6 +18,7 @@ from workers.engine.calls import check_import, check_range
 from workers.engine.kv_layout import BFLOAT16
 from workers.engine.mixed_calls import MixedCalls
 from workers.engine.native.library import Library, NativeConfig
+from workers.engine.native.step_profile import StepProfile, Take
 from workers.engine.native.weights import NativeWeights
 from workers.engine.sampling import sample
 
@@ -93,11 +94,17 @@ class NativeEngine(MixedCalls):
             kernel=library.kernel,
         )
         self._vocabulary = a.vocab_size
+        self._profile: StepProfile | None = None
 
     @property
     def logits(self) -> NDArray[np.float32]:
         """`[slots, vocabulary]`: those of the last step's wanted rows come first; the next step overwrites them."""
         return self._outputs.logits[:, : self._vocabulary]
+
+    def profile(self, take: Take) -> None:
+        """Have `take` told of each step from now on, and of what its phases took."""
+        self._profile = StepProfile(take)
+        self._functions.native_profile(self._handle, self._profile.address)
 
     def move(self, *, source: int, target: int, length: int) -> None:
         check_range(self._info, source, 0, length)
@@ -151,6 +158,8 @@ class NativeEngine(MixedCalls):
             self._handle, step.shape[1], ids, slots, positions, len(rows), rows.ctypes.data, *outputs.addresses
         ):
             raise ValueError("a token of the step is outside the vocabulary")
+        if self._profile is not None:
+            self._profile.end_step(step.shape[1], int(step[2].max()) + 1)
         if not np.isfinite(outputs.peaks[: len(rows)]).all():
             raise EngineError("the engine computed logits that are not finite; restart the worker")
         tokens: list[int] = outputs.best[: len(rows)].tolist()

@@ -93,6 +93,7 @@ def _declared(functions: Any) -> Any:
         ("native_close", None, (handle,)),
         ("native_stride", integer, (handle,)),
         ("native_step", integer, (handle, integer, *(ctypes.c_void_p,) * 3, integer, *(ctypes.c_void_p,) * 4)),
+        ("native_profile", None, (handle, ctypes.c_void_p)),
         ("native_export", None, (handle, integer, integer, integer, ctypes.c_void_p)),
         ("native_import", integer, (handle, integer, integer, integer, ctypes.c_void_p)),
         ("native_move", None, (handle, integer, integer, integer)),

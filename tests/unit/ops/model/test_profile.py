@@ -1,15 +1,18 @@
 """A profile is the runtime's own trace of as many calls as were asked for."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
-from ops.model.profile import ProfileOptions, profile
+from ops.model.profile import ProfileOptions, Step, profile, shares
 from shared.errors import ModelError, SettingsError
 from shared.settings import Settings
+from tests.support.models.native_library import native_dir
+from workers.engine.native.step_profile import PHASES
 
 
 def options(trace: Path, *, batch: int = 2) -> ProfileOptions:
@@ -29,6 +32,34 @@ def test_onnx_runtimes_trace_has_every_call(tmp_path: Path, tiny_source: Path) -
     names = Counter(event["name"] for event in msgspec.json.decode(asked.trace.read_bytes()))
     assert names["model_run"] == 5 + 6
     assert names["layers.0.mlp.down_proj.out_kernel_time"] == 5 + 6
+
+
+def test_the_native_engine_tells_what_its_steps_spend_their_time_on(tmp_path: Path, tiny_source: Path) -> None:
+    """Every step has all phases, each took its time, and the next step begins where they end."""
+    folder = prepare_model(tmp_path / "models", "int8", source=tiny_source)
+    asked = options(tmp_path / "trace.json")
+    worker = {"engine": "native", "native_dir": native_dir(), "max_length": asked.max_length}
+    told = profile(settings_of(folder.path, **worker), asked).splitlines()
+    assert told[1].startswith("5 steps of 10 rows, contexts of 5 to 5 tokens: median ")
+    assert told[2].startswith("6 steps of 2 rows, contexts of 6 to 11 tokens: median ")
+    events = msgspec.json.decode(asked.trace.read_bytes())["traceEvents"]
+    steps = [event for event in events if "args" in event]
+    assert [step["args"]["rows"] for step in steps] == [10] * 5 + [2] * 6
+    for phase in PHASES:
+        took = [event["dur"] for event in events if event["name"] == phase]
+        assert len(took) == 5 + 6
+        assert min(took) > 0
+    for step, following in pairwise(steps):
+        assert following["ts"] == pytest.approx(step["ts"] + step["dur"])
+
+
+def test_what_steps_take_is_told_by_their_rows_and_in_shares() -> None:
+    phases = {"embed": 1, "norm": 1, "qkv": 2, "attention": 4, "out": 2, "gate_up": 5, "down": 3, "head": 2}
+    steps = [Step(8, 9, {name: times * part * 1_000_000 for name, part in phases.items()}) for times in (1, 1, 3)]
+    assert shares([*steps, Step(16, 40, phases)]) == (
+        "\n3 steps of 8 rows, contexts of 9 to 9 tokens: median 20.00 ms; products 70%, attention 20%, rest 10%"
+        "\n1 steps of 16 rows, contexts of 40 to 40 tokens: median 0.00 ms; products 70%, attention 20%, rest 10%"
+    )
 
 
 @pytest.mark.parametrize(

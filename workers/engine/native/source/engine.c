@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "native.h"
@@ -294,6 +295,16 @@ int native_stride(const struct native *n) { return n->vocabulary_stride; }
 
 /* --- a step */
 
+void native_profile(struct native *n, int64_t *phases) { n->phases = phases; }
+
+void native_mark(struct native *n, enum phase phase)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const int64_t now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    n->phases[phase] += now - n->marked, n->marked = now;
+}
+
 static int within(const struct native *n)
 {
     const struct native_config *c = &n->config;
@@ -328,6 +339,7 @@ int native_step(struct native *n, int tokens, const int32_t *ids, const int32_t 
     if (!within(n)) return -1;
     group_rows(n);
     for (int i = 0; i < n->config.layers; i++) atomic_store_explicit(&n->tickets[i].value, 0, memory_order_relaxed);
+    if (n->phases) native_mark(n, BETWEEN);
     begin_step(n);
     n->kernel->step(n, 0);
     for (int r = 0; r < wanted_count; r++) {

@@ -31,6 +31,9 @@ enum {
     LINE = 64,
 };
 
+/* What a step is made of, for profiles: the time before it, then its phases. */
+enum phase { BETWEEN, EMBED, NORM, QKV, ATTENTION, OUT, GATE_UP, DOWN, HEAD, PHASES };
+
 /* `[n, k]`: n is `outputs` padded to a multiple of UNIT, k the inputs padded to a multiple of SUPER. */
 struct matrix {
     const uint8_t *panels;
@@ -100,6 +103,8 @@ struct native {
     float *best_values[MAX_THREADS];
     int32_t *best_ids[MAX_THREADS];
 
+    int64_t *phases, marked; /* the caller's nanoseconds in each phase, or NULL; when the last one ended */
+
     /* The threads. The caller's is number 0. */
     pthread_t pool[MAX_THREADS];
     struct counter arrived, passed, go, asleep, quit;
@@ -132,6 +137,12 @@ int native_import(struct native *, int slot, int start, int stop, const uint16_t
 
 /* Copy the first `length` tokens of one slot over another's. */
 void native_move(struct native *, int source, int target, int length);
+
+/* Have each step add the nanoseconds of its phases to `phases` [PHASES]; NULL: none does. */
+void native_profile(struct native *, int64_t *phases);
+
+/* Add the time since the last mark to a phase. For kernels, where `phases` is not NULL. */
+void native_mark(struct native *, enum phase);
 
 /* Wait until every thread has come here. For kernels. */
 void native_barrier(struct native *);

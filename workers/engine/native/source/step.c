@@ -131,29 +131,42 @@ static void project(struct native *n, int me)
     }
 }
 
+#define MARK(phase) (!me && n->phases ? native_mark(n, phase) : (void)0)
+
 static void step(struct native *n, int me)
 {
     const struct native_config *c = &n->config;
     for (int row = me; row < n->tokens; row += c->threads) embed(n, row);
     native_barrier(n);
+    MARK(EMBED);
     for (int i = 0; i < c->layers; i++) {
         const struct layer *layer = &n->layers[i];
-        multiply(n, me, &layer->qkv, norm(n, me, layer->input_norm), n->tokens, n->qkv, layer->qkv.n, 0);
+        const struct activations *normed = norm(n, me, layer->input_norm);
+        MARK(NORM);
+        multiply(n, me, &layer->qkv, normed, n->tokens, n->qkv, layer->qkv.n, 0);
         fetch_first_units(n, &layer->o, me, 1);
         native_barrier(n);
+        MARK(QKV);
         attention(n, me, i);
+        MARK(ATTENTION);
         multiply(n, me, &layer->o, &n->attention, n->tokens, n->hidden, c->hidden, 1);
         fetch_first_units(n, &layer->gate_up, me, 2);
         native_barrier(n);
-        gate(n, me, &layer->gate_up, norm(n, me, layer->post_norm));
+        MARK(OUT);
+        normed = norm(n, me, layer->post_norm);
+        MARK(NORM);
+        gate(n, me, &layer->gate_up, normed);
         fetch_first_units(n, &layer->down, me, 1);
         native_barrier(n);
+        MARK(GATE_UP);
         multiply(n, me, &layer->down, &n->gated, n->tokens, n->hidden, c->hidden, 1);
         if (i + 1 < c->layers) fetch_first_units(n, &layer[1].qkv, me, 1);
         native_barrier(n);
+        MARK(DOWN);
     }
     project(n, me);
     native_barrier(n);
+    MARK(HEAD);
 }
 
 #define SYMBOL_(name) kernel_##name
