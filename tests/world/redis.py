@@ -18,7 +18,6 @@ from tests.world.virtual.node import NODE, Node
 if TYPE_CHECKING:
     from tests.world.virtual.loop import VirtualLoop
 
-MODES: Final = ("away", "slow", "hang", "readonly", "full", "unheard")
 _GROWS: Final = frozenset({"set", "setex", "psetex", "rpush", "lpush", "hset", "hsetnx", "incr", "incrby", "append"})
 _WRITES: Final = _GROWS | {"del", "unlink", "getdel", "expire", "pexpire", "persist", "ltrim", "lrem", "lpop", "hdel"}
 _REFUSALS: Final = {

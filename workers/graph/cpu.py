@@ -27,7 +27,7 @@ from shared.errors import ModelError
 from shared.model.folder import GRAPH, GRAPH_DATA, Architecture, Precision
 from workers.graph.decoder import Decoder, Progress, cache_names
 from workers.graph.eight_bit.builder import GraphBuilder
-from workers.graph.eight_bit.matrices import Matrices, matrices
+from workers.graph.eight_bit.matrices import Matrices, matrices, store_head
 from workers.graph.native import NativeFile
 from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
@@ -125,11 +125,7 @@ class CpuDialect:
         return self.graph.node("GatherND", [value, "last_index"], [f"{value}.last"], batch_dims=1)
 
     def logits(self, head: Float32Array | None, normed: str) -> None:
-        table = "embed_tokens"
-        if head is not None:
-            table = "lm_head"
-            self.matrices.store_table(table, head, projects=True)
-        self.matrices.project(table, normed, "logits")
+        self.matrices.project(store_head(self.matrices, head), normed, "logits")
 
     def _normed_heads(self, prefix: str, packed: str, norms: tuple[Float32Array, Float32Array]) -> list[str]:
         """Query, key and value apart, the first two normed head by head; the kernel's own norms are for GPUs."""

@@ -12,7 +12,7 @@ import onnx
 
 from shared.model.folder import Architecture
 from workers.graph.eight_bit.builder import GraphBuilder
-from workers.graph.eight_bit.matrices import PlainMatrices
+from workers.graph.eight_bit.matrices import PlainMatrices, store_head
 from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Float32Array
 
@@ -76,11 +76,7 @@ class TensorrtDialect:
         return self.graph.node("GatherND", [value, "last_index"], [f"{value}.last"], batch_dims=1)
 
     def logits(self, head: Float32Array | None, normed: str) -> None:
-        table = "embed_tokens"
-        if head is not None:
-            table = "lm_head"
-            self.matrices.store_table(table, head, projects=True)
-        projected = self.matrices.project(table, normed, "projected")
+        projected = self.matrices.project(store_head(self.matrices, head), normed, "projected")
         self.graph.node("Cast", [projected], ["logits"], to=onnx.TensorProto.FLOAT)
         _add_greedy(self.graph, self.architecture.vocab_size)
 

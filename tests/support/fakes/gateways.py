@@ -15,7 +15,7 @@ from gateway.admission.lanes import LaneAdmissions
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, ResumePoint, Seal
-from gateway.request.entry import Item
+from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
@@ -50,6 +50,7 @@ from shared.wire.messages import (
     ServerMessage,
 )
 from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire
 from tests.support.fakes.gateway_services import (
@@ -265,6 +266,12 @@ class Edge:
     def told_all(self) -> list[Erase]:
         """What every worker and gateway was told."""
         return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
+
+
+def entry_of(edge: Edge, event_id: str) -> Entry:
+    found = edge.gateway.inflight.find(SessionKey("demo", "s"), event_id)
+    assert found is not None
+    return found
 
 
 def delta(request_id: str, text: str, offset: int = 0, **fields: Any) -> ReplyDelta:

@@ -37,6 +37,14 @@ class Matrices(Protocol):
         """Multiply `value` `[batch, hidden]` by a stored table: `[batch, vocabulary]`, as value `output`."""
 
 
+def store_head(matrices: Matrices, head: Float32Array | None) -> str:
+    """Store the output head where there is one of its own; return the name of the table that `project` takes."""
+    if head is None:
+        return "embed_tokens"
+    matrices.store_table("lm_head", head, projects=True)
+    return "lm_head"
+
+
 @dataclass(slots=True)
 class PlainMatrices:
     """Matrices that are rounded to `dtype` alone, in which the products are computed too."""

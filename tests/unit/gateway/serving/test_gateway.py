@@ -36,6 +36,7 @@ from tests.support.fakes.gateways import (
     SlowTokenizer,
     delta,
     done,
+    entry_of,
     quiet,
     until,
 )
@@ -51,12 +52,6 @@ def edge() -> Edge:
 
 def asks(event_id: str) -> ResponseCreate:
     return ResponseCreate(event_id=event_id, input=QUESTION)
-
-
-def entry_of(edge: Edge, event_id: str) -> Entry:
-    found = edge.gateway.inflight.find(SessionKey("demo", "s"), event_id)
-    assert found is not None
-    return found
 
 
 def recalled(entry: Entry) -> bool:

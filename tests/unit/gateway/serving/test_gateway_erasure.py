@@ -7,7 +7,6 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gateway.request.cursor import response_id
-from gateway.request.entry import Entry
 from shared.process.clock import now_unix_ms
 from shared.wire.messages import (
     Erase,
@@ -21,7 +20,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, quiet
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, entry_of, quiet
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -39,12 +38,6 @@ def asks(event_id: str) -> ResponseCreate:
 
 def name_of(event_id: str, generation: int = 0) -> str:
     return response_id(SessionKey("demo", "s"), event_id, QUESTION, generation)
-
-
-def entry_of(edge: Edge, event_id: str) -> Entry:
-    found = edge.gateway.inflight.find(SessionKey("demo", "s"), event_id)
-    assert found is not None
-    return found
 
 
 def but(end: ReplyDone, **changed: Any) -> ReplyDone:
