@@ -26,10 +26,12 @@ from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlot
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
-# Where an engine mixes, a chunk lengthens a step of all slots by so many times its own time, one of half of them by
-# twice as many. So prompts come in one after the other: first texts come early, and rows that began together part. And
-# a step of rows alone waits for memory: beside it the first of a prompt's tokens cost little.
-_LENGTHENED: Final = 1.75
+# Where an engine mixes, prompts are computed in about so many steps. A step of rows alone waits for memory: beside it
+# the first few of a prompt's tokens cost little. First texts come one after the other, and rows that began together
+# part.
+_PARTS: Final = 4
+# But a chunk may lengthen a step of all slots by this share of its time, one of half of them by twice as much.
+_LENGTHENED: Final = 0.5
 # A chunk takes so many times what a single token would, or the prompts wait for calls that compute little.
 _WORTH_CALLS: Final = 4.0
 
@@ -250,12 +252,19 @@ class Scheduler(Roster):
         if limits.decode_stall_ms and rows:
             stall_ms = limits.decode_stall_ms
             if limits.mixes:
-                stall_ms = min(stall_ms, _LENGTHENED * self._costs.ms(work) * limits.num_slots / len(rows))
+                stall_ms = min(stall_ms, self._share_ms(work))
             slack_ms = self._policy.slack_ms(self._slots.decoding, now_unix_ms)
             if slack_ms < min(stall_ms, self._policy.slack_ms(self._slots.prefilling, now_unix_ms)):
                 call_ms = self._costs.ms(work.joined(1, 0)) - self._costs.ms(work)
                 stall_ms = min(stall_ms, max(slack_ms, _WORTH_CALLS * call_ms))
         return Budget(self._costs, work, limits.prefill_chunk_tokens, stall_ms)
+
+    def _share_ms(self, work: Work) -> float:
+        """Return how much longer the prompts in the slots may make a step with such rows."""
+        left = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling])
+        step_ms = self._costs.ms(work)
+        part_ms = self._costs.ms(work.joined(left // _PARTS, 0)) - step_ms
+        return max(part_ms, _LENGTHENED * step_ms * self._limits.num_slots / work.rows)
 
 
 def _tokens(sequence: Sequence) -> int:

@@ -86,9 +86,9 @@ def test_a_prompt_takes_what_the_row_that_is_due_first_can_spare(left_ms: int, p
     assert [len(chunk.token_ids) for chunk in step.prefill] == [tokens]
 
 
-@pytest.mark.parametrize(("decoding", "tokens"), [(1, 96), (2, 64), (3, 32)])
-def test_beside_more_rows_an_engine_that_mixes_computes_less_of_a_prompt(decoding: int, tokens: int) -> None:
-    """The fewer rows wait for it the more of a prompt a step takes, up to the stall that every engine has."""
+@pytest.mark.parametrize(("decoding", "prompt", "tokens"), [(3, 100, 16), (1, 100, 32), (3, 200, 48), (3, 800, 96)])
+def test_an_engine_that_mixes_computes_a_part_of_a_prompt_beside_rows(decoding: int, prompt: int, tokens: int) -> None:
+    """A step takes a quarter of what is left, or more where few rows wait for it, within every engine's stall."""
     costs = LinearCosts(token_ms=1.0, step_ms=20.0)
     scheduler = make_scheduler(num_slots=4, chunk=200, decode_stall_ms=100.0, costs=costs, mixes=True)
     rows = [make_sequence(f"s{number}", prompt=1, output=10, soft=9_000, hard=9_000) for number in range(decoding)]
@@ -98,7 +98,7 @@ def test_beside_more_rows_an_engine_that_mixes_computes_less_of_a_prompt(decodin
         step = scheduler.next_step(0)
         assert step is not None
         complete(scheduler, step)
-    scheduler.add(make_sequence("s9", prompt=200, soft=9_000, hard=9_000), 0)
+    scheduler.add(make_sequence("s9", prompt=prompt, soft=9_000, hard=9_000), 0)
     step = scheduler.next_step(0)
     assert step is not None
     assert [len(chunk.token_ids) for chunk in step.prefill] == [tokens]
