@@ -70,7 +70,7 @@ class Addresses:
         """Return the environment of a command that is to work with these or to look at them, whatever else is set of
         Kafka and Redis."""
         return {
-            **{PREFIX + name: value for name, value in OWN_SERVICES.items()},
+            **{PREFIX + name: value for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS}.items()},
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             f"{PREFIX}REDIS__URL": self.redis,
             f"{PREFIX}GATEWAY__HOST": self.host,

@@ -22,7 +22,7 @@ async def create_topics(
     """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
     outcome: dict[str, str] = {}
     async with _admin(settings) as admin:
-        replicas = wanted_replicas(settings.replication_factor, len((await admin.describe_cluster())["brokers"]))
+        replicas = wanted_replicas(settings.replication_factor, len(await _brokers_with_controller(admin, settings)))
         least = min_in_sync_of(replicas)
         for name, partitions in topics.items():
             new = NewTopic(
@@ -47,6 +47,7 @@ async def grow_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> Non
     """Give topics more partitions; topic → number of all. Raises `BrokerUnavailable`; then those before it have
     theirs."""
     async with _admin(settings) as admin:
+        await _brokers_with_controller(admin, settings)
         for name, partitions in topics.items():
             try:
                 await admin.create_partitions({name: NewPartitions(partitions)})
@@ -65,6 +66,19 @@ def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int
     with it."""
     brokers = f"--bootstrap-server {shlex.quote(settings.bootstrap_servers)}"
     return f"kafka-topics.sh {brokers} --alter --topic {topic} --partitions {partitions}"
+
+
+async def _brokers_with_controller(admin: AIOKafkaAdminClient, settings: KafkaSettings) -> set[int]:
+    """Return the brokers' ids. Raises `BrokerUnavailable` where none of them is the controller, which alone changes
+    topics."""
+    cluster = await admin.describe_cluster()
+    brokers = {broker["node_id"] for broker in cluster["brokers"]}
+    if cluster["controller_id"] not in brokers:
+        raise BrokerUnavailable(
+            f"Kafka at {settings.bootstrap_servers} has no controller now, which changes topics; try again. The broker "
+            "of `replyline up` never has one: it makes topics by itself, with a partition each"
+        )
+    return brokers
 
 
 @asynccontextmanager

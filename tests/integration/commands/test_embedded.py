@@ -18,6 +18,9 @@ from redis.exceptions import AuthenticationError
 
 from ops.stack.embedded import EmbeddedKafka, EmbeddedRedis
 from ops.stack.processes import ServiceError
+from shared.errors import BrokerUnavailable
+from shared.kafka import create_topics, grow_topics
+from shared.settings.kafka import KafkaSettings
 
 TIMEOUT_S = 10.0
 
@@ -53,6 +56,14 @@ async def test_kafka_gives_back_what_was_produced_with_key_headers_and_partition
     assert [record.value for record in records] == [b"%d" % number for number in range(20)]
     assert {(record.partition, record.key) for record in records} == {(3, b"session")}
     assert records[0].headers == (("deadline-unix-ms", b"1700000000000"),)
+
+
+async def test_kafka_has_no_controller_and_a_command_that_wants_one_says_so(kafka: EmbeddedKafka) -> None:
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap)
+    kafka.create({"requests": 1})
+    for change in (create_topics(settings, {"more": 1}), grow_topics(settings, {"requests": 2})):
+        with pytest.raises(BrokerUnavailable, match="has no controller now"):
+            await change
 
 
 def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: EmbeddedKafka) -> None:

@@ -170,6 +170,8 @@ async def test_a_shell_works_with_the_demo_by_its_file(ready: dict[str, Any]) ->
     assert (told["id"] in made, told["open"]) == (True, "yes")
     asked = await replyline("ask", "Hello?", "--max-output-tokens", "4", **env)
     assert (asked.status, len(asked.out.strip("\n"))) == (0, 4)
+    described = await replyline("topics", "describe", **env)
+    assert (described.status, described.err) == (0, "")
 
 
 @dataclass(slots=True)
