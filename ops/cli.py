@@ -1,6 +1,7 @@
 """`replyline`: what an operator and a developer type."""
 
 import asyncio
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +32,7 @@ from ops.scaling.commands import autoscale_app
 from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
-from shared.errors import ModelError, ReplylineError, SettingsError
+from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
@@ -341,12 +342,22 @@ if (_chaos := _harness("chaos")) is not None:
     app.add_typer(_chaos.chaos_app, name="chaos", rich_help_panel=_MEASURE)
 
 
+def _demo_remedy() -> str:
+    """Return what to type where a demo runs here and this shell has not read its file."""
+    from ops.operate.demo_env import demo_env_files
+
+    files = [] if "REPLYLINE_URL" in os.environ else demo_env_files()
+    return f"; for the demo that runs here, type first: source {files[0]}" if files else ""
+
+
 def main() -> None:
     """Run the command line. Bad input is one line and status 2, another failure one line and status 1."""
     try:
         status = run_app(app)
     except (SettingsError, ModelError) as error:
         sys.exit(fail(str(error), BAD_INPUT_STATUS))
+    except (BrokerUnavailable, StoreUnavailable) as error:
+        sys.exit(fail(f"{error}{_demo_remedy()}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
     except OSError as error:  # a file that cannot be read, a disk that is full

@@ -12,12 +12,18 @@ from typing import Final
 
 from shared.settings.gateway import GatewaySettings
 
+RUN_DIR: Final = Path(".run")
 _USUAL_PORT: Final = GatewaySettings.model_fields["port"].default
 
 
 def demo_env_path(folder: Path, port: int) -> Path:
     """Each demo's own: two at once have two ports."""
     return folder / ("demo.env" if port == _USUAL_PORT else f"demo-{port}.env")
+
+
+def demo_env_files(folder: Path = RUN_DIR) -> list[Path]:
+    """Return the files of the demos that run here."""
+    return sorted(folder.glob("demo*.env"))
 
 
 @contextmanager

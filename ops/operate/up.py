@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path
 from typing import IO, Final, Self
 
 import msgspec
 
 from ops.model.embeddings import embeddings_env
-from ops.operate.demo_env import demo_env, demo_env_path
+from ops.operate.demo_env import RUN_DIR, demo_env, demo_env_path
 from ops.operate.diagnose.pages import parse_page
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.own_pages import open_page
@@ -36,7 +35,6 @@ from shared.settings.redis import without_password
 from shared.telemetry.logs import get_logger
 from shared.wire.lanes import CHAMPION, LANES
 
-RUN_DIR: Final = Path(".run")
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
 _MARGIN_S: Final = 5.0

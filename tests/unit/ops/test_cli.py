@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from ops import cli
+from ops.operate.demo_env import demo_env
 from shared.errors import ReplylineError, SettingsError
 from shared.settings import describe
 
@@ -126,6 +128,19 @@ def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_lo
     assert line.startswith("replyline: ")
     assert named in line
     assert "--help" in line or "must be" in line or "write" in line
+
+
+def test_a_command_that_finds_no_kafka_names_the_file_of_a_demo_that_runs_here(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REPLYLINE_URL", raising=False)
+    nowhere = {"REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    assert "source" not in typed("dlq", "list", **nowhere).err
+    with demo_env(tmp_path / ".run" / "demo-9000.env", {}):
+        done = typed("dlq", "list", **nowhere)
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert done.err.endswith("type first: source .run/demo-9000.env\n")
 
 
 def test_a_blank_question_is_not_asked(typed: Typed) -> None:
