@@ -6,13 +6,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 
 async def offsets_since(
-    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int
+    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int | None
 ) -> dict[TopicPartition, int]:
     """Return, by partition, the offset of the first record that was written then or later by the topic's clock, or its
-    end where none was. librdkafka's broker knows no times: there it is the beginning. Raises `KafkaError`."""
+    end where none was, or no time is given. librdkafka's broker knows no times: there it is the beginning. Raises
+    `KafkaError`."""
     if not partitions:
         return {}
-    ends = await consumer.end_offsets(partitions)
+    ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+    if since_unix_ms is None:
+        return ends
     beginnings = await consumer.beginning_offsets(partitions)
     found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
     # None: nothing is so young, or the broker knows no times at all. Of any time it is the latter.

@@ -77,11 +77,9 @@ class PartitionReader:
         try:
             assigned = self._assign(consumer)
             # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
-            begins = (
-                await consumer.end_offsets(assigned)
-                if since_unix_ms is None
-                else await offsets_since(consumer, assigned, since_unix_ms)
-            )
+            consumer.pause(*assigned)  # or the broker answers after each fetch's wait
+            begins = await offsets_since(consumer, assigned, since_unix_ms)
+            consumer.resume(*assigned)
             for partition, begin in begins.items():
                 consumer.seek(partition, begin)
                 self._handed.begin(partition, begin)

@@ -1,5 +1,6 @@
 """A reader that is given other partitions: what it keeps goes on without a gap, what is new begins a while ago."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from ops.stack.kafka_broker import KafkaBroker
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, create_topics
 from shared.settings.kafka import KafkaSettings
-from tests.support.system import eventually
+from tests.support.system import LIMIT_S, eventually
 
 PARTITIONS = 3
 HOUR_MS = 3_600_000
@@ -103,6 +104,18 @@ async def test_what_is_older_than_that_is_not_read(follower: Follower) -> None:
     await follower.hears("0young")
     await follower.write("1new")
     await follower.hears("1new")
+
+
+@pytest.mark.parametrize("follower", ["kafka"], indirect=True)
+async def test_a_reader_that_begins_a_while_ago_waits_for_no_fetch(follower: Follower) -> None:
+    """A fetch that finds nothing waits here for 50 s, and whatever is asked after it is answered after it."""
+    await follower.reader.stop()
+    settings = follower.settings.model_copy(update={"fetch_max_wait_ms": 5_000})
+    follower.reader = PartitionReader(settings, client_id="test", topic=follower.topic, partitions=[0], unhurried=True)
+    async with asyncio.timeout(LIMIT_S):
+        await follower.reader.start(since_unix_ms=round(time.time() * 1_000) - HOUR_MS)
+    await follower.write("0new")
+    await follower.hears("0new")
 
 
 @pytest.mark.parametrize("follower", ["kafka"], indirect=True)
