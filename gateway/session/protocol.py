@@ -49,7 +49,6 @@ class CloseCode(IntEnum):
     CONNECTION_LIMIT = 4009
     NO_PONG = 4012
     INVALID_TOKEN = 4500
-    BAD_REQUEST = 4501
     NO_HELLO = 4502
 
 
