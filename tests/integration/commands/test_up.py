@@ -8,7 +8,7 @@ import signal
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -281,9 +281,11 @@ async def test_a_second_interrupt_ends_up_at_once(up: Up) -> None:
 
 def part(up: Up, module: str, dead: psutil.Process | None = None) -> psutil.Process | None:
     """The gateway or the worker that runs, another than the dead one."""
-    children = psutil.Process(up.child.process.pid).children()
-    running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return next((child for child in running if module in child.cmdline() and child != dead), None)
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # one ends while it is looked at
+        for child in psutil.Process(up.child.process.pid).children():
+            if child != dead and child.status() != psutil.STATUS_ZOMBIE and module in child.cmdline():
+                return child
+    return None
 
 
 @pytest.mark.parametrize("module", ["workers", "gateway"])
