@@ -27,7 +27,7 @@ CODE := gateway ops shared workers tests examples
 .PHONY: help setup packages demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world world-night k8s-check k8s-prove chaos reliability doors lifecycle elastic up lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## .venv with what the demo needs, and the model
 	@ops/setup/venv demo

@@ -1,6 +1,7 @@
 """What a page has its reader type exists: each command of `replyline`, and each of its options."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,9 @@ def test_a_command_that_is_not_there_is_seen() -> None:
 def test_a_pages_commands_exist(page: Path) -> None:
     typed = [inline or block for inline, block in TYPED.findall(page.read_text())]
     assert [line for line in typed if unknown(line)] == []
+
+
+def test_make_help_names_every_target() -> None:
+    (targets,) = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    assert sorted(re.findall(r"^  make (\S+) ", told, re.MULTILINE)) == sorted(targets.split())
