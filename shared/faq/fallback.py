@@ -9,9 +9,9 @@ from shared.faq import FaqHit, Language, detect_language
 from shared.wire.outcome import Grounding
 
 # Fitted on the questions of tests/support/samples/faq_questions.py, as about the highest that still answers nine shop
-# questions in
-# ten: 116 of 124 get their answer, 6 another, 2 "busy", and 3 of 50 messages off the topic get an answer. On questions
-# that it was not fitted on: 55 of 65, 7, 3, and 2 of 30. Higher says "busy" to more whom the FAQ could have helped.
+# questions in ten: 116 of 124 get their answer, 6 another, 2 "busy", and 3 of 50 messages off the topic get an answer.
+# On questions that it was not fitted on: 55 of 65, 7, 3, and 2 of 30. Higher says "busy" to more whom the FAQ could
+# have helped.
 DEFAULT_MIN_SCORE: Final = 0.4
 
 _BUSY: Final[dict[Language, str]] = {
