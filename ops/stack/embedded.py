@@ -25,8 +25,9 @@ from ops.stack.processes import Child, ServiceError, free_port
 INSTALL_COMMAND: Final = "make setup"
 REDIS_INSTALL_COMMAND: Final = f"{INSTALL_COMMAND} (or: apt-get install redis-server)"
 # What its broker asks of those who use it. It wakes no fetch: a record that comes while one waits is handed out by the
-# next, so a fetch waits briefly (each costs its reader about 0.1 ms). There is one member in each group, and a fetch
-# costs by the partition: one each.
+# next, so a fetch waits briefly (each costs its reader about 0.1 ms). Measured with one client: 5 ms in place of 10
+# bring a first token 6.6 ms sooner, and cost 7 % of a core while nothing happens. There is one member in each group,
+# and a fetch costs by the partition: one each.
 EMBEDDED_PARTITIONS: Final = 1
 EMBEDDED_KAFKA_SETTINGS: Final = {
     "KAFKA__FETCH_MAX_WAIT_MS": "10",
