@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[4]
 _, SCHEMAS = msgspec.json.schema_components(
     (*get_args(ClientMessage), *get_args(ServerMessage)), ref_template="#/components/schemas/{name}"
 )
-PROTO = (ROOT / "gateway" / "grpc" / "replyline" / "v1" / "replyline.proto").read_text()
+PROTO = (ROOT / "gateway" / "doors" / "grpc" / "replyline" / "v1" / "replyline.proto").read_text()
 SCALARS = {"int32": "integer", "int64": "integer", "double": "number", "bool": "boolean"}
 TYPESCRIPT = (ROOT / "gateway" / "widget" / "protocol.d.ts").read_text()
 
