@@ -39,7 +39,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def run(*arguments: str, **env: str) -> Done:
         monkeypatch.setattr("sys.argv", ["replyline", *arguments])
-        monkeypatch.setattr("ops.command_line.configure_logs", lambda *_, **__: None)
+        for module in ("ops.command_line", "gateway.__main__"):  # it is for the whole process, the other tests' too
+            monkeypatch.setattr(f"{module}.configure_logs", lambda *_, **__: None)
         for name, value in {"COLUMNS": "200", "REPLYLINE_AUTH__MODE": "anonymous", **env}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as ended:
