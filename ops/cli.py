@@ -215,6 +215,11 @@ def schema(
     sys.stdout.write(types.render() if typescript else asyncapi.render())
 
 
+Primitive = Annotated[
+    bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
+]
+
+
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
@@ -237,9 +242,7 @@ def prepare(
     max_length: Annotated[
         int, typer.Option(min=1, help="fp16, bf16: tokens that a slot of TensorRT holds, prompt and answer")
     ] = 2_048,
-    primitive: Annotated[
-        bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
-    ] = False,
+    primitive: Primitive = False,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
     from ops.model import terminal
