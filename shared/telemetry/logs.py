@@ -34,6 +34,7 @@ _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
 def configure_logs(settings: LogSettings, *, process: str) -> None:
     """Set up structlog and the standard library's logging for this process. Call once, first."""
     shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
         _naming(process),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
