@@ -26,12 +26,6 @@ from workers.schedule.slots import Export, Import, Move, SlotTable, StandingSlot
 from workers.schedule.work import Work
 
 DECODE_STALL_MS: Final = 160.0
-# Where an engine mixes, prompts are computed in about so many steps. A step of rows alone waits for memory: beside it
-# the first few of a prompt's tokens cost little. First texts come one after the other, and rows that began together
-# part.
-_PARTS: Final = 4
-# But a chunk may lengthen a step of all slots by this share of its time, one of half of them by twice as much.
-_LENGTHENED: Final = 0.5
 # A chunk takes so many times what a single token would, or the prompts wait for calls that compute little.
 _WORTH_CALLS: Final = 4.0
 
@@ -251,20 +245,11 @@ class Scheduler(Roster):
         limits, work, stall_ms = self._limits, Work.of_rows(rows), math.inf
         if limits.decode_stall_ms and rows:
             stall_ms = limits.decode_stall_ms
-            if limits.mixes:
-                stall_ms = min(stall_ms, self._share_ms(work))
             slack_ms = self._policy.slack_ms(self._slots.decoding, now_unix_ms)
             if slack_ms < min(stall_ms, self._policy.slack_ms(self._slots.prefilling, now_unix_ms)):
                 call_ms = self._costs.ms(work.joined(1, 0)) - self._costs.ms(work)
                 stall_ms = min(stall_ms, max(slack_ms, _WORTH_CALLS * call_ms))
         return Budget(self._costs, work, limits.prefill_chunk_tokens, stall_ms)
-
-    def _share_ms(self, work: Work) -> float:
-        """Return how much longer the prompts in the slots may make a step with such rows."""
-        left = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling])
-        step_ms = self._costs.ms(work)
-        part_ms = self._costs.ms(work.joined(left // _PARTS, 0)) - step_ms
-        return max(part_ms, _LENGTHENED * step_ms * self._limits.num_slots / work.rows)
 
 
 def _tokens(sequence: Sequence) -> int:

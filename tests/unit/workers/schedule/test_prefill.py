@@ -62,14 +62,17 @@ def test_prompts_that_share_a_step_keep_its_budget_and_the_most_urgent_goes_on(
     assert [row.due_unix_ms for row in chosen] == sorted([row.due_unix_ms for row in rows])[: len(chosen)]
 
 
+@pytest.mark.parametrize("mixes", [False, True])
 @pytest.mark.parametrize(
     ("left_ms", "prompt_ms", "tokens"),
     [(500, 4_000, 96), (90, 4_000, 64), (90, 240, 96), (60, 4_000, 32), (15, 4_000, 16), (1, 4_000, 96)],
 )
-def test_a_prompt_takes_what_the_row_that_is_due_first_can_spare(left_ms: int, prompt_ms: int, tokens: int) -> None:
+def test_a_prompt_takes_what_the_row_that_is_due_first_can_spare(
+    left_ms: int, prompt_ms: int, tokens: int, *, mixes: bool
+) -> None:
     """Unless the prompt has even less time. A token takes a millisecond. What is late in any case holds nobody up."""
     costs = LinearCosts(token_ms=1.0, step_ms=1.0)
-    scheduler = make_scheduler(num_slots=3, chunk=200, decode_stall_ms=100.0, costs=costs)
+    scheduler = make_scheduler(num_slots=3, chunk=200, decode_stall_ms=100.0, costs=costs, mixes=mixes)
     tight, easy = (
         make_sequence(name, prompt=1, output=10, soft=5_000, hard=hard) for name, hard in (("s1", 1_000), ("s2", 9_000))
     )
@@ -82,23 +85,5 @@ def test_a_prompt_takes_what_the_row_that_is_due_first_can_spare(left_ms: int, p
         complete(scheduler, step)
     scheduler.add(make_sequence("s3", prompt=200, soft=1_000 - left_ms + prompt_ms, hard=9_000), 1_000 - left_ms)
     step = scheduler.next_step(1_000 - left_ms)
-    assert step is not None
-    assert [len(chunk.token_ids) for chunk in step.prefill] == [tokens]
-
-
-@pytest.mark.parametrize(("decoding", "prompt", "tokens"), [(3, 100, 16), (1, 100, 32), (3, 200, 48), (3, 800, 96)])
-def test_an_engine_that_mixes_computes_a_part_of_a_prompt_beside_rows(decoding: int, prompt: int, tokens: int) -> None:
-    """A step takes a quarter of what is left, or more where few rows wait for it, within every engine's stall."""
-    costs = LinearCosts(token_ms=1.0, step_ms=20.0)
-    scheduler = make_scheduler(num_slots=4, chunk=200, decode_stall_ms=100.0, costs=costs, mixes=True)
-    rows = [make_sequence(f"s{number}", prompt=1, output=10, soft=9_000, hard=9_000) for number in range(decoding)]
-    for row in rows:
-        scheduler.add(row, 0)
-    while not all(row.output_ids for row in rows):
-        step = scheduler.next_step(0)
-        assert step is not None
-        complete(scheduler, step)
-    scheduler.add(make_sequence("s9", prompt=prompt, soft=9_000, hard=9_000), 0)
-    step = scheduler.next_step(0)
     assert step is not None
     assert [len(chunk.token_ids) for chunk in step.prefill] == [tokens]
