@@ -267,9 +267,9 @@ class Bystander:
 
     @classmethod
     @asynccontextmanager
-    async def beside(cls, url: str, form: Form = JSON) -> AsyncIterator[Self]:
+    async def beside(cls, url: str, form: Form = JSON, *, session_id: str | None = None) -> AsyncIterator[Self]:
         """It runs while the block does, and its last answer is awaited; any that was not right fails the test."""
-        async with Client.connect(url, form) as client:
+        async with Client.connect(url, form, session_id=session_id) as client:
             bystander = cls(client)
             running = asyncio.create_task(bystander.run())
             try:

@@ -186,9 +186,11 @@ async def _ask_four(gateway: Service) -> list[Answer]:
 async def test_workers_are_replaced_one_by_one_and_nobody_notices(
     system: System, gateway: Service, workers: Workers
 ) -> None:
-    """A rolling restart under load: every answer is the model's, and comes."""
+    """A rolling restart under load: every answer is the model's, and comes. By their names the conversations are in all
+    partitions: whichever the second worker gets, it is asked."""
+    names = [f"rolling-{number}" for number in range(10)]
     async with AsyncExitStack() as stack:
-        asking = [await stack.enter_async_context(Bystander.beside(gateway.ws)) for _ in range(10)]
+        asking = [await stack.enter_async_context(Bystander.beside(gateway.ws, session_id=name)) for name in names]
 
         def answered() -> int:
             return min(len(bystander.answers) for bystander in asking)

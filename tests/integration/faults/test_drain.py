@@ -52,8 +52,9 @@ async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
     leaving, gateway = system.worker(worker__instance_id=instance_id), await system.gateway().ready()
     staying, _ = await asyncio.gather(system.worker().ready(), leaving.ready())
     stopping = asyncio.Event()
+    names = [f"talk-{number}" for number in range(CONVERSATIONS)]  # in all partitions, so that both workers are asked
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(Client.connect(gateway.ws)) for _ in range(CONVERSATIONS)]
+        clients = [await stack.enter_async_context(Client.connect(gateway.ws, session_id=name)) for name in names]
         talks = [Conversation(client, stopping) for client in clients]
         running = [asyncio.create_task(talk.run()) for talk in talks]
         await eventually(lambda: has_answered(leaving, staying))
