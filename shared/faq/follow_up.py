@@ -5,7 +5,7 @@ one, however it begins: it is never drawn back to what was talked of before.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final
 
@@ -63,10 +63,10 @@ def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
     return Lean.TERSELY if tersely else Lean.NOT
 
 
-def content_words(weights: Mapping[str, float]) -> float:
-    """Return how many words say what is asked. Two Chinese characters make one."""
-    latin = sum(term.isascii() and not term.startswith("=") for term in weights)
-    return latin + sum(len(term) == 1 and not term.isascii() for term in weights) / 2
+def content_words(terms: Collection[str]) -> float:
+    """Return how many of a question's words say what is asked. Two Chinese characters make one."""
+    latin = sum(term.isascii() and not term.startswith("=") for term in terms)
+    return latin + sum(len(term) == 1 and not term.isascii() for term in terms) / 2
 
 
 def with_previous(

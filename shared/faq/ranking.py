@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.faq.entries import FaqEntry, FaqHit
+from shared.faq.follow_up import content_words
 from shared.faq.spelling import Spelling
 from shared.faq.terms import NAME_WEIGHT, NAMED_WORD_WEIGHT, TermExtractor, wording
 
@@ -26,6 +27,8 @@ ANSWER_WEIGHT: Final = 0.6
 _UNKNOWN_WEIGHT: Final = 0.5
 # One word in common is weak evidence however short the question: this much is added to every best attainable score.
 _PRIOR_WEIGHT: Final = 0.5
+# So many words say enough that the entry which asks in them alone is the one that is meant.
+_SEVERAL_WORDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Ranking:
 
     `asked_as` finds the entry that asks in just these words: neighbours in meaning share most of their terms ("How do
     I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own answer.
+    `asked_in` finds the one entry that asks in just these terms, two words or more of them: BM25 counts an entry's
+    phrasings together, so one of many would lose to a neighbour of few that has other terms beside.
     """
 
     entries: tuple[FaqEntry, ...]
@@ -46,6 +51,7 @@ class Ranking:
     rarest: float
     spelling: Spelling
     asked_as: Mapping[str, int]
+    asked_in: Mapping[frozenset[str], int]
     names_of: Callable[[str], Sequence[str]]
 
     @classmethod
@@ -54,12 +60,17 @@ class Ranking:
         ids: dict[str, int] = {}
         asked, answered = list[list[int]](), list[list[int]]()
         asked_as: dict[str, int] = {}
+        asking_in: dict[frozenset[str], set[int]] = {}
         for at, entry in enumerate(entries):
             phrasings = entry.wordings
-            asked.append([ids.setdefault(term, len(ids)) for phrasing in phrasings for term in terms_of(phrasing)])
+            of_phrasings = [terms_of(phrasing) for phrasing in phrasings]
+            asked.append([ids.setdefault(term, len(ids)) for terms in of_phrasings for term in terms])
             answered.append([ids.setdefault(term, len(ids)) for term in terms_of(entry.answer)])
             for phrasing in phrasings:
                 asked_as.setdefault(wording(phrasing), at)
+            for terms in map(frozenset, of_phrasings):
+                if content_words(terms) >= _SEVERAL_WORDS:
+                    asking_in.setdefault(terms, set()).add(at)
         if not ids:
             return None
         where, scores = _cells(ids, ((asked, 1.0), (answered, ANSWER_WEIGHT)), len(entries))
@@ -77,12 +88,13 @@ class Ranking:
             float(best.max()),
             Spelling(frequencies),
             asked_as,
+            {terms: min(of_terms) for terms, of_terms in asking_in.items() if len(of_terms) == 1},
             terms_of.names_of,
         )
 
     def shares(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
         """Return, `[number of entries]`, each entry's score, in 0..1, as a share of what an imagined entry would score
-        that has every term of the question at its best."""
+        that has every term of the question at its best. The entry that asks in just these terms has them all."""
         matched, unknown = self._matched(weights)
         if not matched:
             return np.zeros(len(self.entries))
@@ -94,7 +106,10 @@ class Ranking:
         )
         attainable = _PRIOR_WEIGHT * self.rarest + unknown * _UNKNOWN_WEIGHT * self.rarest
         attainable += sum(float(self.best[self.ids[term]]) * weight for term, weight in matched.items())
-        return np.bincount(rows, scores, minlength=len(self.entries)) / attainable
+        shares = np.bincount(rows, scores, minlength=len(self.entries)) / attainable
+        if not unknown and (at := self.asked_in.get(frozenset(matched))) is not None:
+            shares[at] = 1.0
+        return shares
 
     def best_of(self, scores: NDArray[np.floating[Any]], k: int) -> tuple[FaqHit, ...]:
         """Return, of one score an entry, the `k` highest above 0, best first; the first of equals first."""

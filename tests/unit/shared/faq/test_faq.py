@@ -67,6 +67,25 @@ def test_every_indexed_phrasing_finds_its_own_entry() -> None:
             assert (best.entry, best.score) == (entry, 1.0), phrasing
 
 
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("How can I return an item please?", "return-how"),
+        ("are you open on saturdays", "contact-hours"),
+        ("折扣码用不了啊", "coupon-use"),
+    ],
+)
+def test_a_question_in_the_terms_of_one_wording_finds_its_entry(question: str, wanted: str) -> None:
+    """Words that say nothing ("please") do not send it to a neighbour that has its terms and others."""
+    best = INDEX.search(question, k=1)[0]
+    assert (best.entry.id, best.score) == (wanted, 1.0)
+
+
+def test_one_word_is_weak_evidence_though_an_entry_asks_in_it_alone() -> None:
+    assert "redelivery" in ENGLISH["delivery-missed"].wordings
+    assert INDEX.search("redelivery please", k=1)[0].score < 0.9
+
+
 @pytest.mark.parametrize("typed", ["AX-3391-B", "ax-3391-b", "ax3391b", "AX 3391 B", "AX_3391-b", "ＡＸ－３３９１－Ｂ"])
 @pytest.mark.parametrize("question", ["what size {}", "{}尺码"], ids=["english", "chinese"])
 def test_an_sku_is_found_however_it_is_typed(question: str, typed: str) -> None:
