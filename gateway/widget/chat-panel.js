@@ -329,6 +329,7 @@ export class ChatPanel {
     this.#send.hidden = active;
     this.#stop.hidden = !active;
     if (hadFocus && !active) this.#input.focus();
+    if (this.#client.state === "reconnecting") this.#showState();
   }
 
   #showState(code = this.#closeCode) {
@@ -337,7 +338,8 @@ export class ChatPanel {
     this.#status.textContent = this.#strings.state[state];
     this.#status.dataset.state = state;
     this.#notice.hidden = state !== "reconnecting" && state !== "closed";
-    if (state === "reconnecting") this.#notice.replaceChildren(this.#strings.reconnecting);
+    if (state === "reconnecting")
+      this.#notice.replaceChildren(this.#active ? this.#strings.reconnectingToAnswer : this.#strings.reconnecting);
     if (state === "closed") {
       this.#notice.replaceChildren(
         h("span", {}, this.#strings.closed(code)),

@@ -24,7 +24,8 @@ const en = {
     reconnecting: "Reconnecting…",
     closed: "Disconnected",
   },
-  reconnecting: "The connection dropped. Reconnecting; your question is kept.",
+  reconnecting: "The connection dropped. Trying to connect again.",
+  reconnectingToAnswer: "The connection dropped. Reconnecting; your question is kept.",
   closed: (/** @type {number} */ code) => `The chat was closed by the server (code ${code}).`,
   connectAgain: "Connect again",
   source: {
@@ -102,7 +103,8 @@ const zh = {
     reconnecting: "正在重新连接…",
     closed: "连接已断开",
   },
-  reconnecting: "连接已中断，正在重新连接；您的问题已保留。",
+  reconnecting: "连接已中断，正在尝试重新连接。",
+  reconnectingToAnswer: "连接已中断，正在重新连接；您的问题已保留。",
   closed: (code) => `服务器已关闭对话（代码 ${code}）。`,
   connectAgain: "重新连接",
   source: {

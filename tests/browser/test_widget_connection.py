@@ -91,7 +91,7 @@ async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
     sockets = watch_sockets(page)
     await page.clock.install()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     await page.clock.fast_forward(3_590_000)
     assert sockets == []
     await page.clock.fast_forward(10_000)
@@ -156,9 +156,21 @@ async def test_a_question_asked_while_a_gateway_is_away_does_not_wait_for_it(
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("Trying to connect again")).to_be_visible()
     await ask(page, QUESTION)
     await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
+
+
+async def test_a_question_is_said_to_be_kept_where_one_is_open(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    kept = page.get_by_text("your question is kept")
+    gateway.no_room = FULL
+    await gateway.hang_up(4001)
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
+    await expect(kept).to_be_hidden()
+    await ask(page, QUESTION)
+    await expect(kept).to_be_visible()
 
 
 async def test_who_asks_at_once_does_so_within_200_ms_and_not_all_together(
@@ -169,7 +181,7 @@ async def test_who_asks_at_once_does_so_within_200_ms_and_not_all_together(
     await page.clock.install()
     await page.evaluate("Math.random = () => 0.5")
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     sockets = watch_sockets(page)
     await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 60"))
     await ask(page, QUESTION)
@@ -222,7 +234,7 @@ async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: Scripte
     await expect(page.get_by_text("Connected")).to_be_visible()
     await page.clock.install()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 60"))
     await ask(page, QUESTION)
     await page.get_by_role("button", name="Stop answering").click()
@@ -241,7 +253,7 @@ async def test_a_chat_ended_while_offline_is_erased_before_anything_new_is_asked
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("AI answer")
     await page.clock.install()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     await page.get_by_role("button", name="New chat").click()
     await ask(page, QUESTION)
     await page.clock.fast_forward(200)

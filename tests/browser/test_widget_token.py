@@ -26,7 +26,7 @@ async def reconnected(gateway: ScriptedGateway, page: Page, source: str) -> Sess
     await page.clock.install()
     gateway.expires_at = int((time.time() + 1_000) * 1_000)
     await gateway.hang_up(4005)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     await page.clock.fast_forward(5_000)
     return (await gateway.expect(SessionStart, 2))[1]
 
@@ -55,7 +55,7 @@ async def test_a_page_that_has_no_token_now_is_asked_again_later(gateway: Script
     await page.evaluate(NO_TOKENS)
     await page.clock.install()
     await gateway.hang_up(4005)
-    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await expect(page.get_by_text("The connection dropped")).to_be_visible()
     await page.clock.fast_forward(60_000)
     assert len(gateway.starts) == 1
     await page.evaluate(TOKENS)
