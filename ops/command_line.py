@@ -19,6 +19,7 @@ from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings
 from shared.telemetry.logs import configure_logs
 
+_PIPED_WIDTH: Final = 500
 # Typer carries its own copy of click, or uses the installed one, by its version: this is click.UsageError of either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 
@@ -120,6 +121,11 @@ def settings_of_own_system(url: str | None = None) -> Settings:
 
     ensure_engine(settings, Console(stderr=True))
     return settings
+
+
+def output() -> Console:
+    """Return standard output. Where no terminal shows it (a pipe, a file), a line is not cut at 80 columns."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 
 
 def command_typed() -> str:

@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 
-from ops.command_line import JsonPath, Token, command_typed, gateway_address, run, settings_of_own_system
+from ops.command_line import JsonPath, Token, command_typed, gateway_address, output, run, settings_of_own_system
 from shared.errors import SettingsError
 
 
@@ -53,9 +53,9 @@ def evaluate(options: EvaluationOptions) -> None:
     settings = load_settings()
     configure_logs(settings.log.model_copy(update={"level": "warning"}), process="eval")
     if options.fit:
-        program.show_fit(settings, options, Console())
+        program.show_fit(settings, options, output())
         return
-    run(lambda: program.evaluate(settings, options, command_typed(), Console()))
+    run(lambda: program.evaluate(settings, options, command_typed(), output()))
 
 
 class LadderOptions(Struct, frozen=True, kw_only=True):

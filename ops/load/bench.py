@@ -13,7 +13,7 @@ from rich.table import Table
 from ops.client.load import Load
 from ops.client.outcome import Outcome
 from ops.client.plan import plan_of
-from ops.command_line import Broker
+from ops.command_line import Broker, output
 from ops.load.commands import LoadOptions
 from ops.load.figures.groups import rows_of
 from ops.load.figures.report import LATENCIES, LoadReport, Run, as_json, latency_rows, summarise
@@ -141,7 +141,7 @@ def answered_by(facts: Environment, outcomes: Sequence[Outcome]) -> Environment:
 
 def print_report(report: LoadReport, *, within: str) -> None:
     """Print the latencies as a table, then what came of all, then a line for docs/measured.md."""
-    console = Console()
+    console = output()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in LATENCIES:
         table.add_column(title, justify="left" if title == "ms" else "right")

@@ -3,16 +3,13 @@ it."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ops.command_line import output
 from ops.operate.letters import parse_duration_ms, printable
-
-_PIPED_WIDTH: Final = 500
 
 
 def duration_ms(since: str) -> int:
@@ -33,7 +30,7 @@ def show_table(
         table.add_column(title, overflow="fold", no_wrap=title not in folds)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(table)
+    output().print(table)
 
 
 def say(line: str) -> int:

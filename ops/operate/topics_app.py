@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ops.command_line import settings_of
+from ops.command_line import output, settings_of
 from shared.errors import SettingsError
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.topics import reply_topic_allowed
@@ -63,7 +63,7 @@ def grow(
     from ops.operate.topics import grow as give_more
 
     for line in asyncio.run(give_more(settings_of("topics").kafka, partitions)):
-        Console().print(line)
+        output().print(line)
     told = f"set REPLYLINE_KAFKA__REQUEST_PARTITIONS={partitions}: topics of lanes that come later are made by it"
     Console(stderr=True).print(told, soft_wrap=True)
 
@@ -92,7 +92,7 @@ def acls(
 
 def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:
     for line in lines:
-        Console().print(line)
+        output().print(line)
     for remedy in remedies:  # whole, to be copied from a narrow terminal too
         Console(stderr=True).print(remedy, soft_wrap=True)
     if remedies:

@@ -9,6 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from ops.command_line import output
 from ops.operate.doctor.engine_facts import engine_facts
 from ops.operate.doctor.kv_memory import kv_facts
 from ops.operate.doctor.machine import machine_facts
@@ -56,7 +57,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
 
 def run_doctor(settings: Settings, purpose: Purpose | None = None, console: Console | None = None) -> int:
     """Print the table. 0 when nothing is missing of what is judged, else 1. Without a purpose the settings say it."""
-    console = console or Console()
+    console = console or output()
     purpose = purpose or purpose_of(settings)
     facts = gather(settings)
     rows = judge(facts, purpose)

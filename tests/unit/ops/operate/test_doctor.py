@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ops.operate.doctor.checks import gather, purpose_of
+from ops.command_line import output
+from ops.operate.doctor.checks import gather, print_table, purpose_of
 from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
 from ops.operate.doctor.machine import MachineFacts
 from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
@@ -284,3 +285,9 @@ def test_in_production_what_is_weak_or_open_is_told(
     assert row.status is status
     assert remedy in row.remedy
     assert bool(remedy) == bool(row.remedy)
+
+
+def test_a_row_is_one_line_where_no_terminal_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    found = "wide " * 40 + "end"
+    print_table([Row("port 8080", Status.OK, found)], output())
+    assert found in capsys.readouterr().out
