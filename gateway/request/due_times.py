@@ -1,6 +1,7 @@
 """Deadlines of the open requests, the earliest first. Pure."""
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.request.entry import Entry
@@ -30,15 +31,18 @@ class DueTimes:
             self._pop()
         return self._heap[0][0] if self._heap else None
 
-    def late(self, now_unix_ms: float) -> list[Entry]:
-        """Return the requests that missed a deadline: without text the first token's, else the answer's. Each is to be
-        ended now, by a fallback where nothing was shown, else by a cut."""
-        late: dict[str, Entry] = {}
+    def late(self, now_unix_ms: float) -> Iterator[Entry]:
+        """Yield the requests that missed a deadline: without text the first token's, else the answer's. Each is to be
+        ended before the next is asked for, by a fallback where nothing was shown, else by a cut: a fault with one
+        leaves the others due."""
+        late: set[str] = set()
         while (due := self.next_unix_ms()) is not None and due <= now_unix_ms:
             entry = self.inflight.get(self._pop())
-            if entry is not None and entry.deadline.expired(now_unix_ms, started=entry.started):
-                late[entry.response_id] = entry
-        return list(late.values())
+            if entry is None or entry.response_id in late:
+                continue
+            if entry.deadline.expired(now_unix_ms, started=entry.started):
+                late.add(entry.response_id)
+                yield entry
 
     def _pop(self) -> str:
         due = heapq.heappop(self._heap)

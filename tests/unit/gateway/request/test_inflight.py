@@ -298,14 +298,21 @@ def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: 
     streaming.acknowledge()
     table.delta(delta("x", request_id=name(2)), 1)
     assert table.due_times.next_unix_ms() == 200
-    assert table.due_times.late(199.9) == []
-    assert table.due_times.late(200) == [silent]
+    assert [*table.due_times.late(199.9)] == []
+    assert [*table.due_times.late(200)] == [silent]
     table.fall_back(silent, FAQ, 200)
     assert table.due_times.next_unix_ms() == 1_000
-    assert table.due_times.late(999.9) == []
-    assert table.due_times.late(1_000) == [streaming]
+    assert [*table.due_times.late(999.9)] == []
+    assert [*table.due_times.late(1_000)] == [streaming]
     assert texts(table.cut(streaming, 1_000)) == [("incomplete", "deadline", "x")]
     assert table.due_times.next_unix_ms() is None
+
+
+def test_whoever_ends_one_late_request_and_fails_finds_the_next_still_due(table: Requests) -> None:
+    first, second = publishing(table, 1), publishing(table, 2)
+    assert next(table.due_times.late(200)) is first
+    assert table.due_times.next_unix_ms() == 200
+    assert [*table.due_times.late(200)] == [second]
 
 
 def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown_is_never_replaced(
@@ -315,8 +322,8 @@ def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown
     unseen, seen = publishing(table), waiting(table, 2)
     for entry in (unseen, seen):
         table.delta(delta("He", request_id=entry.response_id), 1)
-    assert table.due_times.late(200) == [unseen]
-    assert table.due_times.late(5_000) == [unseen, seen]
+    assert [*table.due_times.late(200)] == [unseen]
+    assert [*table.due_times.late(5_000)] == [unseen, seen]
     assert texts(table.fall_back(unseen, FAQ, 200))[1] == (0, FAQ.text)
     with pytest.raises(AssertionError, match="has text already"):
         table.fall_back(seen, FAQ, 2)

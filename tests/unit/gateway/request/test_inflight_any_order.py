@@ -192,7 +192,7 @@ class Inflight(RuleBasedStateMachine):
         missed = [
             entry for entry in live if entry.deadline.expired(self.now, started=entry.answer.state is State.STREAMING)
         ]
-        late = self.table.due_times.late(self.now)
+        late = [*self.table.due_times.late(self.now)]
         assert {entry.response_id for entry in late} == {entry.response_id for entry in missed}
         assert len(late) == len(missed)
         for entry in late:

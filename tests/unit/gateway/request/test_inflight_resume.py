@@ -73,19 +73,19 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
 def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: Requests) -> None:
     entry = adopted(table, "Hel", now=0.0)
     table.end_recall(entry)
-    assert table.due_times.late(300) == [], "its client has text"
+    assert [*table.due_times.late(300)] == [], "its client has text"
     table.resume(entry, "c3", told())
     assert table.due_times.next_unix_ms() == entry.deadline.first_token_unix_ms
-    assert table.due_times.late(301) == [entry]
+    assert [*table.due_times.late(301)] == [entry]
 
 
 def test_whoever_asks_again_has_the_soft_deadline_again(table: Requests) -> None:
     """What was shown elsewhere is told no more, and here is nothing yet."""
     entry = adopted(table, "Hel", now=0.0)
     table.end_recall(entry)
-    assert table.due_times.late(300) == [], "its client has text"
+    assert [*table.due_times.late(300)] == [], "its client has text"
     assert texts(table.reattach(entry, "c3")) == [entry.opened().created]
-    assert table.due_times.late(301) == [entry]
+    assert [*table.due_times.late(301)] == [entry]
 
 
 # --- another one
@@ -155,14 +155,14 @@ def _fields(message: ReplyDone) -> dict[str, object]:
 def test_an_adopted_answer_keeps_its_deadlines(table: Requests) -> None:
     entry = adopted(table, now=100)
     table.end_recall(entry)
-    assert table.due_times.late(199) == []
-    assert table.due_times.late(200) == [entry]
+    assert [*table.due_times.late(199)] == []
+    assert [*table.due_times.late(200)] == [entry]
 
 
 def test_while_the_log_is_read_the_deadlines_wait_a_little(table: Requests) -> None:
     entry = adopted(table, "Hello", now=950)
-    assert table.due_times.late(1_000) == table.due_times.late(1_199) == []
-    assert table.due_times.late(1_200) == [entry]
+    assert [*table.due_times.late(1_000)] == [*table.due_times.late(1_199)] == []
+    assert [*table.due_times.late(1_200)] == [entry]
     assert entry.adoption is not None
     assert entry.adoption.latest_unix_ms == 1_200, "nothing is waited for behind that"
 
@@ -170,13 +170,13 @@ def test_while_the_log_is_read_the_deadlines_wait_a_little(table: Requests) -> N
 @pytest.mark.parametrize("now", [1_000, 50_000])
 def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: Requests, now: int) -> None:
     entry = adopted(table, "Hello", now=now)
-    assert table.due_times.late(now + 999) == []
+    assert [*table.due_times.late(now + 999)] == []
     table.end_recall(entry)
-    assert table.due_times.late(now + 999) == [entry]
+    assert [*table.due_times.late(now + 999)] == [entry]
     other = Requests()
     entry = adopted(other, "Hello", now=now)
-    assert other.due_times.late(now + 999) == []
-    assert other.due_times.late(now + 1_000) == [entry]
+    assert [*other.due_times.late(now + 999)] == []
+    assert [*other.due_times.late(now + 1_000)] == [entry]
     assert entry.adoption is not None
     assert entry.adoption.latest_unix_ms == now + 1_200
 
@@ -184,8 +184,8 @@ def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table
 def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: Requests) -> None:
     entry = adopted(table, "Hello", now=100)
     table.end_recall(entry)
-    assert table.due_times.late(999) == []
-    assert table.due_times.late(1_000) == [entry]
+    assert [*table.due_times.late(999)] == []
+    assert [*table.due_times.late(1_000)] == [entry]
 
 
 def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Requests) -> None:
