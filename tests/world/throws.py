@@ -19,6 +19,7 @@ _LEFT_OUT: Final = (
     *(
         "Answering.end",
         "Answering.deliver",
+        "Answering.fail",
         "Answering.run_for",
         "Receiving.receive_replies",
         "InflightTable.refused_on_error",
@@ -31,7 +32,16 @@ _LEFT_OUT: Final = (
         "InflightTable.retire",
         "Answering.cancel",
     ),
-    *("Connections.send_away", "EngineLoop.stuck", "Commits.commit", "Commits.part", "Commits.run"),
+    *(
+        "Connections.send_away",
+        "WebSocketConnection.close",
+        "WebSocketConnection.closed",
+        "EngineLoop.stuck",
+        "Worker.drain",
+        "Commits.commit",
+        "Commits.part",
+        "Commits.run",
+    ),
 )
 
 
