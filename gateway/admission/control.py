@@ -12,6 +12,7 @@ from gateway.admission.breaker import Breaker, BreakerPolicy
 from gateway.admission.fleet import Fleet, KnownWorker
 from gateway.admission.tenant_shares import TenantShares
 from shared.errors import ProtocolError
+from shared.nouns import counted
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ResponseCreate
@@ -59,7 +60,7 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
     if inflight >= limits.max_inflight:
         raise ProtocolError(
             "queue_full",
-            f"{inflight} answers are in flight; try again",
+            f"{counted(inflight, 'answer is', 'answers are')} in flight; try again",
             kind="overloaded_error",
             retriable=True,
             retry_after_ms=_RETRY_AFTER_MS,
@@ -72,7 +73,7 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
     if of_connection >= limits.max_inflight_per_connection:
         raise ProtocolError(
             "too_many_inflight",
-            f"{of_connection} answers are in flight on this connection, "
+            f"{counted(of_connection, 'answer is', 'answers are')} in flight on this connection, "
             f"{limits.max_inflight_per_connection} are allowed; wait for one",
             kind="rate_limit_error",
             retriable=True,
@@ -96,7 +97,7 @@ def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
     if num_tokens > limits.max_input_tokens:
         raise ProtocolError(
             "input_too_long",
-            f"the input has {num_tokens} tokens, {limits.max_input_tokens} are allowed; shorten it",
+            f"the input has {counted(num_tokens, 'token')}, {limits.max_input_tokens} are allowed; shorten it",
             param="input",
         )
 

@@ -13,6 +13,7 @@ from ops.client.prompt import Prompt
 from shared.client.failures import Refused
 from shared.client.session import AsyncReplyline, new_event_id
 from shared.client.telling import AnswerEvent
+from shared.nouns import counted
 from shared.wire.codec import json_encode
 from shared.wire.messages import (
     Consent,
@@ -191,7 +192,7 @@ def _caption(response: Response) -> str:
     if timings.total_ms is not None:
         parts.append(f"whole {timings.total_ms:.0f} ms")
     if response.usage.output_tokens:
-        parts.append(f"{response.usage.output_tokens} tokens")
+        parts.append(counted(response.usage.output_tokens, "token"))
     if response.grounding:
         parts.append("based on: " + "; ".join(entry.question for entry in response.grounding))
     return " · ".join(parts)

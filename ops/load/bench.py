@@ -25,6 +25,7 @@ from ops.measure.runner import markdown, progress_bar, show, write_html, write_j
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import mixed_lengths, parse_mix, question
 from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.nouns import counted
 from shared.settings import CPU_ENGINES, Settings
 from shared.wire.messages import Limits
 
@@ -152,7 +153,7 @@ def print_report(report: LoadReport, *, within: str) -> None:
     errors = ", ".join(f"{code} {count}" for code, count in sorted(report.errors.by_code.items())) or "none"
     good = report.goodput
     console.print(f"requests      {report.requests} in {report.duration_s:.1f} s")
-    console.print(f"output        {show(report.output_tok_s)} tok/s ({report.output_tokens} tokens)")
+    console.print(f"output        {show(report.output_tok_s)} tok/s ({counted(report.output_tokens, 'token')})")
     console.print(f"answers by    {sources}")
     console.print(f"goodput       {show(good.per_s)}/s within {within}, {good.share:.1%} of the requests")
     console.print(f"errors        {report.errors.total} ({errors})")

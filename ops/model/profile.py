@@ -13,6 +13,7 @@ from typing import Final
 from ops.measure.runner import check_writable
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
+from shared.nouns import counted
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
@@ -136,7 +137,7 @@ def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
     at_us = 0.0
     for step in steps:
         about = {"rows": step.rows, "context": step.context}
-        whole = {"name": f"{step.rows} rows", "dur": sum(step.phases.values()) / 1_000, "args": about}
+        whole = {"name": counted(step.rows, "row"), "dur": sum(step.phases.values()) / 1_000, "args": about}
         events.append({"ph": "X", "pid": 0, "tid": 0, "ts": at_us, **whole})
         for name, ns in step.phases.items():
             events.append({"ph": "X", "pid": 0, "tid": 0, "ts": at_us, "name": name, "dur": ns / 1_000})
@@ -154,7 +155,8 @@ def shares(steps: Sequence[Step]) -> str:
         took = {name: sum(step.phases[name] for step in alike) for name in alike[0].phases}
         whole, attention, products = sum(took.values()), took["attention"], sum(took[name] for name in _PRODUCTS)
         lines.append(
-            f"\n{len(alike)} steps of {rows} rows, contexts of {min(contexts)} to {max(contexts)} tokens: "
+            f"\n{counted(len(alike), 'step')} of {counted(rows, 'row')}, "
+            f"contexts of {min(contexts)} to {max(contexts)} tokens: "
             f"median {median(sum(step.phases.values()) for step in alike) / 1e6:.2f} ms; products "
             f"{products / whole:.0%}, attention {attention / whole:.0%}, "
             f"rest {(whole - products - attention) / whole:.0%}"

@@ -9,6 +9,7 @@ import typer
 from ops.command_line import settings_of
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH
+from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
 from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id, read_private_key
@@ -30,5 +31,5 @@ def sign(
         raise SettingsError(f"{out}: version {before} is of a later moment than this clock's; set the clock")
     bundle = sign_faq(source, private, version)
     bundle.write(out)
-    entries, signed_by = len(bundle.entries), key_id(private.public_key())
-    sys.stdout.write(f"{out}: version {version} of {source}, {entries} entries, signed by key {signed_by}\n")
+    entries, signed_by = counted(len(bundle.entries), "entry", "entries"), key_id(private.public_key())
+    sys.stdout.write(f"{out}: version {version} of {source}, {entries}, signed by key {signed_by}\n")

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.kafka import Kept, Outgoing
+from shared.nouns import counted
 from shared.wire.cloud_events import record_headers
 from shared.wire.codec import JSON, MSGPACK
 from shared.wire.deadline import parse_unix_ms
@@ -182,7 +183,7 @@ def shown_key(key: bytes | None) -> str | None:
     if key is None:
         return None
     told = key.decode(errors="replace")
-    return told if _KEY.fullmatch(told) else _length(key, "bytes")
+    return told if _KEY.fullmatch(told) else _length(key)
 
 
 def when(unix_ms: int) -> str:
@@ -208,14 +209,14 @@ def _outline(letter: Letter, *, text: bool) -> Any:
         fields = msgspec.json.decode(value) if is_json else msgspec.msgpack.decode(value)
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
         form = "JSON" if is_json else "MessagePack"
-        return repr(value[:_RAW_BYTES]) if text else f"<{len(value)} bytes that are no {form}>"
+        return repr(value[:_RAW_BYTES]) if text else f"<{counted(len(value), 'byte')}, not {form}>"
     if text:
         return _bounded(fields, _MAX_DEPTH)
     if not isinstance(fields, dict):
         return _kind(fields)
     shown = {name: _shown_field(name, field) for name, field in fields.items() if name in _FIELDS}
     unknown = len(fields) - len(shown)
-    return {**shown, "…": f"<{unknown} fields that no chat.request has>"} if unknown else shown
+    return {**shown, "…": f"<{counted(unknown, 'field')} unknown to chat.request>"} if unknown else shown
 
 
 def _shown_field(name: str, field: Any) -> Any:
@@ -227,13 +228,13 @@ def _shown_field(name: str, field: Any) -> Any:
 def _kind(value: Any) -> str:
     match value:
         case str():
-            return f"<{len(value)} characters>"
+            return f"<{counted(len(value), 'character')}>"
         case bytes():
-            return f"<{len(value)} bytes>"
+            return _length(value)
         case list():
-            return f"<{len(value)} items>"
+            return f"<{counted(len(value), 'item')}>"
         case dict():
-            return f"<{len(value)} fields>"
+            return f"<{counted(len(value), 'field')}>"
     return f"<{type(value).__name__}>"
 
 
@@ -258,16 +259,16 @@ def _shown_header(name: str, value: bytes, *, text: bool) -> tuple[str, str]:
     if text:
         return name, told
     plain = name in _SHOWN_HEADERS and _HEADER.fullmatch(told)
-    return _named(name), told if plain else _length(value, "bytes")
+    return _named(name), told if plain else _length(value)
 
 
 def _named(text: str) -> str:
     """Return a name as it is, and of anything else its length."""
-    return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
+    return text if _NAME.fullmatch(text) else f"<{counted(len(text), 'character')}>"
 
 
-def _length(value: bytes, unit: str) -> str:
-    return f"<{len(value)} {unit}>"
+def _length(value: bytes) -> str:
+    return f"<{counted(len(value), 'byte')}>"
 
 
 def _text(headers: Mapping[str, bytes], name: str) -> str | None:

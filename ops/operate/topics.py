@@ -7,6 +7,7 @@ from typing import Final
 
 from shared.errors import SettingsError
 from shared.kafka import create_topics, describe_topics, grow_topics, more_partitions_command
+from shared.nouns import counted
 from shared.settings.kafka import KafkaSettings
 from shared.wire.lanes import LANES
 from shared.wire.topic_layout import misfit
@@ -30,7 +31,7 @@ async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadlin
     seen = await describe_topics(kafka) if "exists" in outcomes.values() else {}
     found = {name: wanted[name] if outcome == "created" else seen.get(name) for name, outcome in outcomes.items()}
     lines = [
-        f"{name}: {outcome}" if (number := found[name]) is None else f"{name}: {outcome}, {number} partitions"
+        f"{name}: {outcome}" + ("" if (number := found[name]) is None else f", {counted(number, 'partition')}")
         for name, outcome in outcomes.items()
     ]
     return Told(lines, _remedies(kafka, found, wanted))
@@ -39,7 +40,7 @@ async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadlin
 async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
     """Topic → partitions. Raises `BrokerUnavailable`."""
     found = await describe_topics(kafka)
-    lines = [f"{name}: {found[name]} partitions" if name in found else f"{name}: missing" for name in wanted]
+    lines = [f"{name}: {counted(found[name], 'partition')}" if name in found else f"{name}: missing" for name in wanted]
     missing = [_CREATE] if any(name not in found for name in wanted) else []
     return Told(lines, [*missing, *_remedies(kafka, found, wanted)])
 
@@ -61,7 +62,7 @@ async def grow(kafka: KafkaSettings, partitions: int) -> list[str]:
         )
         raise SettingsError(f"--partitions {partitions}: {why}; type {partitions - over + num_cancels}")
     await grow_topics(kafka, {name: partitions for name in names if found[name] < partitions})
-    return [f"{name}: {found[name]} → {partitions} partitions" for name in names]
+    return [f"{name}: {found[name]} → {counted(partitions, 'partition')}" for name in names]
 
 
 def _remedies(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Mapping[str, int]) -> list[str]:
@@ -70,7 +71,7 @@ def _remedies(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Map
     seen = {name: has for name, has in found.items() if has is not None}
     odd = misfit(kafka.topics, seen)
     few = [
-        f"{name}: has {has} partitions, wanted {number}: {command}"
+        f"{name}: has {counted(has, 'partition')}, wanted {number}: {command}"
         for name, number in wanted.items()
         if (has := seen.get(name, number)) < number and (command := _more_partitions(kafka, name, number)) is not None
     ]

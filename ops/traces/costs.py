@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import SettingsError
+from shared.nouns import counted
 from workers.schedule.costs import CostTable
 
 Profile = Literal["cpu", "gpu"]
@@ -74,5 +75,5 @@ def _read(text: str) -> EngineCosts:
     if table.decode_ms + table.decode_ms_per_row <= 0 or table.prefill_ms_per_token <= 0:
         raise SettingsError(f"--costs {text}: a decode row and a prompt token must take time")
     key = table.key
-    source = f"{path.name}: {key.engine}, {key.model} {key.precision}, {key.threads} threads, {key.cpu}"
+    source = f"{path.name}: {key.engine}, {key.model} {key.precision}, {counted(key.threads, 'thread')}, {key.cpu}"
     return EngineCosts(name=path.stem, source=source, profile="cpu", table=table)

@@ -12,6 +12,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shared.nouns import counted
 from shared.settings.answers import AnswerSettings, FaqSettings
 from shared.settings.auth import AuthSettings
 from shared.settings.chatwoot import ChatwootSettings
@@ -129,6 +130,6 @@ class Settings(BaseSettings):
         if self.gateway.reply_partition >= self.kafka.reply_partitions:
             raise ValueError(
                 f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
-                f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
+                f"chat.replies has {counted(self.kafka.reply_partitions, 'partition')} (kafka.reply_partitions)"
             )
         return self

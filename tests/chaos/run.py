@@ -15,6 +15,7 @@ from ops.measure.arrivals import schedule
 from ops.measure.environment import environment
 from ops.measure.runner import check_writable, write_json
 from shared.errors import ReplylineError, SettingsError
+from shared.nouns import counted
 from tests.chaos.actors.load import Load, LoadFailed
 from tests.chaos.faults.schedule import (
     INSIDE,
@@ -210,7 +211,9 @@ def tell(
     """Raises `PromiseBroken`, or `PromiseLate` where it is no more than that, after the stories."""
     tell_stories(verdict, ledger, system, start_s)
     broken = sum(verdict.count(breach) > 0 for breach in Breach)
-    found = f"{broken} invariants do not hold, of {len(verdict.guilty)} requests"
+    found = (
+        f"{counted(broken, 'invariant does', 'invariants do')} not hold, of {counted(len(verdict.guilty), 'request')}"
+    )
     kind = PromiseLate if verdict.is_only_late else PromiseBroken
     raise kind(f"{found if broken else 'no request was accepted'}; the processes' logs: {logs}; again: {command}")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.model.folder import GRAPH_DATA, NATIVE, Architecture, Manifest
+from shared.nouns import counted
 from shared.settings.worker import MAX_SLOTS, WorkerSettings
 
 RESERVE_SHARE: Final = 0.2
@@ -58,7 +59,7 @@ class MemoryPlan:
         """`needs 1,234 of 2,000 MiB: weights …, KV …, workspace …, reserve …`."""
         parts = {
             "weights": self.weights_bytes,
-            f"KV of {self.num_slots} slots": self.kv_bytes,
+            f"KV of {counted(self.num_slots, 'slot')}": self.kv_bytes,
             "workspace": self.workspace_bytes,
             "reserve": self.reserve_bytes,
         }

@@ -20,6 +20,7 @@ from ops.operate.listing import say, show_table
 from shared.errors import SettingsError
 from shared.faq import detect_language
 from shared.kafka import scan
+from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.wire.codec import decode_erase
@@ -42,7 +43,8 @@ def list_() -> None:
         return
     show_table(_COLUMNS, [_row(candidate) for candidate in found], folds={"question", "answer"})
     if left_out:
-        typer.echo(f"{left_out} more come from sources that are shown above already, and from nobody else")
+        more = counted(left_out, "more comes", "more come")
+        typer.echo(f"{more} from sources that are shown above already, and from nobody else")
 
 
 @learn_app.command()
@@ -71,7 +73,8 @@ def export(
         (out / file).write_bytes(b"".join(msgspec.json.encode(example_of(each)) + b"\n" for each in lessons))
     people = sorted({person for lesson in learned for person in lesson.people})
     (out / "people.txt").write_text("".join(f"{person}\n" for person in people))
-    typer.echo(f"{len(learned)} to train on, {len(judged)} to judge by, of {len(people)} conversations: {out}")
+    said_by = counted(len(people), "conversation")
+    typer.echo(f"{len(learned)} to train on, {len(judged)} to judge by, of {said_by}: {out}")
     typer.echo(f"next: replyline optimize distill --targets {out / 'train.jsonl'} --out adapter")
 
 
@@ -97,7 +100,7 @@ def forget(tenant: Tenant = None, session: Session = None, erased: Erased = Fals
     kept = [lesson for lesson in lessons if lesson not in gone]
     write_entries(folder, kept)
     write_lessons(folder, kept)
-    typer.echo(f"{len(gone)} corrections removed, {len(kept)} kept")
+    typer.echo(f"{counted(len(gone), 'correction')} removed, {len(kept)} kept")
     for line in asyncio.run(_versions(settings, people)):
         typer.echo(f"{line}; train it anew: replyline learn export")
 

@@ -11,6 +11,7 @@ from ops.operate.diagnose.pages import Page, parse_page
 from ops.stack.own_pages import open_page
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, group_lag
+from shared.nouns import counted
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.records.report_reader import read_reports
 from shared.settings.kafka import KafkaSettings
@@ -68,7 +69,8 @@ class Watch:
         except BrokerUnavailable as error:
             return str(error)
         slots = sum(report.slots for report in self._champions.live(now_unix_ms()).values())
-        return f"{waiting} requests wait for {slots} slots" if slots and waiting > _REQUESTS_A_SLOT * slots else None
+        behind = bool(slots) and waiting > _REQUESTS_A_SLOT * slots
+        return f"{waiting} requests wait for {counted(slots, 'slot')}" if behind else None
 
     async def _gateway(self, address: str) -> str | None:
         """Return what a gateway lacks. One that does not answer is its deployer's matter: its alert fires."""

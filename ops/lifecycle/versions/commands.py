@@ -20,6 +20,7 @@ from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import as_json
 from ops.operate.listing import say, show_table
 from shared.errors import ModelError, SettingsError
+from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
 from shared.versions.registry import Added
@@ -200,7 +201,7 @@ async def _check(settings: Settings, name: str, scope: Scope, author: str | None
 async def _load(settings: Settings, name: str, lane: Lane, wait_s: float, author: str | None) -> None:
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         workers = await load(writer, settings.kafka, name, lane, wait_s, _tell)
-    _tell(f"{workers} workers of {lane} have loaded {name}; next: replyline versions use {name} --lane {lane}")
+    _tell(f"{counted(workers, 'worker')} of {lane} loaded {name}; next: replyline versions use {name} --lane {lane}")
 
 
 async def _use(

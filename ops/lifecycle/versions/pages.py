@@ -6,6 +6,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from ops.operate.letters import when
+from shared.nouns import counted
 from shared.versions.registry import Registry
 from shared.versions.state import Move, Rule, State, named
 from shared.wire.fields import Revision
@@ -56,7 +57,8 @@ def held(revision: Revision, loaded: Mapping[str, bool]) -> str:
         return f"no worker of champion lives: the first to start loads {revision}"
     holding = ", ".join(worker for worker, has in loaded.items() if has)
     lacking = ", ".join(worker for worker, has in loaded.items() if not has)
-    told = f"{sum(loaded.values())} of {len(loaded)} workers of champion hold {revision} and serve it at once"
+    holders = f"{sum(loaded.values())} of {counted(len(loaded), 'worker')} of champion"
+    told = f"{holders} hold {revision} and serve it at once"
     told += f": {holding}" if holding else ""
     return f"{told}; to be loaded first, the version before serves meanwhile: {lacking}" if lacking else told
 

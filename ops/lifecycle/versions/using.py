@@ -8,6 +8,7 @@ from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
 from ops.lifecycle.versions.writer import MoveLost, RegistryWriter
 from shared.errors import ReplylineError
 from shared.kafka import PartitionReader
+from shared.nouns import counted
 from shared.process.clock import monotonic_s, now_unix_ms, wire_unix_ms
 from shared.records.report_reader import apply_report
 from shared.settings.kafka import KafkaSettings
@@ -109,7 +110,8 @@ async def _all_loaded(
                 raise NotLoaded(f"worker {worker} refuses version {revision}: {reason}; nothing was moved")
             if waited_s >= wait_s:
                 raise NotLoaded(_missing(revision, loaded, wait_s))
-            if (line := f"{sum(loaded.values())} of {len(loaded)} workers of {workers.lane} have loaded it") != shown:
+            of_all = counted(len(loaded), "worker")
+            if (line := f"{sum(loaded.values())} of {of_all} of {workers.lane} loaded it") != shown:
                 say(shown := line)
     finally:
         await reader.stop()

@@ -7,6 +7,7 @@ from ops.load.drill.figures import FaultRow
 from ops.load.drill.schedule import Schedule
 from ops.measure.report import Part, report
 from ops.measure.runner import Cell, markdown
+from shared.nouns import counted
 
 _TITLES: Final = (
     "fault", "phase", "asked", "the workers, in time", "the FAQ, in time", "late", "nothing", "TTFT p50 ms", "p99 ms"
@@ -25,7 +26,7 @@ def table(rows: Sequence[FaultRow]) -> str:
 def verdict(row: FaultRow) -> str:
     """Return what came of a fault in a sentence."""
     harmed = sum(phase.late + phase.nothing for phase in row.phases)
-    kept = "every question had an answer in time" if not harmed else f"{harmed} questions had none in time"
+    kept = "every question had an answer in time" if not harmed else f"{counted(harmed, 'question')} had none in time"
     back = "it did not recover" if row.recovered_s is None else f"recovered after {row.recovered_s:.1f} s"
     ended = "" if row.stopped is None else f"; stopped: {row.stopped}"
     return f"{'holds' if row.holds else 'BROKEN'}: {row.fault}: {kept}, {back}{ended}"
@@ -46,7 +47,8 @@ def page(schedule: Schedule, rows: Sequence[FaultRow], command: str, date: str) 
         Part(title="How this was made", pairs=made),
     )
     kept = sum(row.holds for row in rows)
-    return report(f"Drill of {schedule.fleet}", f"{kept} of {len(rows)} faults left every promise kept.", parts)
+    of_all = counted(len(rows), "fault")
+    return report(f"Drill of {schedule.fleet}", f"{kept} of {of_all} left every promise kept.", parts)
 
 
 def _cells(rows: Sequence[FaultRow]) -> list[list[Cell]]:

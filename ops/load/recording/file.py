@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.errors import ReplylineError, SettingsError
+from shared.nouns import counted
 from shared.wire.fields import Stop
 from shared.wire.messages import Bucket
 
@@ -189,7 +190,8 @@ def parse_recording(data: bytes, name: str) -> Recording:
             raise _damaged(name, f"line {number}: {error}") from None
         if len(asked) > _MOST_REQUESTS:
             raise _damaged(name, f"more than {_MOST_REQUESTS:,} requests")
-    broken_off = "" if unzip.eof else f"{name}: the recording was broken off; {len(asked)} requests are used"
+    used = counted(len(asked), "request is", "requests are")
+    broken_off = "" if unzip.eof else f"{name}: the recording was broken off; {used} used"
     return Recording(name, header, tuple(asked), broken_off)
 
 

@@ -14,6 +14,7 @@ from ops.load.recording.recorder import Recorder
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
 from shared.model.tokenizer import Tokenizer
+from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
@@ -92,10 +93,10 @@ def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, to
         console.print(f"nothing was asked in {took_s:.0f} s: nothing is written", soft_wrap=True)
         return
     writer.finish()
-    unreadable = f"; {recorder.unreadable} records that nobody could read are left out" if recorder.unreadable else ""
+    unreadable = f"; {counted(recorder.unreadable, 'unreadable record')} left out" if recorder.unreadable else ""
+    requests = counted(recorder.requests, "request")
     console.print(
-        f"{options.path}: {recorder.requests} requests in {took_s:.0f} s, {recorder.with_text} with their text "
-        f"(consented){unreadable}",
+        f"{options.path}: {requests} in {took_s:.0f} s, {recorder.with_text} with their text (consented){unreadable}",
         soft_wrap=True,
     )
 

@@ -19,6 +19,7 @@ from ops.operate.diagnose.system import Role, System
 from ops.operate.incidents.commands import DEFAULT_FOLDER, Folder, seen_before
 from ops.operate.incidents.incident import new_incident
 from ops.operate.incidents.shelf import Shelf
+from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.process.host_port import host_port
 from shared.settings import Settings
@@ -106,9 +107,9 @@ def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, 
 
 def looked_at(system: System, way_in: str) -> str:
     """Return a line that says which processes the verdict rests on."""
-    answering, asked = len(system.all_windows), len(system.processes)
+    answering, asked = len(system.all_windows), counted(len(system.processes), "process", "processes")
     lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
-    return f"{answering} of {asked} processes answered; the customers' way in: {way_in or 'none is known'}{lag}"
+    return f"{answering} of {asked} answered; the customers' way in: {way_in or 'none is known'}{lag}"
 
 
 def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from ops.operate.diagnose.distributions import Distribution, middle_is_empty, stability_index
 from ops.operate.diagnose.pages import Window
 from ops.operate.diagnose.system import Answered, Probe, Role, System
+from shared.nouns import counted
 
 _BROKER_S: Final = 0.1  # a quiet one acknowledges in single milliseconds
 _BROKER_ASKED_S: Final = 0.5
@@ -105,7 +106,7 @@ def broker(system: System) -> Iterator[str]:
         yield from _p95(window.quantile(_KAFKA, 0.95, what="commit"), _BROKER_S, "a commit", url)
         failed = window.gain("replyline_kafka_refused_total", what="reply")
         if failed:
-            yield f"{url} had to send {failed:.0f} terminal events again"
+            yield f"{url} had to send {counted(failed, 'terminal event')} again"
 
 
 def redis(system: System) -> Iterator[str]:
@@ -114,10 +115,10 @@ def redis(system: System) -> Iterator[str]:
     for url, window in system.all_windows:
         without = window.gain("replyline_history_unavailable_total")
         if without:
-            yield f"{url} went without Redis {without:.0f} times"
+            yield f"{url} went without Redis {counted(without, 'time')}"
         unkept = window.gain("replyline_kv_dropped_total", reason="unavailable")
         if unkept:
-            yield f"{url} could not keep the KV of {unkept:.0f} turns: Redis was away"
+            yield f"{url} could not keep the KV of {counted(unkept, 'turn')}: Redis was away"
 
 
 def gpu_memory(system: System) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ops.operate.doctor.machine import MachineFacts
 from ops.operate.doctor.services import ServiceFacts
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
+from shared.nouns import counted
 from shared.process.extras import install_command
 from shared.wire.topic_layout import TopicCopies, weakness
 from shared.wire.topics import KEPT_MS
@@ -254,8 +255,9 @@ def _for_topics(facts: Facts) -> list[Row]:
         in_sync = f"{behind.topic} has {behind.in_sync} of {behind.replicas} up to date"
     kept = "for ever" if longest.kept_ms == _FOR_EVER else f"for {_kept_ms(longest) / 3_600_000:.2g} h at most"
     remedy = f"--entity-name {longest.topic} --add-config retention.ms={KEPT_MS},segment.ms={KEPT_MS // 3}"
+    copies = f"{least.replicas} on {counted(least.brokers, 'broker')}"
     return [
-        _row("Kafka's copies", weak is None, weak or f"{least.replicas} on {least.brokers} brokers", weak or ""),
+        _row("Kafka's copies", weak is None, weak or copies, weak or ""),
         _row("copies in sync", behind is None, in_sync, "start the broker that lacks", otherwise=Status.WARN),
         _row(
             "retention",
@@ -326,7 +328,7 @@ def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
     if facts.model and facts.model not in found.models:
         return Row(name, Status.MISSING, f"{serves}; not {facts.model}", "set REPLYLINE_UPSTREAM__MODEL to one of them")
     slots, length = found.slots or facts.slots, found.length or facts.length
-    room = f"{slots} requests at a time" if found.slots else "does not say how many requests at a time"
+    room = f"{counted(slots, 'request')} at a time" if found.slots else "does not say how many requests at a time"
     room = f"{serves}; {room}, {length:,} tokens each" if found.length else f"{serves}; {room}"
     if slots < facts.slots or length < facts.length:
         asked = f"REPLYLINE_WORKER__SLOTS={min(slots, facts.slots)}"
@@ -362,7 +364,8 @@ def _for_kv(facts: Facts) -> list[Row]:
         f"{name} {size / SESSION_TOKENS:,.0f}" for name, size in sorted(facts.kv.session_bytes.items())
     )
     needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
-    host_fits = f"{facts.kv.host_mib} MiB of host memory: {(facts.kv.host_mib << 20) // session_bytes} sessions"
+    fitting = counted((facts.kv.host_mib << 20) // session_bytes, "session")
+    host_fits = f"{facts.kv.host_mib} MiB of host memory: {fitting}"
     rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
     if facts.services.kv_memory is not None:
         rows.append(_redis_room(facts.services.kv_memory, session_bytes, own=facts.services.has_kv_redis))
@@ -377,7 +380,7 @@ def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
     if memory.max_bytes == 0:
         room, remedy = f"{room}, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"
     else:
-        room += f": {memory.max_bytes // session_bytes:,} sessions of {SESSION_TOKENS:,} tokens"
+        room += f": {counted(memory.max_bytes // session_bytes, 'session')} of {SESSION_TOKENS:,} tokens"
     room = f"{room}, {memory.policy}"
     return _row("Redis of the KV", memory.policy != "noeviction", room, remedy, otherwise=Status.WARN)
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ops.scaling.autoscale.budget import Budget
 from ops.scaling.autoscale.scaler import Seen, Wanted
+from shared.nouns import counted
 from shared.wire.scaling import ScalingRecord
 
 Curve = Callable[[float], float]
@@ -266,7 +267,8 @@ def _say_load(seen: Seen, sizing: Sizing, carries: float) -> str:
 
 def _say_backlog(seen: Seen, sizing: Sizing) -> str:
     records = max(seen.lag, seen.waiting)
-    return f"{records} requests are behind, {sizing.backlog} by each of {seen.found or 0} workers are usual"
+    behind, workers = counted(records, "request is", "requests are"), counted(seen.found or 0, "worker")
+    return f"{behind} behind, {sizing.backlog} by each of {workers} are usual"
 
 
 def _say_bound(size: int, sizing: Sizing) -> str:

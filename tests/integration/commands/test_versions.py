@@ -112,14 +112,14 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
     await versions("use", "three", fails="failed its check")
 
     async with worker(kafka, "quick"):
-        assert "1 of 1 workers" in (await versions("use", "one", "--reason", "first")).stdout
+        assert "1 of 1 worker" in (await versions("use", "one", "--reason", "first")).stdout
         async with worker(kafka, "stuck", loads=False):
             await versions("use", "two", "--wait-s", "4", fails="stuck")
         await versions("use", "two", "--reason", "better", "--author", "ann")
     assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[1], "previous": ids[0]}
     async with worker(kafka, "quick"):
         done = await versions("rollback", "--reason", "worse")
-    assert f"1 of 1 workers of champion hold {ids[0]} and serve it at once: quick\n" in done.stdout
+    assert f"1 of 1 worker of champion hold {ids[0]} and serve it at once: quick\n" in done.stdout
     assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[0], "previous": ids[1]}
     await versions("rung", "light")
     log = (await versions("log")).stdout.splitlines()

@@ -59,7 +59,7 @@ def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.Cap
     ledger.asked(question, 100.0)
     verdict = judge(ledger, the_oracle())
     system = [Line(100.5, "gateway-1 killed")]
-    with pytest.raises(PromiseBroken, match=r"1 invariants .* of 1 requests.*/logs.*--seed 9 --minutes 2"):
+    with pytest.raises(PromiseBroken, match=r"1 invariant .* of 1 request.*/logs.*--seed 9 --minutes 2"):
         tell(verdict, ledger, system, 100.0, Path("/logs"), "replyline chaos run --seed 9 --minutes 2")
     told = capsys.readouterr().out
     assert question.event_id in told
@@ -109,7 +109,7 @@ def answered(after_s: float) -> Ledger:
 def test_an_answer_that_is_late_and_nothing_worse_is_told_apart() -> None:
     ledger = answered(60.0)
     verdict = judge(ledger, the_oracle())
-    with pytest.raises(PromiseLate, match="1 invariants"):
+    with pytest.raises(PromiseLate, match="1 invariant "):
         tell(verdict, ledger, [], 100.0, Path("/logs"), "replyline chaos run")
     ledger.asked(make_questions(9, 2, 1)[1], 100.0)
     with pytest.raises(PromiseBroken, match="2 invariants") as raised:
@@ -128,7 +128,7 @@ def test_only_what_is_late_and_nothing_worse_has_the_status_3(
 
     async def run_chaos(*_: object) -> None:
         if broken is not None:
-            raise broken("1 invariants do not hold")
+            raise broken("1 invariant does not hold")
 
     monkeypatch.setattr("tests.chaos.run.run_chaos", run_chaos)
     monkeypatch.setattr("tests.chaos.commands.configure_logs", lambda *_, **__: None)
@@ -136,4 +136,4 @@ def test_only_what_is_late_and_nothing_worse_has_the_status_3(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == status
-    assert capsys.readouterr().err == ("replyline: 1 invariants do not hold\n" if broken else "")
+    assert capsys.readouterr().err == ("replyline: 1 invariant does not hold\n" if broken else "")

@@ -116,7 +116,7 @@ def test_each_phase_has_its_own_row_and_a_question_without_an_answer_breaks_the_
     assert (row.recovered_s, row.holds) == (1.0, True)
     lost = fault_row("f", [*before, answer(15, source=None), *after], (10.0, 20.0), well=0.9, first_token_ms=PROMISE_MS)
     assert (lost.phases[1].nothing, lost.holds) == (1, False)
-    assert "BROKEN: f: 1 questions had none in time" in table([lost])
+    assert "BROKEN: f: 1 question had none in time" in table([lost])
     assert "1 of 2 faults left every promise kept" in page(schedule(Pause(pid=2, seconds=1)), [row, lost], "c", "today")
 
 

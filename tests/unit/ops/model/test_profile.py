@@ -58,7 +58,7 @@ def test_what_steps_take_is_told_by_their_rows_and_in_shares() -> None:
     steps = [Step(8, 9, {name: times * part * 1_000_000 for name, part in phases.items()}) for times in (1, 1, 3)]
     assert shares([*steps, Step(16, 40, phases)]) == (
         "\n3 steps of 8 rows, contexts of 9 to 9 tokens: median 20.00 ms; products 70%, attention 20%, rest 10%"
-        "\n1 steps of 16 rows, contexts of 40 to 40 tokens: median 0.00 ms; products 70%, attention 20%, rest 10%"
+        "\n1 step of 16 rows, contexts of 40 to 40 tokens: median 0.00 ms; products 70%, attention 20%, rest 10%"
     )
 
 

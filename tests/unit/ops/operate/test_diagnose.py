@@ -250,7 +250,7 @@ async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed()
     probes = {**FAST, "socket": await _socket("")}
     system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
     assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
-    assert looked_at(system, "") == "1 of 1 processes answered; the customers' way in: none is known"
+    assert looked_at(system, "") == "1 of 1 process answered; the customers' way in: none is known"
 
 
 async def test_what_waits_is_asked_of_each_lane_that_has_topics(monkeypatch: pytest.MonkeyPatch) -> None:

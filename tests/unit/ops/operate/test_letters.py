@@ -139,7 +139,7 @@ def test_nothing_is_put_anywhere_but_on_a_request_topic(topic: str) -> None:
 def test_a_dead_letter_of_somebody_elses_making_is_shown_and_never_put_back() -> None:
     kept = letter_of(Kept(Record("d", 3, 9, b"\xff", None, {"dead-letter-replays": b"many"}), 0))
     assert (kept.reason, kept.origin, kept.tries, kept.number) == ("unknown", None, 1, "3/9")
-    assert row(kept)["key"] == "<1 bytes>"
+    assert row(kept)["key"] == "<1 byte>"
     assert "origin is unknown" in (refusal(kept, REQUESTS, NOW, force=True) or "")
 
 
@@ -171,10 +171,10 @@ SHOWN = {
     "input": "<20 characters>",
     "temperature": "nan",
     "max_output_tokens": 5,
-    "metadata": "<1 fields>",
-    "stop": "<1 items>",
+    "metadata": "<1 field>",
+    "stop": "<1 item>",
     "reply_topic": "<20 characters>",
-    "…": "<2 fields that no chat.request has>",
+    "…": "<2 fields unknown to chat.request>",
 }
 
 
@@ -232,7 +232,7 @@ def test_whatever_stands_there_is_shown_as_json_that_no_terminal_acts_on(
 def test_a_deep_value_is_shown_as_deep_as_anyone_reads() -> None:
     kept = letter(value=b"\x91" * 500 + b"\x01")
     assert letters.as_json(page(kept, text=True)["value"]).count("[") == 8
-    assert page(kept, text=False)["value"] == "<1 items>"
+    assert page(kept, text=False)["value"] == "<1 item>"
 
 
 @pytest.mark.parametrize("forged", ["\x1b[2J", "\x9b31m", "\u202egnp.exe", "a\rb", "\x07"])

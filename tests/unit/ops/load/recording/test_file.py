@@ -89,7 +89,7 @@ def test_what_was_broken_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     writer.close()
     recording = read_recording(writer.partial)
     assert len(recording.asked) == 1
-    assert recording.broken_off == f"{writer.partial}: the recording was broken off; 1 requests are used"
+    assert recording.broken_off == f"{writer.partial}: the recording was broken off; 1 request is used"
 
 
 @given(st.data())

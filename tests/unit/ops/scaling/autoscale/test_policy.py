@@ -135,7 +135,7 @@ def test_a_growth_is_taken_back_once_an_hour() -> None:
 def test_a_backlog_that_no_gateway_sees_wants_more_and_is_bounded_by_who_is_there() -> None:
     wanted = look(scaler(2), 0, 0.0, lag=10_000, found=2)
     assert wanted.workers == 4
-    assert "10000 requests are behind" in wanted.reason
+    assert "10,000 requests are behind" in wanted.reason
     assert look(scaler(2), 0, None, lag=150, found=2).workers == 3, "a gateway's silence does not hide it"
 
 
