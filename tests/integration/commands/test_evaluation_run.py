@@ -26,7 +26,7 @@ QUESTIONS = (
         "id": "asks",
         "kind": "paraphrase",
         "split": "held_out",
-        "question": "how long do i have to return it",
+        "question": "may i return it after a long time",
         "entries": ["return-period"],
         "must": [["30 days"]],
     },
