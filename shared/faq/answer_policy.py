@@ -20,6 +20,7 @@ from typing import Final, Self
 from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import Kind, courtesy, small_talk
+from shared.faq.terms import seems_foreign
 from shared.settings.answers import AnswerSettings
 from shared.wire.outcome import Grounding
 
@@ -76,10 +77,12 @@ class Courtesy:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """The verdict that nothing is known; perhaps one of `entries` helps."""
+    """The verdict that nothing is known; perhaps one of `entries` helps. `foreign`: nothing is found, and the question
+    seems to be in a language that the FAQ does not speak."""
 
     language: Language
     entries: tuple[FaqEntry, ...] = ()
+    foreign: bool = False
 
 
 Decision = Ground | Quote | Courtesy | Unsure
@@ -124,7 +127,8 @@ class AnswerPolicy:
         if len(several) > 1:
             return Quote(tuple(several), language)
         if sureness_of(hits) < thresholds.confident:
-            return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
+            shown = offered(hits) if hits and hits[0].score >= thresholds.weak else ()
+            return Unsure(language, shown, foreign=not shown and seems_foreign(question))
         found = near(hits, self.most)
         spoken = {language, *(entry.language for entry in found)}
         if found and (self.languages is None or spoken <= set(self.languages)):
@@ -136,16 +140,17 @@ class AnswerPolicy:
         match decision:
             case Courtesy(kind, language):
                 return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
-            case Unsure(language, entries):
+            case Unsure(language, entries, foreign):
                 perhaps = "".join(
                     (_NEXT if place else _PERHAPS)[language].format(
                         found=_FOUND[language].format(question=entry.question, answer=entry.answer)
                     )
                     for place, entry in enumerate(entries)
                 )
+                refusal = perhaps or (_FOREIGN if foreign else _UNSURE[language])
                 return Fallback(
                     source="unsure",
-                    text="\n\n".join([perhaps or _UNSURE[language], *([_OFFER[language]] if self.handoff else [])]),
+                    text="\n\n".join([refusal, *([_OFFER[language]] if self.handoff else [])]),
                     language=language,
                     grounding=tuple(entry.as_grounding() for entry in entries),
                 )
@@ -192,6 +197,7 @@ _UNSURE: Final[dict[Language, str]] = {
     "en": "I don't know that: our help pages say nothing about it.",
     "zh": "这个问题我不清楚，帮助中心没有相关内容。",
 }
+_FOREIGN: Final = "I don't know that. I understand English and Chinese only: please ask me in one of them."
 _PERHAPS: Final[dict[Language, str]] = {
     "en": "I'm not sure that I know this. Closest in our help pages is {found}",
     "zh": "我不确定能否回答这个问题。帮助中心里最接近的是{found}",

@@ -39,6 +39,7 @@ _KANA_OR_HANGUL: Final = re.compile(r"[\u3040-\u30ff\u1100-\u11ff\uac00-\ud7af]"
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _LETTERS: Final = re.compile(r"[^\W\d_]{2,}")
+_WHOLE_WORD: Final = re.compile(r"[^\W\d_]+")
 _SKU: Final = re.compile(r"(?<![a-z0-9])([a-z]{2})[-_ ]?([0-9]{4})(?:[-_ ]?([a-z]))?(?![a-z0-9])")
 _CONTRACTION: Final = re.compile(r"(?<=[a-z])(n)?['\u2019\u02bc]([a-z]{1,2})(?![a-z])")
 
@@ -51,6 +52,9 @@ than thank thanks that the their them then there these they this those to too u 
 what when where which while who why will with wo would yet you your
 """
 _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
+# Of an English sentence's words about every second is one of these. So many words make a sentence.
+_ENGLISH_SHARE: Final = 1 / 3
+_SENTENCE_WORDS: Final = 3
 # Words that make a sentence a question but say nothing of what is asked.
 _CHINESE_STOP_TEXT: Final = """
 请问 请问一下 麻烦 你好 您好 谢谢 一下 怎么办 怎么样 怎么 怎样 咋 如何 为什么 为啥 什么
@@ -83,6 +87,19 @@ def detect_language(text: str) -> Language:
         return "en"
     latin = len(_LETTERS.findall(_HAN.sub(" ", text)))
     return "zh" if han >= latin else "en"
+
+
+def seems_foreign(text: str) -> bool:
+    """Return whether a text is probably in a language that the FAQ does not speak: most of its words are in another
+    script, or it is a sentence with hardly an English function word. English without them ("card declined wtf") seems
+    foreign too, so this is for a text that finds nothing."""
+    if detect_language(text) == "zh":
+        return False
+    words = _WHOLE_WORD.findall(_fold(ends_of(text)))
+    latin = [word for word in words if word.isascii()]
+    if len(latin) < len(words) / 2:
+        return True
+    return len(latin) >= _SENTENCE_WORDS and sum(word in _STOP_WORDS for word in latin) < _ENGLISH_SHARE * len(latin)
 
 
 def wording(text: str) -> str:

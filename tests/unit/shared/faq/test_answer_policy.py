@@ -82,6 +82,25 @@ def test_without_a_hit_nothing_is_known_in_the_questions_language(question: str,
     assert choose(question) == choose(question, hit("a", 0.29)) == Unsure(language)
 
 
+@pytest.mark.parametrize(
+    "question",
+    ["Wie kann ich einen Artikel zurückgeben?", "¿Cuándo llega mi paquete?", "Где мой заказ", "注文はどこですか"],
+)
+def test_where_nothing_is_found_a_foreign_question_hears_in_which_languages_to_ask(question: str) -> None:
+    refused = choose(question)
+    assert refused == Unsure("en", foreign=True)
+    assert isinstance(refused, Unsure)
+    assert "English and Chinese" in AnswerPolicy().reply(refused).text
+    assert choose(question, hit("a", 0.5), hit("b", 0.45)) == Unsure("en", (entry("a"), entry("b")))
+
+
+@pytest.mark.parametrize("question", ["What is the meaning of life?", "phone nr?", "How old is the café?", "退款"])
+def test_english_and_chinese_are_not_taken_for_another_language(question: str) -> None:
+    refused = choose(question)
+    assert isinstance(refused, Unsure)
+    assert not refused.foreign
+
+
 def test_a_language_that_the_model_does_not_speak_is_answered_by_the_entry() -> None:
     chinese = hit("a", 0.9, "zh")
     assert choose("什么时候？", chinese, languages=("en",)) == Quote((chinese.entry,), "zh")
