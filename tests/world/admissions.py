@@ -52,10 +52,12 @@ def watch(oracles: Oracles) -> None:
 
 
 def _judge_place(entry: Entry, oracles: Oracles) -> None:
-    """Judge that a question stands where the open ones of its conversation do, at whichever gateway they are."""
+    """Judge that a question stands where the open ones of its conversation do, at whichever gateway they are. One that
+    was asked at two gateways is open until its end at either: its client was told that."""
     now_s, to = asyncio.get_running_loop().time(), entry.publication
     placed = oracles.placed.setdefault(entry.request.session, [])
-    placed[:] = [each for each in placed if each[0].alive and each[1] > now_s and not each[2].answer.done]
+    ended = {other.response_id for _, _, other in placed if other.answer.done}
+    placed[:] = [each for each in placed if each[0].alive and each[1] > now_s and each[2].response_id not in ended]
     for _, _, other in placed:
         there = other.publication
         if there.route == to.route and there.partition != to.partition and not redis_ails(oracles.plan):
