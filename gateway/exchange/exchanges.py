@@ -121,7 +121,8 @@ class Exchanges:
 
     def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
         """Return the event to ask by: a retry's is its first try's. A cancelled or failed question is asked anew; so is
-        another client's in the same words. Raises `ProtocolError` for a key that was another question's."""
+        another client's in the same words. Raises `ProtocolError` for a key that was another question's, as far as that
+        is known: that of an adopted answer may not have been read here."""
         base = digest("key", key) if key is not None else digest("body", question.body)
         for number in itertools.count():
             event_id = f"{base}-{number}" if number else base
@@ -132,7 +133,7 @@ class Exchanges:
                 return event_id
             if known.answer.response is not None and known.answer.response.status in {"cancelled", "failed"}:
                 continue
-            if key is not None and known.input != question.input:
+            if key is not None and known.input and known.input != question.input:
                 raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
             if key is not None or retry or (not known.answer.done and self.gateway.connections.of(known) is None):
                 return event_id

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.errand import Errand, decode_errand
 from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
+from gateway.exchange.asker import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
 from shared.wire.codec import msgpack_encode
-from tests.support.fakes.gateways import Edge
+from tests.support.fakes.gateways import Edge, delta
 from tests.support.fakes.openai_doors import http_of
 from tests.support.servers.chatwoot import SECRET, message_created, signed
 
@@ -166,6 +167,19 @@ async def test_what_kafka_does_not_take_is_to_come_again() -> None:
     """Chatwoot tries no other status but 500 again."""
     async with client_of(Edge(kafka_is_away=True), Posts(away=True)) as client:
         assert await posted(client, message_created(1, QUESTION)) == 429
+
+
+async def test_a_delivery_that_comes_again_elsewhere_leads_to_the_answer_that_is_told_there() -> None:
+    """The gateway that carries the errand out has the answer from a worker, and has not read its question."""
+    body, posts, edge, elsewhere = message_created(1, QUESTION), Posts(), Edge(), Edge(partition=1)
+    async with client_of(edge, posts) as client, client_of(elsewhere, posts) as other:
+        assert await posted(client, body, **{"X-Chatwoot-Delivery": "d"}) == 200
+        session, cursor = posts.taken[0].session_id, posts.taken[0].cursor
+        poster = await http_of(elsewhere).exchanges.resume(Asker(), session, cursor or "")
+        elsewhere.receive_replies([delta(edge.asked[0].id, "Within", session_id=session)])
+        assert await posted(other, body, **{"X-Chatwoot-Delivery": "d"}) == 200
+    assert poster.points
+    assert (posts.taken[1].cursor is not None, posts.taken[1].problem) == (True, None)
 
 
 @settings(max_examples=60, deadline=None)
