@@ -241,7 +241,7 @@ rollout_e_value = Gauge(
     "replyline_rollout_e_value_ratio", "Evidence that the canary is worse, in all and by metric: 1 for none", ["kind"]
 )
 rollout_share = Gauge("replyline_rollout_share_ratio", "Conversations that go to the canary", ["bucket"])
-rollout_state = Gauge("replyline_rollout_state", "1 for the newest rollout's state", ["state"])
+rollout_state = Gauge("replyline_rollout_state", "1 for the newest rollout's state; none where it stands by", ["state"])
 RolloutState = Literal["none", "wait", "hold", "freeze"]
 for _state in get_args(RolloutState):
     rollout_state.labels(_state)

@@ -84,8 +84,10 @@ class Controller:
 
     async def _turn(self) -> None:
         """Stay in the group, and decide once where this member leads."""
-        leads = bool(await self.leadership.leads())
-        metrics.rollout_leads.set(leads)
+        leads = await self.leadership.leads()
+        metrics.rollout_leads.set(bool(leads))
+        if leads is False:
+            _show_nothing()
         if not leads:
             self._rollout = None
             return
@@ -156,6 +158,12 @@ def _show_state(rollout: Rollout | None) -> None:
     rule = rollout.moves[-1].state.rule if rollout is not None and rollout.moves else None
     for bucket in BUCKETS:
         metrics.rollout_share.labels(bucket).set(rule.shares.get(bucket, rule.share) if rule is not None else 0.0)
+
+
+def _show_nothing() -> None:
+    """Have one who stands by show no rollout: the leader shows it."""
+    for gauge in (metrics.rollout_e_value, metrics.rollout_share, metrics.rollout_state):
+        gauge.clear()
 
 
 async def serve(kafka: KafkaSettings, gateways: Sequence[str], host: str, port: int, stop: asyncio.Event) -> None:
