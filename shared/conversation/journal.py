@@ -47,10 +47,10 @@ class Journal:
         self._calls = RedisCalls(settings, tells=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
 
-    async def first(self) -> tuple[int, bytes]:
+    async def first(self, most: int = _MOST) -> tuple[int, bytes]:
         """Return how many entries come first, as many as go into one body, and that body; 0 where there are none."""
         values: list[Any] = await self._calls.bounded(
-            self._redis.call(lambda redis: redis.lrange(JOURNAL, 0, _MOST - 1))
+            self._redis.call(lambda redis: redis.lrange(JOURNAL, 0, most - 1))
         )
         chosen: list[bytes] = []
         for value in values:

@@ -14,7 +14,8 @@ from shared.settings.credential_files import read_password
 from shared.settings.edge import EdgeSettings
 
 _TIMEOUT_S: Final = 5.0
-_OK, _SAME, _WRONG = 200, 304, 400
+_OK, _SAME = 200, 304
+_NEVER: Final = frozenset({400, 413})  # what is said is wrong, or too large
 
 
 class CentreAway(ReplylineError):  # noqa: N818 - what happened, not a kind of error
@@ -94,7 +95,7 @@ class CentrePages:
         why = f"{self._settings.http_url}/edge{path} answers {got.status_code}: {said.message}"
         if said.code == FaqUnsigned.code:
             raise FaqUnsigned(why)
-        raise JournalRefused(why) if (method, got.status_code) == ("POST", _WRONG) else CentreAway(why)
+        raise JournalRefused(why) if method == "POST" and got.status_code in _NEVER else CentreAway(why)
 
     async def close(self) -> None:
         await self._http.aclose()

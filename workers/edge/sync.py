@@ -127,12 +127,18 @@ class Sync:
         await self.journal.keep_place(missed.next)
 
     async def push(self) -> None:
-        """Tell the centre what the journal has. Raises `CentreAway`, `StoreUnavailable`."""
+        """Tell the centre what the journal has. Of entries that are refused together each is told by itself. Raises
+        `CentreAway`, `StoreUnavailable`."""
+        alone = False
         async with self._pushing:
-            while (found := await self.journal.first())[0]:
+            while (found := await (self.journal.first(1) if alone else self.journal.first()))[0]:
                 num, entries = found
                 try:
                     await self.pages.add(entries)
                 except JournalRefused as error:
-                    log.warning("journal_refused", entries=num, cause=str(error))
+                    if num > 1:
+                        alone = True
+                        continue
+                    log.warning("journal_refused", cause=str(error))
                 await self.journal.drop(num)
+                alone = False

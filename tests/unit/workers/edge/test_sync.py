@@ -4,15 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.conversation.erasure_log import Erased, Missed
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.in_step import InStep
+from shared.settings.edge import EdgeSettings
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
-from workers.edge.centre_pages import CentreAway, FaqPage, FaqUnsigned, JournalRefused
+from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
 from workers.edge.sync import Sync
@@ -28,6 +30,7 @@ class FakeCentre:
     page: FaqPage = field(default_factory=lambda: FaqPage(10.0, 0, SECOND.document, SECOND.signature))
     missed: Missed = field(default_factory=lambda: Missed(0))
     fails: Exception | None = None
+    refuses: bytes = b""
     entries: list[bytes] = field(default_factory=list)
     known_place: int | None = 0
     got: list[bytes] = field(default_factory=list)
@@ -42,7 +45,7 @@ class FakeCentre:
         return self.missed
 
     async def add(self, entries: bytes) -> None:
-        if self.fails is not None:
+        if self.fails is not None and self.refuses in entries:
             raise self.fails
         self.got.append(entries)
 
@@ -52,8 +55,8 @@ class FakeCentre:
     async def keep_place(self, place: int) -> None:
         self.known_place = place
 
-    async def first(self) -> tuple[int, bytes]:
-        return len(self.entries[:2]), b",".join(self.entries[:2])
+    async def first(self, most: int = 2) -> tuple[int, bytes]:
+        return len(self.entries[:most]), b",".join(self.entries[:most])
 
     async def drop(self, num: int) -> None:
         del self.entries[:num]
@@ -120,10 +123,25 @@ async def test_the_journal_goes_once_and_in_order(made: Made) -> None:
     assert (centre.entries, centre.got) == ([], [b"1,2", b"3"])
 
 
-async def test_what_the_centre_never_takes_does_not_hold_up_the_rest(made: Made) -> None:
-    centre = FakeCentre(entries=[b"1", b"2"], fails=JournalRefused("no turn"))
+async def test_what_the_centre_never_takes_neither_holds_up_nor_takes_away_the_rest(made: Made) -> None:
+    centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=JournalRefused("no turn"), refuses=b"2")
     await made(centre).push()
-    assert centre.entries == []
+    assert (centre.entries, centre.got) == ([], [b"1", b"3"])
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, JournalRefused), (413, JournalRefused), (503, CentreAway)])
+async def test_what_is_wrong_or_too_large_is_refused_for_good(
+    tmp_path: Path, status: int, error: type[Exception]
+) -> None:
+    """Else one long turn would hold up the journal for ever."""
+    token = tmp_path / "token"
+    token.write_text("t")
+    pages = CentrePages(EdgeSettings.model_construct(centre="ws://centre/ws", token_file=token))
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(status))
+    pages._http = httpx2.AsyncClient(transport=answer, base_url="http://centre")
+    with pytest.raises(error):
+        await pages.add(b"[]")
+    await pages.close()
 
 
 async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Made) -> None:
