@@ -1,5 +1,6 @@
 """Child processes that never outlive us: how the embedded services and the test broker are started and stopped."""
 
+import atexit
 import os
 import random
 import signal
@@ -8,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Self
@@ -38,23 +40,48 @@ class ServiceError(ReplylineError):
 _PORTS: Final = range(20_000, 32_000)
 _PORT_TRIES: Final = 100
 _CHANCE: Final = random.SystemRandom()  # of its own: programs that seed `random` alike would take the same ports
+_HELD_AT_ONCE: Final = 32
 _given: Final = set[int]()
+_held: Final = deque[socket.socket]()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that nobody listens on at this moment, another one each time. Somebody else may take it:
     callers that can, try again. No outgoing connection does, as long as there is one below those that systems give to
-    these."""
+    these; nor does another process that asks here, on Linux, for as long as one of the last ports is held."""
     for port in _CHANCE.sample(_PORTS, _PORT_TRIES):
         if port in _given:
             continue
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind((host, port))
-            _given.add(port)
-            return port
+        holder = socket.socket()
+        try:
+            holder.bind((host, port))
+        except OSError:
+            holder.close()
+            continue
+        _given.add(port)
+        _hold(holder)
+        return port
     with socket.socket() as listener:
         listener.bind((host, 0))
         return int(listener.getsockname()[1])
+
+
+def _hold(holder: socket.socket) -> None:
+    """Keep a bound port for a while from all but those who may bind it anew, as servers do by SO_REUSEADDR. Elsewhere
+    than on Linux that would keep servers out too."""
+    if sys.platform != "linux":
+        holder.close()
+        return
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _held.append(holder)
+    if len(_held) > _HELD_AT_ONCE:
+        _held.popleft().close()
+
+
+@atexit.register
+def _let_go() -> None:
+    while _held:
+        _held.popleft().close()
 
 
 @dataclass(slots=True)
