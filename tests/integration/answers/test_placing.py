@@ -125,11 +125,11 @@ async def test_what_is_said_of_a_placed_question_finds_its_worker_from_either_ga
 
 
 async def test_conversations_that_move_keep_their_order_through_two_gateways(
-    system: System, workers: list[Service], unique: Callable[[str], str]
+    system: System, workers: list[Service]
 ) -> None:
     """Each has a client at either gateway; they ask as they like, often while the other's question is open."""
     gateways = await asyncio.gather(*(system.gateway(gateway__reply_partition=n).ready() for n in range(2)))
-    chance, names = random.Random(35), [unique(f"moves{number}") for number in range(10)]
+    chance, names = random.Random(35), [f"moves-{number}" for number in range(10)]
 
     async def chat(name: str) -> None:
         async with AsyncExitStack() as stack:
