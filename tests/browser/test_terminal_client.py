@@ -306,12 +306,12 @@ async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_i
 async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with Still().serve() as still:
-        async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
+        async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=4) as client:
             asking = asyncio.create_task(ask(client))
             await gateway.expect(ResponseCreate)
+            monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
             client._urls = (still.url,)
             await gateway.hang_up(4001)
             with pytest.raises(ConnectFailed):
@@ -349,10 +349,10 @@ async def test_who_has_no_patience_is_told_that_nothing_was_heard(
 
 @pytest.mark.timeout(20)
 async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.5)
-    gateway.heartbeat_s = 0.5
+    monkeypatch.setattr("shared.client.socket._SLACK_S", 1.0)
+    gateway.heartbeat_s = 1.0
     async with client_of(gateway):
-        for _ in range(20):
+        for _ in range(40):
             await gateway.broadcast(Ping())
             await asyncio.sleep(0.1)
     assert len(gateway.starts) == 1

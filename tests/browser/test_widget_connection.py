@@ -129,9 +129,9 @@ async def test_a_gateway_without_room_is_asked_again_when_it_says(
     await expect(page.get_by_text("Reconnecting…")).to_be_visible()
     gateway.no_room = None
     sockets = watch_sockets(page)
-    await page.clock.run_for(59_000)
+    await page.clock.run_for(45_000)
     assert sockets == []
-    await page.clock.run_for(31_000)
+    await page.clock.run_for(45_000)
     await expect(page.get_by_text("Connected")).to_be_visible()
 
 

@@ -9,15 +9,16 @@ import pytest_asyncio
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import ServiceError
 from tests.integration.support.kv_stores import bench, make_bench, own_redis
-from tests.support.standstill import InTime, Standstill
+from tests.support.reliability import Reliability
+from tests.support.standstill import BESIDE_OTHERS_S, GRACE_S, InTime, Standstill
 
 __all__ = ["bench", "in_time", "make_bench", "own_redis", "standstill"]
 
 
 @pytest_asyncio.fixture
-async def standstill() -> AsyncIterator[Standstill]:
+async def standstill(reliability: Reliability) -> AsyncIterator[Standstill]:
     """It ticks for as long as the test runs."""
-    watch = Standstill()
+    watch = Standstill(GRACE_S if reliability.whole else BESIDE_OTHERS_S)
     ticking = asyncio.create_task(watch.run())
     yield watch
     ticking.cancel()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from tests.support.wire import Answer
 
 GRACE_S = 0.25
+# Beside other tests a process may have to wait for a core while this one has one; the faults are seconds late.
+BESIDE_OTHERS_S = 1.0
 _TICK_S = 0.01
 
 InTime = Callable[[Answer, float], bool]
@@ -15,8 +17,10 @@ InTime = Callable[[Answer, float], bool]
 
 @dataclass(slots=True)
 class Standstill:
-    """Ticks in the test's own event loop; a tick that comes late is time in which this machine ran others."""
+    """Ticks in the test's own event loop; a tick that comes late is time in which this machine ran others. Besides, an
+    answer may be late by `grace_s`."""
 
+    grace_s: float = GRACE_S
     _late: list[tuple[float, float]] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -32,6 +36,6 @@ class Standstill:
         return sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in self._late)
 
     def in_time(self, answer: Answer, deadline_ms: float) -> bool:
-        """Whether the answer came by then and a quarter of a second, on a machine that ran all the time."""
+        """Whether the answer came by then and the grace, on a machine that ran all the time."""
         took_s = answer.took_s - self.seconds(answer.asked_at, answer.done_at)
-        return took_s <= deadline_ms / 1_000 + GRACE_S
+        return took_s <= deadline_ms / 1_000 + self.grace_s

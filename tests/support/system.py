@@ -193,6 +193,8 @@ class System:
             "answers__guard": "false",
             # They look at what is said: a machine that stands still for a while must not make it the fallback's.
             "promise__first_token_ms": 8_000,
+            # What is stopped or cut is so long that it has not ended before.
+            "limits__max_output_tokens": 2_000,
             # The default suits a local Redis on an idle machine.
             "redis__timeout_ms": 1_000,
         }

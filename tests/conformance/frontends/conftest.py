@@ -42,8 +42,8 @@ async def strict(system: System) -> Service:
         gateway__max_inflight=5,
         gateway__messages_per_minute=12,
         gateway__max_message_bytes=2_048,
-        gateway__hello_timeout_s=1,
-        gateway__heartbeat_s=0.5,
+        gateway__hello_timeout_s=2.5,
+        gateway__heartbeat_s=1.2,
     ).ready()
 
 

@@ -179,12 +179,12 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
     began = time.time()
-    async with Client.connect(guarded.ws, front.form, token=token(2.0)) as client:
+    async with Client.connect(guarded.ws, front.form, token=token(4.0)) as client:
         for wrong in (token(sub="bob"), token(tenant="shop"), "nonsense"):
             position = len(client.events)
             await client.send({"type": "session.refresh", "token": wrong})
             assert (await client.error(since=position))["code"] == "unauthorized"
-        until = began + 3.0
+        until = began + 5.0
         await client.send({"type": "session.refresh", "token": token(exp=until)})
         assert (await client.of_type("session.refreshed"))["expires_at"] == int(until * 1_000)
         closing = await client.of_type("session.closing")

@@ -16,7 +16,7 @@ from tests.support.wire import Answer, Client
 
 Way = Callable[[System, Service, Service], Awaitable[Answer]]
 FIRST, QUESTION, TOKENS = "My name is Sorrel.", "How do I track my parcel?", 40
-LONG = 500  # tokens: whoever erases it comes in time
+LONG = 2_000  # tokens: whoever erases it comes in time
 AT_ONCE = 12
 
 

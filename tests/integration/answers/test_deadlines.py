@@ -1,4 +1,4 @@
-"""Whatever becomes of the workers, the client has its answer within its deadline and a quarter of a second."""
+"""Whatever becomes of the workers, the client has its answer within its deadline and a little more."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -67,16 +67,16 @@ async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Se
     """What was written stands; the worker does not go on."""
     ended = await worker.metric("infer_total")
     async with Client.connect(gateway.ws) as client:
-        answer = await client.ask(RETURNS, deadline_ms=900, max_output_tokens=500)
+        answer = await client.ask(RETURNS, deadline_ms=2_500, max_output_tokens=2_000)
     assert answer.outcome == ("incomplete", "deadline", "model")
-    assert 0 < len(answer.text) < 100
-    assert answer.took_s >= 0.899
-    assert in_time(answer, 900)
+    assert 0 < len(answer.text) < 300
+    assert answer.took_s >= 2.499
+    assert in_time(answer, 2_500)
 
     async def is_free() -> bool:
         return await worker.metric("replyline_worker_load", what="used") == 0
 
-    await eventually(is_free, limit_s=3)  # all of it would have taken four seconds more
+    await eventually(is_free, limit_s=10)  # all of it would have taken 17 seconds more
 
     async def is_counted() -> bool:
         return await worker.metric("infer_total") == ended + 1

@@ -109,7 +109,7 @@ async def test_an_erased_conversation_has_no_open_hand_off_and_too_many_requests
 async def test_what_kafka_does_not_take_is_not_claimed(new_system: MakeSystem) -> None:
     """The topic is gone: the request is an error, the question a `busy` answer that says so; the model answers on."""
     system = await new_system()
-    gateway = system.gateway(kafka__request_timeout_ms=1_000)
+    gateway = system.gateway(kafka__request_timeout_ms=2_500)
     await asyncio.gather(gateway.ready(), system.worker().ready())
     admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
     await admin.start()

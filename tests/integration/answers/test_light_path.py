@@ -118,11 +118,15 @@ async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: 
         worker_that_says(system, gateway, 60_000.0, worker_id="w-slow"),
         Client.connect(gateway.ws) as client,
     ):
+        begun_s = time.monotonic()
         events = [await client.create(RETURNS) for _ in range(8)]  # the first against the prediction
+        for event_id in events:
+            await client.created(event_id)
+        took_s = time.monotonic() - begun_s
         answers = [await client.answer(event_id) for event_id in events]
     assert {answer.outcome for answer in answers} == {FAQ}
     infeasible = await gateway.metric(FALLBACKS, reason="infeasible") - had
-    assert infeasible >= 6  # the eight may have taken over a second together
+    assert 1 <= 8 - infeasible <= 1 + took_s
     assert await published(system) == before + 8 - infeasible
     at_once = [answer for answer in answers if answer.response["timings"]["total_ms"] < 1_999]
     assert len(at_once) == infeasible, "the others by the deadline"
@@ -144,17 +148,18 @@ async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(syste
     infeasible, late = [await gateway.metric(FALLBACKS, reason=reason) for reason in ("infeasible", "deadline")]
     async with Client.connect(gateway.ws) as client:
         async with worker_that_says(system, gateway, 60_000.0, worker_id="w-silent", leaves=False):
-            tried = await client.create(RETURNS)
-            assert (await client.ask(RETURNS)).outcome == FAQ
-            assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + 1
+            tried = [await client.create(RETURNS)]
+            while await gateway.metric(FALLBACKS, reason="infeasible") == infeasible:  # one a second is tried
+                tried.append(await client.create(RETURNS))
+                await client.created(tried[-1])
         await eventually(workers_known(gateway, 0))
         assert gateway.logged("worker_silent", worker="w-silent")
-        await client.answer(tried)
-        answers = [await client.ask(RETURNS, first_token_ms=100) for _ in range(3)]
+        answers = [await client.answer(event_id) for event_id in tried]
+        answers += [await client.ask(RETURNS, first_token_ms=700) for _ in range(3)]
     assert {answer.outcome for answer in answers} == {FAQ}
     assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + 1
-    assert await gateway.metric(FALLBACKS, reason="deadline") == late + 4
-    assert await published(system) == before + 4
+    assert await gateway.metric(FALLBACKS, reason="deadline") == late + len(answers) - 1
+    assert await published(system) == before + len(answers) - 1
 
 
 async def test_what_is_no_report_changes_nothing(system: System, gateway: Service) -> None:
@@ -164,7 +169,7 @@ async def test_what_is_no_report_changes_nothing(system: System, gateway: Servic
     for value in nonsense:
         await system.produce("chat.workers", value, key=b"w-0")
     async with worker_that_says(system, gateway, 10.0, worker_id="w-0"), Client.connect(gateway.ws) as client:
-        assert "eta_ms" in await client.created(await client.create(RETURNS, first_token_ms=200))
+        assert "eta_ms" in await client.created(await client.create(RETURNS))
     assert await gateway.metric("replyline_records_ignored_total", what="report") == ignored + len(nonsense)
     assert await gateway.metric("replyline_dead_letters_total") == 0
 

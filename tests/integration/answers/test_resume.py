@@ -15,13 +15,14 @@ from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from tests.integration.support.cuts import EVENTS, QUESTION, TOKENS, WHOLE, ask_and_lose, ask_and_lose_in
 from tests.support.reliability import Reliability
 from tests.support.shared_system import STANDARD
-from tests.support.standstill import GRACE_S, Standstill
+from tests.support.standstill import Standstill
 from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Answer, Client, Form
 
 TARGET = "identical text, or an explicit recovered:false"
 RANDOM_CUTS = 1_000
 AT_ONCE = 32
+LONG = 600  # tokens: three seconds, in which a client comes back twice
 
 
 pytestmark = STANDARD
@@ -202,7 +203,7 @@ async def test_where_nobody_answers_the_adopter_does_by_the_deadline(
     worker.pause()
     try:
         asked_at = time.monotonic()
-        cut = await ask_and_lose(doomed, 1, first_token_ms=1_500)
+        cut = await ask_and_lose(doomed, 1, first_token_ms=4_000)
         doomed.kill()
         answer = await cut.resume(here)
         done_at = time.monotonic()
@@ -210,8 +211,8 @@ async def test_where_nobody_answers_the_adopter_does_by_the_deadline(
         worker.resume()
     assert answer.outcome == ("completed", "stop", "faq")
     assert "tracking" in answer.text
-    assert asked_at + 1.5 <= done_at
-    assert done_at - standstill.seconds(asked_at, done_at) < asked_at + 1.5 + 2 * GRACE_S
+    assert asked_at + 4 <= done_at
+    assert done_at - standstill.seconds(asked_at, done_at) < asked_at + 4 + 2 * standstill.grace_s
 
 
 async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
@@ -239,7 +240,7 @@ async def test_the_terminals_client_outlives_its_socket(here: Service, there: Se
     """Lost twice in the middle of an answer: it comes back by itself, and hands out each character once."""
     async with AsyncReplyline(here.ws, *([there.ws] if moves else ()), patience_s=10) as client:
         parts, lost = [], 0
-        async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=TOKENS)):
+        async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=LONG)):
             if isinstance(event, ResponseDelta):
                 assert event.offset == len("".join(parts))
                 parts.append(event.delta)
@@ -248,7 +249,8 @@ async def test_the_terminals_client_outlives_its_socket(here: Service, there: Se
                     client._socket.hang_up()
                     lost += 1
             elif isinstance(event, ResponseDone):
-                assert event.response.output_text == "".join(parts) == text
+                assert event.response.output_text == "".join(parts)
+                assert (len(event.response.output_text), event.response.output_text[:TOKENS]) == (LONG, text)
         assert lost == 2
         assert client.session is not None
         assert client.session.recovered

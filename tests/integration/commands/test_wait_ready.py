@@ -16,7 +16,7 @@ from shared.telemetry.logs import configure_logs
 from shared.telemetry.status import Readiness, serve_status
 from tests.support.hostile.one_answer import saying
 
-START_S = 0.5
+START_S = 1.5
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_
 ) -> None:
     configure_logs(load_settings().log, process="up")
     port, begun_s = free_port(), time.monotonic()
-    readiness = Readiness({"engine": for_so_long(begun_s, 4 * START_S, "the model is loading")})
+    readiness = Readiness({"engine": for_so_long(begun_s, 2 * START_S, "the model is loading")})
     async with await serve_status("127.0.0.1", port, readiness):
         await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
-    assert time.monotonic() - begun_s >= 4 * START_S
+    assert time.monotonic() - begun_s >= 2 * START_S
     [line] = map(json.loads, capsys.readouterr().out.splitlines())
     assert (line["event"], line["what"], line["cause"]) == ("still_waiting", "the worker", "the model is loading")
 

@@ -61,7 +61,7 @@ async def _answers(system: System) -> AsyncIterator[None]:
 async def gateway(system: System, reliability: Reliability) -> Service:
     """With the limits that it ships with; in the ordinary suite it has less patience. It is started with so few files
     allowed that it has to see to it itself that it can hold more clients."""
-    impatient = {} if reliability.whole else {"gateway__hello_timeout_s": 1, "gateway__slow_consumer_s": 1}
+    impatient = {} if reliability.whole else {"gateway__hello_timeout_s": 4, "gateway__slow_consumer_s": 1}
     with few_files():
         service = system.gateway(**impatient)
     return await service.ready()

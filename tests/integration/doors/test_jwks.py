@@ -28,7 +28,7 @@ def server() -> Iterator[KeyServer]:
         yield server
 
 
-def reader(source: str, *, timeout_s: float = 0.5, cooldown_s: float = 60.0) -> Jwks:
+def reader(source: str, *, timeout_s: float = 10.0, cooldown_s: float = 60.0) -> Jwks:
     """One that has read nothing yet, with the secret's key."""
     own = (secret_key(SECRET),)
     gate = TokenGate(RULES, KeySet(own, complete=False))
@@ -112,7 +112,7 @@ async def test_the_last_good_keys_are_kept_when_new_ones_cannot_be_read(
 
 
 async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_event_loop(server: KeyServer) -> None:
-    keys = reader(server.url, cooldown_s=0, timeout_s=0.1)
+    keys = reader(server.url, cooldown_s=0, timeout_s=1.5)
     server.pause_s = 0.01  # of a body that would take ten seconds
     ticks, began = 0, time.monotonic()
 
@@ -126,7 +126,7 @@ async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_even
     await keys.prepare(NEW)
     ticking.cancel()
     assert time.monotonic() - began < 9, "it was not read to its end"
-    assert ticks > 2
+    assert ticks > 20
     assert keys.missing() is not None
     server.stop()
     await keys.prepare(NEW)

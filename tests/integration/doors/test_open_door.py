@@ -28,11 +28,11 @@ async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
         worker__reply_interval_ms=0,
         kafka__session_timeout_ms=3_000,
         kafka__request_timeout_ms=2_000,
-        redis__timeout_ms=100,
+        redis__timeout_ms=500,
         gateway__cursor_secret_file=CURSOR_SECRET,
         gateway__port=free_port(),
         gateway__metrics_port=free_port(),
-        gateway__drain_s=2,
+        gateway__drain_s=10,
         worker__drain_s=2,
     )
 
@@ -204,7 +204,7 @@ async def test_a_gateway_that_drains_gets_nobody_new_and_operators_still_see_it(
     assert {await shown(proxy, path) for path in OPERATORS_PAGES} == {404}
     leaving, staying = gateways
     async with Client.connect(leaving.ws) as client:
-        running = await client.create(RETURNS, max_output_tokens=150)
+        running = await client.create(RETURNS, max_output_tokens=500)
         await client.text_of(running, chars=5)
         stopping = asyncio.create_task(leaving.stop())
         await eventually(lambda: is_draining(leaving))

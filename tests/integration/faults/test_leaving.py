@@ -63,7 +63,7 @@ async def test_a_worker_whose_device_hangs_ends_and_another_answers(new_system: 
     system = await new_system(
         admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
-    limits = {} if asked else {"worker__step_limit_s": 1}
+    limits = {} if asked else {"worker__step_limit_s": 2}
     hanging = system.worker(module="tests.integration.support.hanging_worker", **limits)
     gateway, _ = await asyncio.gather(system.gateway().ready(), hanging.ready())
     async with Client.connect(gateway.ws) as client:
@@ -83,10 +83,10 @@ async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
     """Not even its event loop: neither a signal nor a look at the engine's clock would be heeded."""
     monkeypatch.setenv(HOLDS_ALL, "1")
     system = await new_system(
-        admission__enabled=False, kafka__session_timeout_ms=1_000, promise__first_token_ms=60_000,
+        admission__enabled=False, kafka__session_timeout_ms=2_500, promise__first_token_ms=60_000,
         promise__deadline_ms=60_000,
     )  # fmt: skip
-    hanging = system.worker(module="tests.integration.support.hanging_worker", worker__step_limit_s=1)
+    hanging = system.worker(module="tests.integration.support.hanging_worker", worker__step_limit_s=2)
     gateway, _ = await asyncio.gather(system.gateway().ready(), hanging.ready())
     async with Client.connect(gateway.ws) as client:
         await client.create("Where is my parcel?")
@@ -101,7 +101,7 @@ async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
 async def test_a_segfault_in_native_code_is_one_workers_death(new_system: MakeSystem) -> None:
     """In mid-answer. Another worker ends the answer as if nothing had been, and the log says what it was."""
     system = await new_system(
-        admission__enabled=False, kafka__session_timeout_ms=1_000, model__dir=model_dir(), promise__deadline_ms=120_000,
+        admission__enabled=False, kafka__session_timeout_ms=2_500, model__dir=model_dir(), promise__deadline_ms=120_000,
         promise__first_token_ms=120_000, worker__engine="native", worker__max_length=1_024, worker__threads=1,
     )  # fmt: skip
     crashing = system.worker(module="tests.integration.support.crashing_worker")

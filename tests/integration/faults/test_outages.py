@@ -23,7 +23,7 @@ async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
         worker__fake_decode_ms_per_step=10,
         kafka__session_timeout_ms=2_000,
         kafka__request_timeout_ms=2_000,
-        redis__timeout_ms=100,
+        redis__timeout_ms=500,
         gateway__messages_per_minute=100_000,
         gateway__drain_s=2,
         worker__drain_s=2,
@@ -140,7 +140,7 @@ async def test_without_redis_the_model_answers_and_with_it_it_remembers(
     await eventually(lambda: _misses(gateway, "redis"))
     async with Client.connect(gateway.ws) as client:
         for _ in range(3):
-            answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
+            answer = await client.ask(RETURNS, first_token_ms=8_000, max_output_tokens=5)
             assert answer.outcome[2] == "model"
         await client.send({"type": "session.delete"})
         error = await client.error()
@@ -164,7 +164,7 @@ async def test_kafka_goes_and_comes_back(pair: Pair, own_broker: KafkaBroker, in
     (gateway, worker), before = pair, told(*pair, what="kafka")
     async with Client.connect(gateway.ws) as client:
         assert (await client.ask(RETURNS, max_output_tokens=5)).outcome[2] == "model"
-        running = await client.create(RETURNS, max_output_tokens=500, deadline_ms=2_000)
+        running = await client.create(RETURNS, max_output_tokens=500, deadline_ms=4_000)
         await client.text_of(running, chars=5)
         own_broker.halt(kill=kill)
         during = [await client.ask(RETURNS, first_token_ms=400, deadline_ms=1_000) for _ in range(5)]
@@ -203,7 +203,7 @@ async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -
             system.redis.signal(19)  # SIGSTOP
         try:
             for _ in range(3):
-                answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
+                answer = await client.ask(RETURNS, first_token_ms=8_000, max_output_tokens=5)
                 assert answer.outcome[2] == "model", "a Redis that hangs is not waited for"
             assert told(worker, what="redis") == [(away + 1, back)]
             assert await worker.metric("replyline_history_unavailable_total") >= 1

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.support.deadly_worker import DEADLY
 from tests.support.system import MakeSystem, Service, System
 
-SESSION_MS = 1_000
+SESSION_MS = 2_500
 NEIGHBOURS = 6
 
 
@@ -31,7 +31,10 @@ async def test_a_record_that_kills_workers_is_a_dead_letter_after_four_and_its_n
 ) -> None:
     """It names no deadline, so nothing else would end it."""
     system = await new_system(
-        kafka__session_timeout_ms=SESSION_MS, worker__fake_decode_ms_per_step=20, promise__first_token_ms=15_000
+        kafka__session_timeout_ms=SESSION_MS,
+        worker__fake_decode_ms_per_step=20,
+        promise__first_token_ms=120_000,
+        promise__deadline_ms=120_000,
     )
     poison, deaths = unique("poison"), list[Service]()
     names = [f"{poison}-before-{number}" for number in range(NEIGHBOURS)]

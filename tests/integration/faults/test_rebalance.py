@@ -22,6 +22,7 @@ class Member:
 
     reader: GroupReader
     lost: list[tuple[str, int]] = field(default_factory=list)
+    looks: int = 0
     looks_in_a_rebalance: int = 0
 
     @property
@@ -39,6 +40,7 @@ class Member:
             await self.reader.read(timeout_ms=20, max_records=100)
             self.looks_in_a_rebalance += self.in_a_rebalance
             self.lost += self.reader.pop_lost()
+            self.looks += 1
 
 
 @dataclass
@@ -78,7 +80,8 @@ async def settled(*members: Member) -> None:
         return all(not member.in_a_rebalance and len(member.has) == PARTITIONS // len(members) for member in members)
 
     await eventually(even)
-    await asyncio.sleep(0.1)
+    looked = [member.looks for member in members]
+    await eventually(lambda: all(member.looks > before + 1 for member, before in zip(members, looked, strict=True)))
 
 
 async def test_a_partition_that_is_given_back_is_not_lost_however_long_the_others_take(group: Group) -> None:

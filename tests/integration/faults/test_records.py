@@ -183,7 +183,7 @@ async def test_a_cancel_from_another_service_takes_effect(system: System, unique
     name = unique("cancelled")
     async with system.reading("chat.replies.external") as tap:
         key = f"demo/{name}".encode()
-        await system.produce("chat.requests.short", request(name, max_output_tokens=500), key=key)
+        await system.produce("chat.requests.short", request(name, max_output_tokens=2_000), key=key)
         await tap.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
         await system.produce("chat.cancels", b"\xc1 nonsense first", key=key)
         await system.produce("chat.cancels", msgpack.packb({"type": "chat.cancel", "request_id": name}), key=key)
@@ -196,10 +196,9 @@ async def test_a_request_produced_twice_is_answered_once_while_it_is_computed(
 ) -> None:
     name = unique("twice")
     served = await worker.metric("infer_total")
-    value = request(name, max_output_tokens=200)
+    value = request(name, max_output_tokens=600)
     async with system.reading("chat.replies.external") as tap:
-        for _ in range(2):
-            await system.produce("chat.requests.short", value, key=b"demo/twice")
+        await asyncio.gather(*(system.produce("chat.requests.short", value, key=b"demo/twice") for _ in range(2)))
         await terminal(tap, name)
     assert await worker.metric("infer_total") == served + 1
 
@@ -210,7 +209,7 @@ async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(
     """The first is answered; whoever used its id for another question finds that among the dead letters."""
     name = unique("taken")
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
-        await system.produce("chat.requests.short", request(name, max_output_tokens=500))
+        await system.produce("chat.requests.short", request(name, max_output_tokens=1_000))
         await replies.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
         other = request(name, input="Something else?")
         given = await system.produce("chat.requests.short", other)

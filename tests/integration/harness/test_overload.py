@@ -16,11 +16,12 @@ from ops.texts.prompts import question
 from shared.wire.outcome import BY_MODEL
 from tests.support.reliability import Reliability
 from tests.support.shared_system import Running
+from tests.support.standstill import BESIDE_OTHERS_S, GRACE_S
 
 BEFORE, MOST, AFTER = "half", "10×", "half again"
 # The phases in their order, each with its load in multiples of the capacity.
 LOADS: Final = {BEFORE: 0.5, "1.5×": 1.5, "3×": 3.0, MOST: 10.0, AFTER: 0.5}
-SLOTS, DEADLINE_MS, GRACE_MS = 8, 4_000, 250
+SLOTS, DEADLINE_MS = 8, 4_000
 AT_ONCE: Final = {"infeasible", "breaker"}
 CALM_S: Final = 3
 
@@ -135,10 +136,15 @@ async def test_every_request_has_exactly_one_answer_of_a_known_kind(overload: Ov
             assert (one.source in {"faq", "busy"}, one.status, one.reason) == (True, "completed", "stop")
 
 
-async def test_no_answer_is_later_than_its_deadline_and_a_quarter_of_a_second(overload: Overload) -> None:
-    """From when it was sent, so that a client that was held up itself is not taken for a late gateway."""
+async def test_no_answer_is_later_than_its_deadline_and_a_little_more(
+    overload: Overload, reliability: Reliability
+) -> None:
+    """A quarter of a second; beside other tests a whole one.
+
+    From when it was sent, so that a client that was held up itself is not taken for a late gateway."""
     took_s = [one.done_s - one.sent_s for one in overload.asked if one.done_s is not None and one.sent_s is not None]
-    assert max(took_s) <= (DEADLINE_MS + GRACE_MS) / 1_000
+    grace_s = GRACE_S if reliability.whole else BESIDE_OTHERS_S
+    assert max(took_s) <= DEADLINE_MS / 1_000 + grace_s
 
 
 @pytest.mark.promise(10)

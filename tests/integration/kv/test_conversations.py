@@ -27,8 +27,8 @@ async def system(make_system: MakeSystem) -> AsyncIterator[System]:
     system = await make_system(
         worker__fake_prefill_ms_per_token=0.02,
         kafka__session_timeout_ms=2_000,
-        kv__timeout_ms=500,
-        redis__timeout_ms=200,
+        kv__timeout_ms=5_000,
+        redis__timeout_ms=5_000,
         gateway__messages_per_minute=100_000,
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,

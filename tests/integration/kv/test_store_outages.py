@@ -95,7 +95,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
     redis_server: Any, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Then it comes back by itself, and what it answered too late is nobody's answer."""
-    store = bench.store(timeout_ms=400)
+    store = bench.store(timeout_ms=1_000)
     store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
     before = bench.admin.info("stats")["total_connections_received"]
     capsys.readouterr()

@@ -76,6 +76,6 @@ async def test_one_of_an_erased_generation_is_not_kept_and_one_of_the_next_is(
     assert not await two.store.put(two.first, generation=ahead - 1, open_s=OPEN_S)
     assert await two.store.find(SessionKey("demo", two.first.session_id)) is None
     assert await two.store.put(
-        two.second, generation=await two.store.generation(SessionKey("demo", two.first.session_id)), open_s=1
+        two.second, generation=await two.store.generation(SessionKey("demo", two.first.session_id)), open_s=OPEN_S
     )
     assert await two.store.find(SessionKey("demo", two.first.session_id)) == two.second

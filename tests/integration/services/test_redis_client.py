@@ -48,7 +48,7 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
         for at in (0, 4_999, 5_000, 5_001)
     ]
     assert [await history.append(SessionKey("demo", name), turn) for turn in turns] == [False, False, True, True]
-    async with async_redis(settings, timeout_ms=1_000) as redis:
+    async with async_redis(settings, timeout_ms=10_000) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
     assert await history.append(SessionKey("demo", name), turns[0])
     assert await history.turns(SessionKey("demo", name), limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
@@ -56,7 +56,7 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
-    client = async_redis(settings, timeout_ms=1_000)
+    client = async_redis(settings, timeout_ms=10_000)
     await asyncio.gather(*(client.ping() for _ in range(5)))
     connections = client.connection_pool._available_connections
     assert connections
@@ -96,7 +96,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
     for turn in turns:
         assert await history.append(session, turn)
     assert await history.turns(session, limit=60, before_unix_ms=60) == turns[2:]
-    async with async_redis(settings, timeout_ms=1_000) as redis:
+    async with async_redis(settings, timeout_ms=10_000) as redis:
         assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
     await history.close()
 
@@ -104,7 +104,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
 async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
     """What is kept goes; the mark stays as long as a request may live. A mark that is no number is none."""
     history, session = History(settings), SessionKey("demo", unique("erased"))
-    async with async_redis(settings, timeout_ms=1_000) as redis:
+    async with async_redis(settings, timeout_ms=10_000) as redis:
         for known in (None, "no number"):
             if known is not None:
                 await redis.set(session.of("erased"), known)

@@ -68,7 +68,7 @@ async def test_turns_and_erasures_go_to_the_new_master(
 async def test_kv_is_kept_at_the_new_master(
     servers: tuple[EmbeddedRedis, EmbeddedRedis], address: Proxy, settings: RedisSettings
 ) -> None:
-    kv = KvSettings(timeout_ms=1_000)
+    kv = KvSettings(timeout_ms=5_000)
     store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print, retry_after_ms=10)
     session = SessionKey(TENANT, "s")
 

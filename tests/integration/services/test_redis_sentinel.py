@@ -34,7 +34,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedRedis]:
 
 @pytest.fixture
 def settings(watched: WatchedRedis) -> RedisSettings:
-    return RedisSettings(url=watched.url, timeout_ms=2_000)
+    return RedisSettings(url=watched.url, timeout_ms=5_000)
 
 
 def turn(number: int) -> Turn:
@@ -56,7 +56,7 @@ async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_re
 ) -> None:
     """Whether the master has died or lives on as a replica, which refuses writes."""
     history, name = History(settings), unique("s")
-    kv, session = KvSettings(timeout_ms=1_000), SessionKey(TENANT, name)
+    kv, session = KvSettings(timeout_ms=5_000), SessionKey(TENANT, name)
     store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
     assert store.probe()
     assert store.save(session, {A: b"a"}, generation=0) == 1

@@ -106,7 +106,7 @@ async def converse(gateway: Service) -> None:
         for _ in range(2):
             answer = await client.ask(QUESTION, max_output_tokens=5)
             assert answer.outcome == ("incomplete", "max_output_tokens", "model")
-        name = await client.text_of(event := await client.create(QUESTION, max_output_tokens=500))
+        name = await client.text_of(event := await client.create(QUESTION, max_output_tokens=2_000))
         await client.send({"type": "response.cancel", "response_id": name})
         assert (await client.answer(event)).response["status"] == "cancelled"
         await client.send({"type": "session.delete"})

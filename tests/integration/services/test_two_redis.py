@@ -35,7 +35,7 @@ async def system(new_system: MakeSystem, kv_redis: EmbeddedRedis) -> System:
     return await new_system(
         worker__fake_prefill_ms_per_token=0.02,
         kv_redis__url=kv_redis.url,
-        kv__timeout_ms=500,
+        kv__timeout_ms=5_000,
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,
     )
@@ -91,8 +91,8 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
     own_redis: EmbeddedRedis, kv_redis: EmbeddedRedis, make_bench: MakeBench
 ) -> None:
     """The control: in one Redis the marks go with what was not used for longest."""
-    marks = RedisSettings(url=own_redis.url, timeout_ms=2_000)
-    both = RedisSettings(url=kv_redis.url, timeout_ms=2_000)
+    marks = RedisSettings(url=own_redis.url, timeout_ms=5_000)
+    both = RedisSettings(url=kv_redis.url, timeout_ms=5_000)
     for history_at, lost in ((marks, False), (both, True)):
         history = History(history_at, kv=both)
         await history.delete(SessionKey(TENANT, "erased"), generation=7)
@@ -101,7 +101,7 @@ async def test_as_much_kv_as_it_may_hold_and_more_costs_no_turn_and_no_mark(
         )
         bench = make_bench(kv_redis.url)
         store = KvStore(
-            both, KvSettings(timeout_ms=2_000), marks=marks, max_value_bytes=1 << 20, count_dropped=bench.dropped.update
+            both, KvSettings(timeout_ms=5_000), marks=marks, max_value_bytes=1 << 20, count_dropped=bench.dropped.update
         )
         assert store.probe()
         for number in range(40):
@@ -119,7 +119,7 @@ async def test_where_nobody_can_tell_what_was_erased_nothing_is_kept(
     """What was written by then is taken back."""
     store = KvStore(
         RedisSettings(url=kv_redis.url),
-        KvSettings(timeout_ms=1_000),
+        KvSettings(timeout_ms=5_000),
         marks=RedisSettings(url=own_redis.url),
         max_value_bytes=1_000,
         count_dropped=print,

@@ -39,7 +39,7 @@ class Bench:
         # The default suits a machine that has a core for each of its processes.
         store = KvStore(
             self.settings,
-            KvSettings(**{"timeout_ms": 1_000} | kv),
+            KvSettings(**{"timeout_ms": 5_000} | kv),
             marks=self.settings,
             max_value_bytes=MAX_VALUE_BYTES,
             count_dropped=lambda reason: self.dropped.update([reason]),
@@ -63,7 +63,7 @@ def make_bench(unique: Callable[[str], str]) -> Iterator[MakeBench]:
     benches: list[Bench] = []
 
     def make(url: str, **redis: Any) -> Bench:
-        benches.append(Bench(url, SessionKey(TENANT, unique("s")), RedisSettings(url=url, **redis)))
+        benches.append(Bench(url, SessionKey(TENANT, unique("s")), RedisSettings(url=url, timeout_ms=10_000, **redis)))
         return benches[-1]
 
     yield make
