@@ -1,9 +1,12 @@
-"""A rollout waits while a gateway is not well."""
+"""A rollout waits while a gateway is not well, and for the champion's workers."""
+
+from typing import Any
 
 import pytest
 
-from ops.lifecycle.rollout.health import ails
+from ops.lifecycle.rollout.health import Watch, ails
 from ops.operate.diagnose.pages import parse_page
+from shared.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -18,3 +21,10 @@ from ops.operate.diagnose.pages import parse_page
 def test_an_open_breaker_and_a_lower_rung_are_reasons(breaker: int, rung: int, reason: str | None) -> None:
     page = parse_page(f'replyline_gateway_guards{{what="breaker"}} {breaker}\nreplyline_gateway_rung {rung}\n')
     assert ails(page, "g") == reason
+
+
+def test_workers_that_are_not_heard_have_loaded_nothing() -> None:
+    """As after an outage of Kafka: a version would be the champion that its workers cannot load."""
+    reports: Any = None
+    watch = Watch(Settings().kafka, (), reports, _since_s=float("-inf"))
+    assert not watch.have_loaded("b")
