@@ -16,6 +16,7 @@ from gateway.session.protocol import Session
 from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
+from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
@@ -69,6 +70,11 @@ class Erasing:
             generation = await self.history.delete(key, generation=generation)
         self._end_before(key, generation)
         await self.publisher.erase(key, generation)
+
+    def asked_before(self, key: SessionKey, turn: Turn) -> bool:
+        """Return whether a turn was asked before an erasure that this gateway knows of, by its generation and its time:
+        an edge tells it after its link was away for longer than Redis knows of the erasure."""
+        return max(turn.generation, turn.asked_unix_ms) < self._known.last(key)
 
     async def _publish(self, connection: Connection, generation: int) -> None:
         """Publish an erasure to workers and gateways, then confirm it to the client."""

@@ -36,6 +36,10 @@ class Erasures:
         generation, added_unix_ms = self._known.get(session, (0, now_unix_ms))
         return generation if now_unix_ms - added_unix_ms <= ERASED_FOR_S * 1_000 else 0
 
+    def last(self, session: SessionKey) -> int:
+        """Return the generation that the last erasure known here has begun, however long ago; 0 where none is."""
+        return self._known.get(session, (0, 0.0))[0]
+
     def erased(self, session: SessionKey, generation: int, now_unix_ms: float) -> bool:
         """Return whether what belongs to that generation was erased."""
         return self.generation(session, now_unix_ms) > generation

@@ -18,6 +18,7 @@ from gateway.http.statuses import retry_headers, status_of
 from gateway.serving.erasing import Erasing
 from shared.conversation.history import History
 from shared.conversation.journal import Journalled
+from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
 from shared.process.clock import now_unix_ms
@@ -115,14 +116,16 @@ class EdgeDoor:
         """Keep a turn, or erase a conversation. Raises `StoreUnavailable`, `BrokerUnavailable`."""
         if entry.erased is not None:
             await self.erasing.erase_for_edge(session, entry.erased)
-        elif entry.turn is None or await self._knows(session, entry.turn.request_id):
+        elif entry.turn is None or await self._has_seen(session, entry.turn):
             return
         elif await self.history.append(session, entry.turn) is None:
             raise StoreUnavailable("a turn was not taken")
 
-    async def _knows(self, session: SessionKey, request_id: str) -> bool:
-        turns = await self.history.turns(session, limit=0, before_unix_ms=0, request_id=request_id)
-        return any(turn.request_id == request_id for turn in turns)
+    async def _has_seen(self, session: SessionKey, turn: Turn) -> bool:
+        """Return whether a turn is kept already, or was asked before its conversation was erased."""
+        name = turn.request_id
+        known = await self.history.turns(session, limit=0, before_unix_ms=0, request_id=name)
+        return any(each.request_id == name for each in known) or self.erasing.asked_before(session, turn)
 
 
 def _unauthorized(message: str) -> ProtocolError:

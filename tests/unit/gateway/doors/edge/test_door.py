@@ -14,10 +14,12 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.doors.edge.door import EdgeDoor
+from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.live import LiveFaq
+from shared.process.clock import now_unix_ms
 from shared.settings import FaqSettings
 from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id
@@ -118,6 +120,23 @@ async def test_what_an_edge_answered_is_kept_once_in_its_own_tenant(centre: Cent
         assert (await centre.add(Journalled(session_id="s", turn=turn))).json() == {"taken": 1}
     assert centre.history.kept == {SessionKey("shop", "s"): [turn]}
     assert (await centre.client.post("/history", content=b'[{"turn":3}]', headers=bearing())).status_code == 400
+
+
+async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotten_that(
+    centre: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edge's link was away for hours, and its customer erased the conversation at the centre meanwhile."""
+    erased_ms = now_unix_ms()
+    centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=int(erased_ms)))
+    monkeypatch.setattr("gateway.serving.erasing.now_unix_ms", lambda: erased_ms + 2 * ERASED_FOR_S * 1_000)
+    outcome = msgspec.structs.asdict(Turn.uncounted("completed", "stop", "faq", output_text="30 days."))
+    before, later = (
+        Turn(**outcome, request_id=name, user="How long?", asked_unix_ms=int(erased_ms) + ms)
+        for name, ms in (("before", -1), ("later", 1))
+    )
+    for turn in (before, later):
+        assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
+    assert centre.history.kept == {SessionKey("shop", "s"): [later]}
 
 
 async def test_what_an_edge_erased_is_erased_once(centre: Centre) -> None:
