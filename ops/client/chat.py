@@ -78,7 +78,7 @@ async def ask_once(
                     out.print(json_encode(event.response).decode(), markup=False)
                 else:
                     out.print()
-                    _print_caption(event.response, Console(stderr=True, highlight=False))
+                    _print_caption(event.response, Console(stderr=True, highlight=False, soft_wrap=True))
                 return 1 if event.response.status == "failed" else 0
     return 1
 
