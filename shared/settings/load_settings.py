@@ -26,9 +26,10 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise SettingsError("\n".join(_line(item) for item in error.errors())) from None
-    except (ValueError, OSError) as error:  # TOML that does not parse, JSON in a tuple's variable
-        cause = error.__cause__ or error
-        raise SettingsError(f"settings cannot be read: {error}: {cause}") from None
+    except (ValueError, OSError) as error:
+        if error.__cause__ is not None:  # JSON in a tuple's variable
+            raise SettingsError(f"settings cannot be read: {error}: {error.__cause__}") from None
+        raise SettingsError(f"{named or 'replyline.toml'}: cannot be read as TOML: {error}") from None
 
 
 def _line(item: Any) -> str:

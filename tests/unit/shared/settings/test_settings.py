@@ -144,7 +144,7 @@ def test_a_missing_named_file_is_refused(put: Put) -> None:
         ("[gateway]\nprot = 1\n", "REPLYLINE_GATEWAY__PROT"),
         ("[worker]\nslots = -1\n", "REPLYLINE_WORKER__SLOTS"),
         ('[worker]\nbuckets = ["huge"]\n', "REPLYLINE_WORKER__BUCKETS="),
-        ("this is no TOML", "settings cannot be read"),
+        ("this is no TOML", "replyline.toml: cannot be read as TOML: Expected"),
     ],
 )
 def test_a_bad_file_is_told_like_a_bad_variable(tmp_path: Path, text: str, named: str) -> None:
