@@ -1,9 +1,11 @@
 """Begin and end a process: signals, uvloop, exit status."""
 
 import asyncio
+import errno
 import gc
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -45,8 +47,11 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         return fail(str(error), BAD_INPUT_STATUS)
     except ReplylineError as error:
         return fail(str(error), 1)
+    except socket.gaierror as error:
+        return fail(f"{error}: the name of a host to listen at; give one of this machine's addresses", 1)
     except OSError as error:
-        return fail(str(error), 1)
+        taken = "; end what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
+        return fail(f"{error}{taken}", 1)
     except Exception:  # a fault of our own; Python's own traceback could quote what a customer wrote
         log.exception("failed")
         return 1
