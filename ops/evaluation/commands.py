@@ -50,6 +50,8 @@ def evaluate(options: EvaluationOptions) -> None:
     from shared.settings import load_settings
     from shared.telemetry.logs import configure_logs
 
+    if options.model_dir is not None and not (options.model_dir / "manifest.json").is_file():
+        raise SettingsError(f"--model-dir {options.model_dir}: holds no model; run: replyline model prepare")
     settings = load_settings()
     configure_logs(settings.log.model_copy(update={"level": "warning"}), process="eval")
     if options.fit:

@@ -17,7 +17,7 @@ from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_recor
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.kafka import LogReader
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
@@ -90,6 +90,9 @@ def run(
     from ops.lifecycle.rollout.controller import serve
     from shared.process.lifetime import run_until_signal
 
+    for address in gateways or ():
+        if not address.startswith(("http://", "https://")):
+            raise SettingsError(f"--gateway {address}: is no address; write http://HOST:PORT/metrics")
     settings = settings_of("rollout")
     raise typer.Exit(run_until_signal(lambda stop: serve(settings.kafka, gateways or (), host, port, stop)))
 
