@@ -46,6 +46,7 @@ _LOOK_S: Final = 0.25
 _READ_AGAIN_S: Final = 6.0  # by then whoever reads has learnt what is its process's (`machine._poll_seldom`)
 _AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
+_THAWED_S: Final = 1.0  # by then it has read what came meanwhile
 _LEFT_OUT: Final = ("event", "level", "trace_id")  # of a line of a log
 _LEFT_S: Final = 1.0  # who hangs has by then
 _BESIDE: Final = (WORKERS, CANARY, *ELASTIC)
@@ -200,13 +201,18 @@ class World:
         last_s = quiet_s + _AFTER_S
         while self.loop.now < last_s:
             await asyncio.sleep(_LOOK_S)
-            if (
-                self.loop.now > quiet_s
-                and not self._ledger.num_open
-                and not self._oracles.unserved(self._services.request_ids)
-            ):
+            if self.loop.now > quiet_s and self._is_settled():
                 break
         await asyncio.sleep(_SETTLE_S)
+
+    def _is_settled(self) -> bool:
+        """Return whether nobody waits for an answer, and no process stands still: it may have to hear of an erasure."""
+        thawed_s = self.loop.now - _THAWED_S
+        return not (
+            self._ledger.num_open
+            or self._oracles.unserved(self._services.request_ids)
+            or any(node.alive and node.frozen_until_s > thawed_s for node in self.loop.nodes)
+        )
 
     # --- what is found
 
