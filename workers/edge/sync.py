@@ -82,7 +82,8 @@ class Sync:
         except FaqUnsigned as error:
             self._refuse(error)
         else:
-            self.link.note(page.took_ms)
+            if page.document is None:  # else it tells how long a document takes
+                self.link.note(page.took_ms)
             metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
             await asyncio.to_thread(self._take, page, asked_unix_ms)
             place = page.erasures

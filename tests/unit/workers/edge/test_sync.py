@@ -94,10 +94,21 @@ async def test_a_look_takes_the_newer_faq_and_says_that_it_is_in_step(made: Made
     sync = made(FakeCentre())
     assert sync.away
     await sync.look()
-    assert (sync.away, sync.files.version, sync.link.round_trip_ms) == (False, 2, 10.0)
+    assert (sync.away, sync.files.version) == (False, 2)
     found = InStep.read(sync.files.faq)
     assert found is not None
     assert found.version == 2
+
+
+async def test_a_new_faq_says_nothing_of_how_long_the_link_takes(made: Made) -> None:
+    """Else the centre would seem too far away to be asked for a while."""
+    centre = FakeCentre(page=FaqPage(10.0, 0))
+    sync = made(centre)
+    await sync.look()
+    near_ms = sync.link.left_ms(1_000, 0)
+    centre.page = FaqPage(3_000.0, 0, SECOND.document, SECOND.signature)
+    await sync.look()
+    assert (sync.files.version, sync.link.left_ms(1_000, 0)) == (2, near_ms)
 
 
 async def test_an_faq_that_is_refused_is_not_in_step_and_the_link_is_there(made: Made) -> None:
