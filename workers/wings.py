@@ -60,11 +60,12 @@ class EdgeWing:
         )
 
     async def _erase(self, session_id: str, generation: int) -> None:
-        """Erase a conversation that the centre has erased. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+        """Erase a conversation that the centre has erased, and tell this edge's processes, however often it is called:
+        Redis may have it and they not. Raises `StoreUnavailable`, `BrokerUnavailable`."""
         session = SessionKey(self._tenant, session_id)
-        if (await self._history.generation(session) or 0) >= generation:
-            return
-        begun = await self._history.delete(session, generation=generation, journal=False)
+        begun = await self._history.generation(session) or 0
+        if begun < generation:
+            begun = await self._history.delete(session, generation=generation, journal=False)
         erase = Erase(tenant=self._tenant, session_id=session_id, generation=begun)
         await self._producer.publish(Outgoing(self._topic, msgpack_encode(erase), partition=BROADCAST_PARTITION))
 

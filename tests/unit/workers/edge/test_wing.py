@@ -1,0 +1,63 @@
+"""An edge's erasure reaches its gateways and workers, whatever fails on the way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from shared.errors import BrokerUnavailable
+from shared.kafka import Outgoing
+from shared.settings import Settings
+from shared.wire.codec import decode_erase
+from shared.wire.session_key import SessionKey
+from tests.support.fakes.gateway_services import FakeProducer
+from workers.wings import EdgeWing
+
+
+class FailingProducer(FakeProducer):
+    """Kafka is away for the first record."""
+
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        if not self.partitions:
+            self.partitions = 1
+            raise BrokerUnavailable("away")
+        return await super().publish(record)
+
+
+class Kept:
+    """The generations that Redis has."""
+
+    def __init__(self) -> None:
+        self.generations: dict[SessionKey, int] = {}
+
+    async def generation(self, session: SessionKey) -> int:
+        return self.generations.get(session, 0)
+
+    async def delete(self, session: SessionKey, *, generation: int, journal: bool) -> int:
+        assert not journal, "the centre knows of it"
+        self.generations[session] = generation
+        return generation
+
+    async def forget_all(self, _tenant: str) -> None:
+        self.generations.clear()
+
+
+async def test_an_erasure_that_kafka_did_not_take_is_told_with_the_next_look(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    key = Ed25519PrivateKey.generate().public_key()
+    (tmp_path / "key.pem").write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    link = {"centre": "ws://centre/ws", "token_file": tmp_path / "token", "trusted_keys": tmp_path}
+    settings = Settings(tenant="shop", edge=link, faq={"path": tmp_path / "faq.json", "stale_s": 9})  # type: ignore[arg-type]
+    producer, history = FailingProducer(), Kept()
+    parts: tuple[Any, Any] = producer, history
+    wing = EdgeWing(settings, *parts)
+    try:
+        with pytest.raises(BrokerUnavailable):
+            await wing.sync.erase("s", 3)
+        await wing.sync.erase("s", 3)
+    finally:
+        await wing.close()
+    told = [decode_erase(record.value) for record in producer.published]
+    assert [(each.tenant, each.session_id, each.generation) for each in told] == [("shop", "s", 3)]
