@@ -111,6 +111,9 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
                 with _showing_refusals(console):
                     await client.rate(last, _RATINGS[question])
                     console.print("thank you", style="dim")
+            elif question.startswith("/"):
+                console.print(f"{question}: no such command", style="dim", markup=False)
+                console.print(_HELP)
             elif question:
                 last = await _answer(client, question, console) or last
 

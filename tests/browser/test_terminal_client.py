@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from ops.client.chat import _answer, _forget, ask_once
+from ops.client.chat import _answer, _forget, ask_once, converse
 from shared.client.failures import ConnectFailed, Refused
 from shared.client.session import AsyncReplyline, new_event_id
 from shared.errors import SettingsError
@@ -221,6 +222,18 @@ async def test_a_person_is_asked_for_and_an_answer_rated(gateway: ScriptedGatewa
         )
         with pytest.raises(Refused, match="handoff_failed: nobody"):
             await client.hand_off()
+
+
+@pytest.mark.timeout(20)
+async def test_a_command_that_there_is_not_is_not_asked_as_a_question(
+    gateway: ScriptedGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typed").write_text("/persons\n/quit\n")
+    with (tmp_path / "typed").open() as typed:
+        monkeypatch.setattr("sys.stdin", typed)
+        assert await converse(url_of(gateway), token=None, session_id=None) == 0
+    assert "/persons: no such command" in capsys.readouterr().out
+    assert gateway.all(ResponseCreate) == []
 
 
 @pytest.mark.timeout(20)
