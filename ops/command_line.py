@@ -166,5 +166,6 @@ def _message(error: Any) -> str:
     if isinstance(cause, ValidationError) and error.param is not None:  # its text leaves the value out
         item = cause.errors(include_url=False)[0]
         wrong = item["msg"].removeprefix("Value error, ").rstrip(".")
-        return f"{error.param.opts[0]} {item['input']}: {wrong[:1].lower()}{wrong[1:]}"
+        name = error.param.opts[0] if error.param.param_type_name == "option" else error.param.name.upper()
+        return f"{name} {item['input']}: {wrong[:1].lower()}{wrong[1:]}"
     return " ".join(error.format_message().split()).rstrip(".?")

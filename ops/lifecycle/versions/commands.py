@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -93,7 +93,7 @@ def list_() -> None:
     """List the versions, with what each is and whether it may have traffic."""
     settings = settings_of("versions")
     registry = asyncio.run(read_registry(settings.kafka))
-    show_table(pages.LISTED, pages.version_rows(registry), folds=_FOLDS)
+    _show(pages.LISTED, pages.version_rows(registry), "no version yet; add one: replyline versions add FOLDER")
 
 
 @versions_app.command()
@@ -175,7 +175,14 @@ def shadow(
 def log() -> None:
     """Print every move of the registry: what changed, by whom, why, on which numbers."""
     settings = settings_of("versions")
-    show_table(pages.LOGGED, pages.move_rows(asyncio.run(read_registry(settings.kafka))), folds=_FOLDS)
+    _show(pages.LOGGED, pages.move_rows(asyncio.run(read_registry(settings.kafka))), "nothing was moved yet")
+
+
+def _show(titles: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) -> None:
+    if rows:
+        show_table(titles, rows, folds=_FOLDS)
+    else:
+        _tell(nothing)
 
 
 async def _add(settings: Settings, source: Path, about: About, author: str | None) -> None:

@@ -58,7 +58,7 @@ def held(revision: Revision, loaded: Mapping[str, bool]) -> str:
     holding = ", ".join(worker for worker, has in loaded.items() if has)
     lacking = ", ".join(worker for worker, has in loaded.items() if not has)
     holders = f"{sum(loaded.values())} of {counted(len(loaded), 'worker')} of champion"
-    told = f"{holders} hold {revision} and serve it at once"
+    told = f"{revision} is loaded and served at once by {holders}"
     told += f": {holding}" if holding else ""
     return f"{told}; to be loaded first, the version before serves meanwhile: {lacking}" if lacking else told
 

@@ -36,7 +36,7 @@ def list_(folder: Folder = DEFAULT_FOLDER) -> None:
     if rows:
         show_table(("id", "when", "causes", "note"), rows, folds={"causes", "note"})
     else:
-        typer.echo(f"no incidents in {folder}")
+        typer.echo(f"no incidents in the folder {folder}")
 
 
 @incidents_app.command()

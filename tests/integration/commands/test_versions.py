@@ -119,7 +119,7 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
     assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[1], "previous": ids[0]}
     async with worker(kafka, "quick"):
         done = await versions("rollback", "--reason", "worse")
-    assert f"1 of 1 worker of champion hold {ids[0]} and serve it at once: quick\n" in done.stdout
+    assert f"{ids[0]} is loaded and served at once by 1 of 1 worker of champion: quick\n" in done.stdout
     assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[0], "previous": ids[1]}
     await versions("rung", "light")
     log = (await versions("log")).stdout.splitlines()

@@ -54,6 +54,6 @@ def test_a_version_is_listed_with_its_aliases_and_its_last_check() -> None:
 
 def test_who_holds_a_version_is_told_by_name() -> None:
     both = {"w-1": True, "w-2": True}
-    assert pages.held("a", both) == "2 of 2 workers of champion hold a and serve it at once: w-1, w-2"
+    assert pages.held("a", both) == "a is loaded and served at once by 2 of 2 workers of champion: w-1, w-2"
     assert pages.held("a", both | {"w-3": False}).endswith("the version before serves meanwhile: w-3")
     assert pages.held("a", {}) == "no worker of champion lives: the first to start loads a"
