@@ -17,6 +17,7 @@ from shared.process.lifetime import settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.settings import Settings
+from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
 from shared.telemetry.status import Drain, Readiness
@@ -268,6 +269,7 @@ class WorkerProcess:
         await kafka.commits.leave()
         await kafka.requests.leave()
         kafka.offsets.lose(list(kafka.offsets.positions))
+        metrics.consumer_lag.clear()  # it is another's
         self._tasks.start(self._finish(), "finish")
 
     async def _finish(self) -> None:

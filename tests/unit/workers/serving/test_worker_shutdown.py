@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from shared.process.tasks import Tasks
+from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
+from shared.telemetry import metrics
+from shared.telemetry.status import Drain
 from workers.process import WorkerProcess
 from workers.serving.loaded_versions import LoadedVersions
 from workers.wings import KafkaWing
@@ -62,3 +65,20 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     await process.run(asyncio.Event())
     assert order == [*FIRST, *(["requests"] if hangs else []), *REST]
     assert process._kafka.commits.told == (("part", (SUSPECTS,)) if known else ("commit", ()))
+
+
+async def test_a_worker_that_is_drained_shows_no_lag() -> None:
+    """It stays up, and an alert would read for ever what waited when it left."""
+    process: Any = WorkerProcess.__new__(WorkerProcess)
+    process._kafka = KafkaWing.__new__(KafkaWing)
+    for holder, attribute in ((process._kafka, "commits"), (process._kafka, "requests")):
+        setattr(holder, attribute, Part(attribute, []))
+    for attribute in ("_capacity", "_intake", "_worker"):
+        setattr(process, attribute, Part(attribute, []))
+    process._kafka.offsets, process._tasks = OffsetTracker(), Tasks()
+    process._draining = Drain()
+    metrics.consumer_lag.labels("short").set(7)
+    await process._leave()
+    await process._tasks.drain()
+    assert process._draining.done
+    assert not metrics.consumer_lag.collect()[0].samples  # type: ignore[attr-defined]
