@@ -231,6 +231,7 @@ async def test_a_command_that_there_is_not_is_not_asked_as_a_question(
     (tmp_path / "typed").write_text("/persons\n/quit\n")
     with (tmp_path / "typed").open() as typed:
         monkeypatch.setattr("sys.stdin", typed)
+        monkeypatch.setattr("ops.client.chat.AsyncReplyline", partial(AsyncReplyline, codec="chat.v1.json"))
         assert await converse(url_of(gateway), token=None, session_id=None) == 0
     assert "/persons: no such command" in capsys.readouterr().out
     assert gateway.all(ResponseCreate) == []
