@@ -18,6 +18,7 @@ from workers.edge.link_time import LinkTime
 log = get_logger()
 
 _QUIET_POLLS: Final = 3  # after so many without an answer the centre counts as away
+_LOOK_S: Final = 60.0  # a look that brings a new FAQ over a slow link takes a while
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Sync:
             await asyncio.sleep(self.poll_s)
 
     async def _look_in_time(self) -> None:
-        async with asyncio.timeout(_QUIET_POLLS * self.poll_s):
+        async with asyncio.timeout(_LOOK_S):
             await self.look()
 
     async def _push_if_there(self) -> None:

@@ -1,5 +1,6 @@
 """An edge's look at its centre: the FAQ and erasures come, the journal goes."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from shared.faq.in_step import InStep
 from shared.settings.edge import EdgeSettings
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
+from tests.support.fakes.gateways import until
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
 from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
@@ -109,6 +111,22 @@ async def test_a_new_faq_says_nothing_of_how_long_the_link_takes(made: Made) -> 
     centre.page = FaqPage(3_000.0, 0, SECOND.document, SECOND.signature)
     await sync.look()
     assert (sync.files.version, sync.link.left_ms(1_000, 0)) == (2, near_ms)
+
+
+async def test_a_new_faq_comes_over_a_slow_link(made: Made) -> None:
+    """It takes longer than the centre may be silent: meanwhile that counts as away."""
+    sync = made(FakeCentre())
+    sync.poll_s, whole = 0.001, sync.pages.faq
+
+    async def slow(version: int | None) -> FaqPage:
+        await asyncio.sleep(20 * sync.poll_s)
+        return await whole(version)
+
+    sync.pages.faq = slow  # type: ignore[method-assign]
+    running = asyncio.create_task(sync.run())
+    await until(lambda: sync.files.version == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_faq_that_is_refused_is_not_in_step_and_the_link_is_there(made: Made) -> None:
