@@ -97,7 +97,7 @@ def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
     if num_tokens > limits.max_input_tokens:
         raise ProtocolError(
             "input_too_long",
-            f"the input has {counted(num_tokens, 'token')}, {limits.max_input_tokens} are allowed; shorten it",
+            f"the input has {counted(num_tokens, 'token')}, {limits.max_input_tokens:,} are allowed; shorten it",
             param="input",
         )
 
