@@ -46,7 +46,7 @@ async def typed(system: System, *words: str) -> str:
         env=os.environ | system.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done
