@@ -39,6 +39,7 @@ _LEFT_OUT: Final = (
         "EngineLoop.stuck",
         "Worker.drain",
         "Commits.commit",
+        "Commits.leave",
         "Commits.part",
         "Commits.run",
     ),
