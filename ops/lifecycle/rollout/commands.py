@@ -182,10 +182,13 @@ async def _start(settings: Settings, options: StartOptions, steps: tuple[float, 
         plan = _plan(registry, options, steps, await _end(settings))
         now, name = round(wire_unix_ms()), f"{plan.version}-{plan.epoch}"
         await writer.write(Noted(rollout=name, kind="started", reason=options.reason, unix_ms=now, plan=pack(plan)))
-        first = next_record(_found(registry), registry, Evidence(plan), Health(), now)
+        found = _found(registry)
+        first = next_record(found, registry, Evidence(plan), Health(), now) if found.id == name else None
         if first is not None:  # else a controller was quicker
             await writer.write(first)
         rollout = _found(registry, active=True)
+        if rollout.id != name:
+            raise ModelError(f"rollout {rollout.id} was started a moment before; see: replyline rollout status")
         return f"rollout {name}: {rollout.moves[0].reason}; decided by: replyline rollout run"
 
 

@@ -103,10 +103,14 @@ def decisions(rollout: Rollout) -> list[Entry]:
 
 
 def newest(registry: Registry) -> Rollout | None:
-    """Return the rollout that was started last; None where there was none, or its plan cannot be read."""
-    started = next((note for note in reversed(registry.notes) if note.kind == "started"), None)
-    if started is None:
-        return None
+    """Return the rollout that goes on, else the one that was started last: of two that are started at once one begins.
+    None where there was none, or the plan of the last cannot be read."""
+    rollouts = [_read(registry, note) for note in reversed(registry.notes) if note.kind == "started"]
+    going = (each for each in rollouts if each is not None and each.begun and each.ended is None)
+    return next(going, rollouts[0] if rollouts else None)
+
+
+def _read(registry: Registry, started: Noted) -> Rollout | None:
     try:
         plan = unpack(started.plan)
     except msgspec.MsgspecError:

@@ -56,6 +56,17 @@ def test_a_start_that_was_cut_off_is_carried_out_unless_somebody_moved_meanwhile
     assert ended.reason == "not begun: ann was first (by hand)"
 
 
+def test_of_two_that_are_started_at_once_the_one_that_has_begun_is_led_on() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    assert registry.apply(replace(STARTED, rollout="other"))
+    assert found(registry).id == "r"
+    assert registry.apply(Noted(rollout="other", kind="ended", reason="not begun", unix_ms=2))
+    held = decided(registry, now_unix_ms=60_000)
+    assert isinstance(held, Noted)
+    assert (held.rollout, held.kind) == ("r", "hold")
+
+
 def test_a_note_is_written_once_for_each_change_of_mind() -> None:
     registry = registry_of(STARTED)
     decided(registry)
