@@ -53,11 +53,11 @@ class Watch:
 
     def have_loaded(self, version: Revision) -> bool:
         """Return whether each live worker of the champion's lane has a version loaded; not before all have had the
-        time to report, nor where none is heard: after an outage of Kafka that says nothing."""
+        time to report, nor while those that were heard are all silent, as after an outage of Kafka."""
         if self._since_s is None or (monotonic_s() - self._since_s) * 1_000 < SILENT_MS:
             return False
         loaded = self._champions.loaded(version, now_unix_ms())
-        return bool(loaded) and all(loaded.values())
+        return all(loaded.values()) and (bool(loaded) or not self._champions.heard)
 
     def _observe(self, worker_id: str, report: WorkerReport | None) -> None:
         self._champions.observe(worker_id, report, now_unix_ms())

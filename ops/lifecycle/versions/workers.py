@@ -25,6 +25,11 @@ class LaneWorkers:
         else:
             self._reports[worker_id] = report, now_unix_ms
 
+    @property
+    def heard(self) -> bool:
+        """Return whether a worker was heard that has not left since, live or silent."""
+        return bool(self._reports)
+
     def refusals(self, revision: Revision, epoch: int) -> dict[str, str]:
         """Return the workers that have refused to load a version since that move, and why."""
         return {

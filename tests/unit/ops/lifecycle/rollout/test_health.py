@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from ops.lifecycle.rollout.health import Watch, ails
+from ops.lifecycle.versions.workers import SILENT_MS
 from ops.operate.diagnose.pages import parse_page
+from shared.process.clock import now_unix_ms
 from shared.settings import Settings
+from tests.support.builders.gateway import report
 
 
 @pytest.mark.parametrize(
@@ -23,8 +26,12 @@ def test_an_open_breaker_and_a_lower_rung_are_reasons(breaker: int, rung: int, r
     assert ails(page, "g") == reason
 
 
-def test_workers_that_are_not_heard_have_loaded_nothing() -> None:
+def test_workers_that_are_all_silent_have_loaded_nothing() -> None:
     """As after an outage of Kafka: a version would be the champion that its workers cannot load."""
     reports: Any = None
     watch = Watch(Settings().kafka, (), reports, _since_s=float("-inf"))
+    assert watch.have_loaded("b"), "there is nobody to wait for"
+    watch._champions.observe("w", report("w", revisions=("b",)), now_unix_ms())
+    assert watch.have_loaded("b")
+    watch._champions.observe("w", report("w", revisions=("b",)), now_unix_ms() - SILENT_MS - 1)
     assert not watch.have_loaded("b")
