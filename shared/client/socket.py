@@ -6,7 +6,7 @@ from typing import Final, Self
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
@@ -52,6 +52,8 @@ class Socket:
                     first = await connection.recv()
             except TimeoutError as error:
                 raise ConnectFailed(f"{url} did not answer within {_OPEN_S:g} s; is it up?") from error
+            except InvalidStatus as error:  # something else, or a gateway at another path
+                raise ConnectFailed(f"cannot connect to {url}: {error}; a gateway is at ws://HOST:PORT/ws") from error
             except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
                 raise ConnectFailed(f"cannot connect to {url}: {error}; is it up? (replyline up)") from error
             opened = cls(connection, codec, _session_of(url, codec, first))
