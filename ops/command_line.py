@@ -3,6 +3,7 @@ line."""
 
 import inspect
 import math
+import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,8 @@ from shared.settings import Settings, load_settings
 from shared.telemetry.logs import configure_logs
 
 _PIPED_WIDTH: Final = 500
+# What Python makes of a word's bytes that are no UTF-8. No message can be written with it.
+_NO_UTF8: Final = re.compile("[\ud800-\udfff]")
 # Typer carries its own copy of click, or uses the installed one, by its version: this is click.UsageError of either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 
@@ -142,6 +145,9 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 def run_app(app: typer.Typer) -> int:
     """Run the command that was typed; the exit status. Typer alone would frame an error in a box of ten lines."""
+    for word in sys.argv[1:]:
+        if _NO_UTF8.search(word):
+            return fail(f"{word!r} is not UTF-8; write it in UTF-8", BAD_INPUT_STATUS)
     try:
         status = app(standalone_mode=False)
     except _USAGE_ERROR as error:
