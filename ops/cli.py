@@ -1,7 +1,6 @@
 """`replyline`: what an operator and a developer type."""
 
 import asyncio
-import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -345,14 +344,6 @@ if (_chaos := _harness("chaos")) is not None:
     app.add_typer(_chaos.chaos_app, name="chaos", rich_help_panel=_MEASURE)
 
 
-def _demo_remedy() -> str:
-    """Return what to type where a demo runs here and this shell has not read its file."""
-    from ops.operate.demo_env import demo_env_files
-
-    files = [] if "REPLYLINE_URL" in os.environ else demo_env_files()
-    return f"; for the demo that runs here, type first: source {files[0]}" if files else ""
-
-
 def main() -> None:
     """Run the command line. Bad input is one line and status 2, another failure one line and status 1."""
     try:
@@ -360,7 +351,9 @@ def main() -> None:
     except (SettingsError, ModelError) as error:
         sys.exit(fail(str(error), BAD_INPUT_STATUS))
     except (BrokerUnavailable, StoreUnavailable) as error:
-        sys.exit(fail(f"{error}{_demo_remedy()}", 1))
+        from ops.operate.demo_env import demo_remedy
+
+        sys.exit(fail(f"{error}{demo_remedy()}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
     except OSError as error:  # a file that cannot be read, a disk that is full

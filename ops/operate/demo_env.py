@@ -3,6 +3,7 @@
 It holds Redis' password, so that nobody but its owner may read it, and it goes with the demo.
 """
 
+import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,12 @@ def demo_env_path(folder: Path, port: int) -> Path:
 def demo_env_files(folder: Path = RUN_DIR) -> list[Path]:
     """Return the files of the demos that run here."""
     return sorted(folder.glob("demo*.env"))
+
+
+def demo_remedy() -> str:
+    """Return what to type where a demo runs here and this shell has not read its file."""
+    files = [] if "REPLYLINE_URL" in os.environ else demo_env_files()
+    return f"; for the demo that runs here, type first: source {files[0]}" if files else ""
 
 
 @contextmanager

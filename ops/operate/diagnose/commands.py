@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ops.command_line import settings_of
+from ops.operate.demo_env import demo_remedy
 from ops.operate.diagnose.addresses import check_process, check_way_in
 from ops.operate.diagnose.knowledge import Cause, causes
 from ops.operate.diagnose.look import look, targets_of
@@ -58,6 +59,8 @@ def diagnose(
     """
     system, way_in = asyncio.run(_look(settings_of("diagnose"), gateway, worker, prometheus, url, seconds))
     found = found_in(system)
+    if not system.all_windows and (remedy := demo_remedy()):
+        typer.echo(f"replyline: no process answers{remedy}", err=True)
     verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
     shelf = Shelf(folder)
     if as_json:
