@@ -18,6 +18,7 @@ from workers.edge.link_time import LinkTime
 log = get_logger()
 
 _QUIET_POLLS: Final = 3  # after so many without an answer the centre counts as away
+_BEHIND_LOOKS: Final = 30  # so long a gateway of the centre may have read fewer erasures than another
 _LOOK_S: Final = 60.0  # a look that brings a new FAQ over a slow link takes a while
 
 
@@ -37,6 +38,7 @@ class Sync:
     _centre: Availability = field(default_factory=lambda: Availability("centre"), init=False)
     _heard_s: float = field(default=float("-inf"), init=False)
     _refused: str = field(default="", init=False)
+    _behind: int = field(default=0, init=False)
     _pushing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @property
@@ -119,8 +121,12 @@ class Sync:
     async def _hear_of_erasures(self, place: int) -> None:
         after = await self.journal.place()
         if after == place:
+            self._behind = 0
             return
         missed = await self.pages.erasures(after)
+        self._behind = self._behind + 1 if after is not None and missed.next < after else 0
+        if 0 < self._behind < _BEHIND_LOOKS:  # else the topic of erasures was made anew
+            return
         if missed.gap:
             log.warning("erasures_missed", action="this edge forgets every conversation; the centre has them")
             await self.forget_all()

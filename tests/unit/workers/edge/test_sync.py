@@ -183,3 +183,14 @@ async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Ma
     centre.page, centre.missed = FaqPage(10.0, 90), Missed(90, gap=True)
     await sync.look()
     assert (centre.erased[1:], centre.known_place) == (["all"], 90)
+
+
+async def test_a_gateway_that_has_read_fewer_erasures_than_another_makes_no_edge_forget(made: Made) -> None:
+    """Unless it stays so: then the topic was made anew, and nobody can tell what was missed."""
+    centre = FakeCentre(page=FaqPage(10.0, 6), missed=Missed(6, gap=True), known_place=7)
+    sync = made(centre)
+    await sync.look()
+    assert (centre.erased, centre.known_place) == ([], 7)
+    for _ in range(29):
+        await sync.look()
+    assert (centre.erased, centre.known_place) == (["all"], 6)
