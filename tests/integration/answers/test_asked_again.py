@@ -68,8 +68,8 @@ async def in_one_breath(system: System, here: Service, there: Service) -> Answer
 async def again_after_the_end(client: Client) -> int:
     """In the same breath; its events follow the cancelled one's end."""
     await client.create(QUESTION, event_id="asked", max_output_tokens=TOKENS)
-    await client.until(lambda event: event["type"] == "response.done" and event["response"]["status"] == "cancelled")
-    return max(number for number, event in enumerate(client.events) if event["type"] == "response.done") + 1
+    end = await client.until(lambda e: e["type"] == "response.done" and e["response"]["status"] == "cancelled")
+    return client.events.index(end) + 1
 
 
 async def at_another_gateway(system: System, here: Service, there: Service) -> Answer:

@@ -1,10 +1,9 @@
 """Members of a group come and go: what one keeps it has not lost, whenever it looks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest_asyncio
 
@@ -14,6 +13,11 @@ from shared.settings.kafka import KafkaSettings
 from tests.support.system import eventually
 
 PARTITIONS = 6
+Parting = Callable[[], Awaitable[None]]
+
+
+async def at_once() -> None:
+    """Give partitions back and wait for nothing."""
 
 
 @dataclass
@@ -50,11 +54,11 @@ class Group:
     name: str
 
     @asynccontextmanager
-    async def member(self, number: int, *, session_ms: int = 6_000) -> AsyncIterator[Member]:
-        """It hears of a rebalance within a quarter of its session."""
-        settings = self.settings.model_copy(update={"session_timeout_ms": session_ms})
+    async def member(self, number: int, *, parting: Parting = at_once) -> AsyncIterator[Member]:
+        """It gives its partitions back once `parting` has ended."""
+        settings = self.settings.model_copy(update={"session_timeout_ms": 6_000})
         reader = GroupReader(settings, client_id=f"m{number}", topics=[self.topic], group=self.name)
-        await reader.start(partial(asyncio.sleep, 0))
+        await reader.start(parting)
         member = Member(reader)
         reading = asyncio.create_task(member.read())
         try:
@@ -85,8 +89,12 @@ async def settled(*members: Member) -> None:
 
 
 async def test_a_partition_that_is_given_back_is_not_lost_however_long_the_others_take(group: Group) -> None:
-    async with group.member(1) as one, group.member(2, session_ms=10_000) as two:
+    async def until_one_waits() -> None:
+        await eventually(lambda: one.looks_in_a_rebalance)
+
+    async with group.member(1) as one, group.member(2, parting=until_one_waits) as two:
         await settled(one, two)
+        one.looks_in_a_rebalance = 0
         before = {id(member): member.has for member in (one, two)}
         for member in (one, two):
             member.lost.clear()

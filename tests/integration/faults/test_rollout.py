@@ -112,13 +112,13 @@ class Bench:
             await self.log.catch_up()
             return self.registry.state.epoch >= epoch
 
-        await eventually(reached)
+        await eventually(reached, limit_s=90)
 
     async def until_ended(self) -> Rollout:
         async def ended() -> bool:
             return (await self.rollout()).ended is not None
 
-        await eventually(ended)
+        await eventually(ended, limit_s=90)
         return await self.rollout()
 
 
