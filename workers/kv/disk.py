@@ -6,6 +6,7 @@ killed are removed by the next that starts: theirs is whoever holds the lock in 
 """
 
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -39,10 +40,15 @@ class DiskTier:
     def __init__(self, folder: Path, *, max_bytes: int, ttl_s: float) -> None:
         """Raise `OSError` where the folder cannot be made."""
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_orphans(folder)
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
-        self._lock = (self._folder / _LOCK).open("wb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        whole = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(whole, fcntl.LOCK_EX)  # nobody looks for orphans while one is made and not locked yet
+            _remove_orphans(folder)
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+            self._lock = (self._folder / _LOCK).open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            os.close(whole)
         self._index: HostCache[StoredBlock] = HostCache(max_bytes=max_bytes, ttl_s=ttl_s, dropped=_unlink)
         self._writes = Availability("kv disk")
 
@@ -100,5 +106,5 @@ def _remove_orphans(folder: Path) -> None:
             with (orphan / _LOCK).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(orphan, ignore_errors=True)
-        except OSError:  # it lives, or is being made
+        except OSError:  # it lives
             continue
