@@ -41,6 +41,10 @@ class ErasureLog:
         self.begin = self.next = offset
 
     def add(self, erase: Erase, offset: int) -> None:
+        """Add the erasure at an offset. One before the last's begins anew: the topic has been made again."""
+        if offset < self.next:
+            self._known.clear()
+            self.begin = offset
         self._known.append((offset, erase))
         self.next = offset + 1
         if len(self._known) > _KEPT:
