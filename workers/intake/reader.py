@@ -176,7 +176,8 @@ class Intake:
             job = await served.prepare(order, now)
             if request.created_unix_ms is not None:
                 self._skew.check(record, request.created_unix_ms, now + clock_ms)
-            if await self._repeated(order, origin) or await self._passed_on(order, record):
+            # Last whether it is here already: while its lane was closed the same request may have been begun.
+            if await self._passed_on(order, record) or await self._repeated(order, origin):
                 return
             if isinstance(job, ReplyDone):
                 self.answers.unread.answer(target_of(order), job, origin)

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -75,10 +75,13 @@ class LaneBench(Bench):
         )
         headers = request_headers(asked, source="gateway-1")
         key = asked.session.record_key
-        self.records.append(Record(CANARY, 0, len(self.records), key, msgpack_encode(asked.request), headers))
-        self.intake._sorting.sort(self.records[-1:])
-        self.intake._begin_what_fits()
+        self.read(Record(CANARY, 0, len(self.records), key, msgpack_encode(asked.request), headers))
         return asked.request.id
+
+    def read(self, record: Record) -> None:
+        self.records.append(record)
+        self.intake._sorting.sort([record])
+        self.intake._begin_what_fits()
 
     def cancel(self, request_id: str) -> None:
         cancel = Cancel(request_id=request_id)
@@ -214,6 +217,21 @@ async def test_a_lane_that_is_opened_again_answers_again() -> None:
     answered = bench.arrive("a")
     await bench.settle()
     assert (bench.passed, [end.request_id for end in bench.ends()]) == ([], [answered])
+
+
+@at_once
+async def test_a_request_that_comes_twice_while_its_lane_is_closed_for_a_moment_is_answered_once() -> None:
+    bench = LaneBench()
+    bench.arrive("a", seed=50)
+    bench.arrive("a", seed=5)
+    bench.read(replace(bench.records[1], offset=2))
+    await bench.spin()
+    bench.intake.close_lane(closed=True)
+    await bench.spin(sleep_s=0.02)  # both wait behind the first
+    bench.intake.close_lane(closed=False)
+    await bench.settle()
+    assert sorted(end.request_id for end in bench.ends()) == ["r0", "r1"]
+    assert bench.offsets.positions.get(PARTITION, 0) == len(bench.records), "all may be committed"
 
 
 def test_only_a_closed_lane_lets_go_and_not_what_nobody_waits_for() -> None:
