@@ -22,7 +22,7 @@ class Done:
     err: str
 
 
-async def replyline(*arguments: str, limit_s: float = 30, **env: str) -> Done:
+async def replyline(*arguments: str, limit_s: float = 90, **env: str) -> Done:
     """Type a command and wait for its end."""
     process = await asyncio.create_subprocess_exec(
         "/usr/bin/env",

@@ -24,7 +24,7 @@ async def test_the_producer_gets_its_answer_on_its_own_reply_topic() -> None:
         producer = await asyncio.create_subprocess_exec(
             sys.executable, EXAMPLE, addresses.kafka, stdout=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             output, _ = await producer.communicate()
     assert producer.returncode == 0
     last = output.decode().splitlines()[-1]
