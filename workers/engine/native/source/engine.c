@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,8 +14,8 @@
 #include "native.h"
 
 enum {
-    PAUSES_AT_BARRIER = 5000, /* some 0.2 ms; then a thread sleeps, so that a partner who waits for a core gets its own */
-    PAUSES_BETWEEN_STEPS = 20000,
+    PAUSES_AT_BARRIER = 5000,  /* some 0.2 ms; then the core is offered to others, a partner may wait for it */
+    PAUSES_BETWEEN_STEPS = 20000, /* then a thread sleeps */
     SECTIONS_BEFORE = 7, /* of native_open, before the layers' */
     SECTIONS_A_LAYER = 12,
 };
@@ -95,37 +96,42 @@ static inline void pause_thread(void)
 #endif
 }
 
-/* Wait until `at` is another than `seen`, first awake, then asleep; returns it. */
-static int wait_for_change(struct bell *at, int seen, int most_pauses)
-{
-    int value, pauses = 0;
-    while ((value = atomic_load_explicit(&at->value, memory_order_acquire)) == seen) {
-        pause_thread();
-        if (++pauses < most_pauses) continue;
-        atomic_fetch_add(&at->asleep, 1);
-        syscall(SYS_futex, &at->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-        atomic_fetch_sub(&at->asleep, 1);
-        pauses = 0;
-    }
-    return value;
-}
-
-static void change(struct bell *at)
-{
-    atomic_fetch_add(&at->value, 1); /* it wraps in days */
-    if (atomic_load(&at->asleep)) syscall(SYS_futex, &at->value, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
-}
-
 void native_barrier(struct native *n)
 {
     if (n->config.threads == 1) return;
     const int passed = atomic_load_explicit(&n->passed.value, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&n->arrived.value, 1, memory_order_acq_rel) < n->config.threads - 1) {
-        wait_for_change(&n->passed, passed, PAUSES_AT_BARRIER);
+    if (atomic_fetch_add_explicit(&n->arrived.value, 1, memory_order_acq_rel) == n->config.threads - 1) {
+        atomic_store_explicit(&n->arrived.value, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->passed.value, (int)((unsigned)passed + 1), memory_order_release); /* it wraps in days */
         return;
     }
-    atomic_store_explicit(&n->arrived.value, 0, memory_order_relaxed);
-    change(&n->passed);
+    for (int pauses = 0; atomic_load_explicit(&n->passed.value, memory_order_acquire) == passed; pauses++) {
+        pause_thread();
+        if (pauses >= PAUSES_AT_BARRIER) sched_yield();
+    }
+}
+
+static void futex(atomic_int *at, int operation, int value) { syscall(SYS_futex, at, operation, value, NULL, NULL, 0); }
+
+static void begin_step(struct native *n)
+{
+    atomic_fetch_add(&n->go.value, 1);
+    if (atomic_load(&n->asleep.value)) futex(&n->go.value, FUTEX_WAKE_PRIVATE, MAX_THREADS);
+}
+
+/* Wait until `go` is another than `seen`; returns it. */
+static int wait_for_step(struct native *n, int seen)
+{
+    int go, pauses = 0;
+    while ((go = atomic_load_explicit(&n->go.value, memory_order_acquire)) == seen) {
+        pause_thread();
+        if (++pauses < PAUSES_BETWEEN_STEPS) continue;
+        atomic_fetch_add(&n->asleep.value, 1);
+        futex(&n->go.value, FUTEX_WAIT_PRIVATE, seen);
+        atomic_fetch_sub(&n->asleep.value, 1);
+        pauses = 0;
+    }
+    return go;
 }
 
 struct start {
@@ -138,7 +144,7 @@ static void *run_thread(void *argument)
     const struct start start = *(struct start *)argument;
     free(argument);
     for (int seen = 0;;) {
-        seen = wait_for_change(&start.native->go, seen, PAUSES_BETWEEN_STEPS);
+        seen = wait_for_step(start.native, seen);
         if (atomic_load(&start.native->quit.value)) return NULL;
         start.native->kernel->step(start.native, start.thread);
     }
@@ -278,7 +284,7 @@ struct native *native_open(const struct native_config *config, const void *const
 void native_close(struct native *n)
 {
     atomic_store(&n->quit.value, 1);
-    change(&n->go);
+    begin_step(n);
     for (int i = 1; i < n->started; i++) pthread_join(n->pool[i], NULL);
     for (int i = 0; i < n->mapping_count; i++) munmap(n->mappings[i].address, n->mappings[i].bytes);
     free(n->mappings);
@@ -334,7 +340,7 @@ int native_step(struct native *n, int tokens, const int32_t *ids, const int32_t 
     group_rows(n);
     for (int i = 0; i < n->config.layers; i++) atomic_store_explicit(&n->tickets[i].value, 0, memory_order_relaxed);
     if (n->phases) native_mark(n, BETWEEN);
-    change(&n->go);
+    begin_step(n);
     n->kernel->step(n, 0);
     for (int r = 0; r < wanted_count; r++) {
         peaks[r] = -INFINITY, best[r] = 0;

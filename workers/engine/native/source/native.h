@@ -78,12 +78,6 @@ struct counter {
     _Alignas(LINE) atomic_int value;
 };
 
-/* What threads wait for, `asleep` of them asleep. */
-struct bell {
-    _Alignas(LINE) atomic_int value;
-    atomic_int asleep;
-};
-
 struct native {
     struct native_config config;
     const struct kernel *kernel;
@@ -113,8 +107,7 @@ struct native {
 
     /* The threads. The caller's is number 0. */
     pthread_t pool[MAX_THREADS];
-    struct counter arrived, quit;
-    struct bell passed, go;
+    struct counter arrived, passed, go, asleep, quit;
     struct mapping {
         void *address;
         size_t bytes;
