@@ -47,8 +47,10 @@ class Journal:
         self._calls = RedisCalls(settings, tells=False)
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
 
-    async def first(self, most: int = _MOST) -> tuple[int, bytes]:
-        """Return how many entries come first, as many as go into one body, and that body; 0 where there are none."""
+    async def first(self, *, alone: bool = False) -> tuple[int, bytes]:
+        """Return how many entries come first, as many as go into one body or one `alone`, and that body; 0 where there
+        are none."""
+        most = 1 if alone else _MOST
         values: list[Any] = await self._calls.bounded(
             self._redis.call(lambda redis: redis.lrange(JOURNAL, 0, most - 1))
         )

@@ -139,7 +139,7 @@ class Sync:
         `CentreAway`, `StoreUnavailable`."""
         alone = False
         async with self._pushing:
-            while (found := await (self.journal.first(1) if alone else self.journal.first()))[0]:
+            while (found := await self.journal.first(alone=alone))[0]:
                 num, entries = found
                 try:
                     await self.pages.add(entries)

@@ -57,7 +57,8 @@ class FakeCentre:
     async def keep_place(self, place: int) -> None:
         self.known_place = place
 
-    async def first(self, most: int = 2) -> tuple[int, bytes]:
+    async def first(self, *, alone: bool = False) -> tuple[int, bytes]:
+        most = 1 if alone else 2
         return len(self.entries[:most]), b",".join(self.entries[:most])
 
     async def drop(self, num: int) -> None:
