@@ -1,8 +1,10 @@
-"""Read the settings once, and say in a line a variable what is wrong with them."""
+"""Read the settings once, and report each wrong one in a line that names its variable."""
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -12,6 +14,17 @@ from shared.settings.redis import refused_value
 from shared.settings.settings import PREFIX, Settings
 
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
+# NAME=value as Kubernetes and Docker set them for each Service of the namespace: a Service called replyline-gateway
+# gives REPLYLINE_GATEWAY_PORT=tcp://10.96.0.7:80. The value tells it from a setting that is spelled wrongly.
+_SERVICE_LINK: Final = re.compile(
+    r"""\w+_(
+        SERVICE_HOST=[0-9a-f.:]+
+        | SERVICE_PORT(_\w+)?=\d+
+        | PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://\S+
+        | PORT_\d+_(TCP|UDP|SCTP)_(PORT=\d+|PROTO=(tcp|udp|sctp)|ADDR=[0-9a-f.:]+)
+    )""",
+    re.VERBOSE,
+)
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -43,6 +56,7 @@ def _line(item: Any) -> str:
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
 
 
-def _unknown_variables(environ: Any) -> list[str]:
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = {variable for variable, *_ in describe()} | {PREFIX + name for name in _NO_SETTINGS}
-    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    unknown = {name for name in environ if name.startswith(PREFIX)} - known
+    return sorted(name for name in unknown if not _SERVICE_LINK.fullmatch(f"{name}={environ[name]}"))

@@ -99,10 +99,55 @@ def test_every_bad_value_has_its_line(put: Put) -> None:
     assert [line.partition("=")[0] for line in lines] == ["REPLYLINE_GATEWAY__PORT", "REPLYLINE_WORKER__SLOTS"]
 
 
-@pytest.mark.parametrize("variable", ["GATEWAY__PROT", "KAFKA", "X"])
-def test_an_unknown_variable_is_refused(put: Put, variable: str) -> None:
-    put({variable: "1"})
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("GATEWAY__PROT", "1"),
+        ("KAFKA", "1"),
+        ("X", "1"),
+        ("GATEWAY_PORT", "8080"),
+        ("PORT", "8080"),
+        ("GATEWAY_HTTP_PORT", "8083"),
+        ("GATEWAY_METRICS_HOST", "10.0.0.1"),
+        ("SERVICE_HOST", "gateway.example"),
+        ("UPSTREAM_URL", "http://vllm:8000/v1"),
+    ],
+)
+def test_an_unknown_variable_is_refused(put: Put, variable: str, value: str) -> None:
+    put({variable: value})
     assert refusal().startswith(f"REPLYLINE_{variable}: no such setting; `replyline settings`")
+
+
+def _service_links(service: str, address: str, ports: dict[str, tuple[str, int]]) -> dict[str, str]:
+    """Return the variables that the kubelet sets in each pod of a namespace with this Service, without the prefix."""
+    base = service.upper().replace("-", "_").removeprefix("REPLYLINE").removeprefix("_")
+    base = f"{base}_" if base else ""
+    where = f"[{address}]" if ":" in address else address
+    links = {f"{base}SERVICE_HOST": address}
+    for number, (name, (protocol, port)) in enumerate(ports.items()):
+        if number == 0:
+            links |= {f"{base}SERVICE_PORT": str(port), f"{base}PORT": f"{protocol}://{where}:{port}"}
+        links[f"{base}SERVICE_PORT_{name.upper().replace('-', '_')}"] = str(port)
+        link = f"{base}PORT_{port}_{protocol.upper()}"
+        links |= {
+            link: f"{protocol}://{where}:{port}",
+            f"{link}_PROTO": protocol,
+            f"{link}_PORT": str(port),
+            f"{link}_ADDR": address,
+        }
+    return links
+
+
+@pytest.mark.parametrize("address", ["10.96.0.7", "fd00:10:96::7"])
+@pytest.mark.parametrize(
+    "service", ["replyline", "replyline-gateway", "replyline-worker-main", "replyline-prod-gateway", "replyline-url"]
+)
+def test_the_links_of_a_service_that_is_called_like_the_product_are_no_settings(
+    put: Put, service: str, address: str
+) -> None:
+    ports = {"chat": ("tcp", 80), "http": ("tcp", 8083), "grpc-web": ("tcp", 8084), "dns": ("udp", 53)}
+    put({**_service_links(service, address, ports), "GATEWAY__PORT": "1234"})
+    assert load_settings().gateway.port == 1234
 
 
 @pytest.mark.parametrize(
