@@ -40,6 +40,8 @@ def faults(objects: list[Object]) -> Iterator[str]:
                 yield f"{name}: no pod has {selector}"
         if each["kind"] in _PODS:
             pod = each["spec"]["template"]["spec"]
+            if pod.get("enableServiceLinks", True):
+                yield f"{name}: enableServiceLinks is not false: a Service's variables could be taken for settings"
             grace_s = pod.get("terminationGracePeriodSeconds", 30)
             for container in pod["containers"]:
                 yield from (f"{name}: {fault}" for fault in _of_container(container, maps, grace_s))

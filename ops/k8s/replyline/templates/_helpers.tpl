@@ -24,18 +24,29 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.cursorSecretName | default (printf "%s-cursor" (include "replyline.name" .)) }}
 {{- end }}
 
-{{- define "replyline.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-seccompProfile: {type: RuntimeDefault}
+{{- /* What the pods of every process have in common. No variables for Services: one called like the product has
+variables that begin as its settings do. */}}
+{{- define "replyline.pod" -}}
+enableServiceLinks: false
+{{- with include "replyline.securityContext" .Values.podSecurityContext }}
+securityContext: {{- . | nindent 2 }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "replyline.security" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- with include "replyline.securityContext" .Values.securityContext -}}
+securityContext: {{- . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Empty where no key has a value. */}}
+{{- define "replyline.securityContext" -}}
+{{- $kept := dict -}}
+{{- range $key, $value := . }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $kept $key $value }}{{ end }}{{ end -}}
+{{- if $kept }}{{ toYaml $kept }}{{ end -}}
 {{- end }}
 
 {{- define "replyline.env" -}}
@@ -146,7 +157,7 @@ initContainers:
     image: {{ include "replyline.image" . }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     args: [model, prepare, --dir, /models]
-    securityContext: {{- include "replyline.security" . | nindent 6 }}
+    {{- include "replyline.security" . | nindent 4 }}
     resources:
       requests: {cpu: "1", memory: 1Gi}
       limits: {memory: 2Gi}
