@@ -9,7 +9,6 @@ from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
 from gateway.access.jwks import open_jwks, token_gate
-from gateway.access.open_sockets import OpenSockets
 from gateway.access.start_checks import check_files, check_who_may_ask
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
@@ -46,6 +45,7 @@ from shared.process.vitals import Vitals
 from shared.records.report_reader import read_reports
 from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Drain, Readiness, serve_status
@@ -79,9 +79,9 @@ class GatewayProcess:
         )
         gate = token_gate(settings.auth)
         self._jwks = open_jwks(settings.auth, gate)
-        self._sockets = OpenSockets(
-            most=settings.gateway.max_connections, quotas=settings.quotas, proxies=settings.gateway.trusted_proxies
-        )
+        most, proxies = settings.gateway.max_connections, settings.gateway.trusted_proxies
+        self._sessions = OpenSockets(most=most, quotas=settings.quotas, proxies=proxies)
+        self._sockets = OpenSockets(most=most, quotas=settings.quotas, proxies=proxies, spare=REFUSALS)
         self._demand = self._make_demand(admissions)
         self._tracer = self._make_tracer()
         self._serving = self._make_serving()
@@ -127,7 +127,7 @@ class GatewayProcess:
             history=redis.history,
             publisher=publisher,
             admission_gate=self._admission_gate,
-            rate_limits=RateLimits(quotas=redis.quotas, sockets=self._sockets),
+            rate_limits=RateLimits(quotas=redis.quotas, sockets=self._sessions),
             jwks=self._jwks,
             key=CursorKey(_cursor_secret(settings.gateway)),
             recall=Recall(
@@ -159,6 +159,7 @@ class GatewayProcess:
             running=self._redis.running,
             outbound=self._outbound,
             readiness=self._ready,
+            sockets=self._sockets,
         )
 
     def _make_people(self) -> People:
@@ -180,7 +181,7 @@ class GatewayProcess:
                 "redis": self._redis.history.missing,
                 "keys": lambda: None if self._jwks is None else self._jwks.missing(),
                 "memory": self._memory.missing,
-                "connections": self._sockets.missing,
+                "connections": lambda: self._sessions.missing() or self._sockets.missing(),
                 "copies": lambda: self._kafka.copies.weak,
                 "draining": self._leaving,
             },

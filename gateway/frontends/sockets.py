@@ -1,15 +1,25 @@
 """Serve WebSockets: the handshake's terms, the limits, and how frames are written."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import NegotiationError
 from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.frames import CloseCode as WsCloseCode
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from gateway.session.message_rate import MessageRate
+from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.bounded_connection import BoundedConnection
+from shared.sockets.bounded_transport import Bounds
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.wire.codec import GATEWAY_CODECS
 
 # So many may knock before one is let in, where the system allows it (`net.core.somaxconn`). asyncio's hundred are too
@@ -24,33 +34,52 @@ _DEFLATE: Final = ServerPerMessageDeflateFactory(
     server_max_window_bits=_WINDOW_BITS, client_max_window_bits=_WINDOW_BITS, compress_settings={"memLevel": 3}
 )
 
+# Pings, pongs and the later fragments of messages, of one connection.
+IDLE_FRAMES_PER_MINUTE: Final = 3_000
+_MESSAGES: Final = {Opcode.TEXT, Opcode.BINARY, Opcode.CLOSE}
+_GOODBYE_S: Final = 3.0
+
 Handle = Callable[[ServerConnection], Awaitable[None]]
 Respond = Callable[[ServerConnection, Request], Response | None]
 
 
-class BoundedConnection(ServerConnection):
-    """A connection with a bounded write buffer: over `write_limit` nothing is read from a client that does not read the
-    replies to its own frames (a pong for every ping), until it has read most of them."""
+class ClientConnection(BoundedConnection):
+    """A client's connection, which is closed over too many frames that bring no message."""
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.paused:
-            self.transport.pause_reading()
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._idle_frames = MessageRate(IDLE_FRAMES_PER_MINUTE, now_unix_ms())
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if not self.recv_messages.paused:
-            self.transport.resume_reading()
+    def process_event(self, event: Any) -> None:
+        if isinstance(event, Frame) and event.opcode not in _MESSAGES:
+            try:
+                self._idle_frames.spend(now_unix_ms())
+            except ProtocolError:
+                self.protocol.fail(WsCloseCode.POLICY_VIOLATION, "too many frames without a message")
+                self.send_data()
+                self.line.close()
+                return
+        super().process_event(event)
 
 
-async def serve_sockets(handle: Handle, settings: GatewaySettings, respond: Respond | None = None) -> Server:
-    """`respond` may answer a request with a page instead of the handshake. Raises `OSError` when the address cannot be
-    bound."""
+def client_bounds(settings: GatewaySettings, sockets: OpenSockets) -> Bounds:
+    """Return what one client's connection may hold, at every door."""
+    return Bounds(sockets=sockets, head_s=settings.hello_timeout_s, unread_s=settings.slow_consumer_s)
+
+
+async def serve_sockets(
+    handle: Handle, settings: GatewaySettings, respond: Respond | None = None, sockets: OpenSockets | None = None
+) -> Server:
+    """`respond` may answer a request with a page instead of the handshake. `sockets` counts the connections. Raises
+    `OSError` when the address cannot be bound."""
+    bounds = client_bounds(settings, sockets or OpenSockets(most=settings.max_connections, spare=REFUSALS))
+    # The front end closes a client that does not read with 4008; this is for one whose replies are all pongs.
+    bounds = replace(bounds, unread_s=bounds.unread_s + _GOODBYE_S)
     return await serve(
         handle,
         settings.host,
         settings.port,
-        create_connection=BoundedConnection,
+        create_connection=cast("Any", partial(ClientConnection, bounds=bounds)),
         process_request=respond,
         select_subprotocol=_select_subprotocol,
         compression=None,

@@ -26,6 +26,8 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.settings.origins import origin_may_connect
+from shared.sockets.bounded_connection import BoundedConnection
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained
 from shared.telemetry.logs import get_logger
@@ -166,17 +168,20 @@ class WebSocketFrontend:
     gate: TokenGate | None
     memory: MemoryWatch
     files: StaticFiles
+    sockets: OpenSockets = field(default_factory=lambda: OpenSockets(spare=REFUSALS))
     _connections: dict[WebSocketConnection, None] = field(default_factory=dict)  # in the order in which they came
     _congested: dict[WebSocketConnection, None] = field(default_factory=dict)
     _disbelieved: bool = False
 
     async def listen(self) -> Server:
         """Listen. Raises `OSError` when the address cannot be bound."""
-        return await serve_sockets(self._handle, self.settings, self._respond)
+        return await serve_sockets(self._handle, self.settings, self._respond, self.sockets)
 
     def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
         """Return a page, or None to go on with the handshake at `/ws`."""
         path = request.path.partition("?")[0]
+        if isinstance(socket, BoundedConnection) and socket.line.is_proxied:
+            socket.line.charge(self._address_of(socket))
         if path == "/ws":
             if not origin_may_connect(request.headers.get_all("Origin"), self.settings.allowed_origins):
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
@@ -204,7 +209,12 @@ class WebSocketFrontend:
             congested=self._congested,
         )
         try:
-            if not self.gateway.connect(connection):
+            error = socket.line.refusal if isinstance(socket, BoundedConnection) else None
+            if error is not None:
+                refuse(connection, error)
+                close = session.reject(error)
+                connection.close(close.code, close.reason)
+            if error is not None or not self.gateway.connect(connection):
                 await connection.closed()
                 return
             self._connections[connection] = None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
@@ -18,6 +19,8 @@ from shared.errors import ProtocolError
 from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import Response
 
+_ADDRESS: Final = "replyline.address"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequests:
@@ -29,9 +32,8 @@ class HttpRequests:
         connection's."""
         sent = connection.headers
         headers = sent if headers is None else headers
-        peer = connection.client.host if connection.client is not None else ""
         return Asker(
-            address=charged_address(peer, sent.getlist("x-forwarded-for"), self.settings.trusted_proxies),
+            address=self._address_of(connection),
             origins=tuple(sent.getlist("origin")),
             token=bearer(headers),
             deadline_ms=deadline_ms(headers, self.exchanges.session_limits.announced.deadline_ms),
@@ -39,6 +41,15 @@ class HttpRequests:
             is_retry=is_retry(headers),
             traceparent=traceparent(headers),
         )
+
+    def _address_of(self, connection: HTTPConnection) -> str:
+        """Return the client's address, which is read once for all that comes over a WebSocket."""
+        scope = connection.scope
+        if _ADDRESS not in scope:
+            peer = connection.client.host if connection.client is not None else ""
+            forwarded = connection.headers.getlist("x-forwarded-for")
+            scope[_ADDRESS] = charged_address(peer, forwarded, self.settings.trusted_proxies)
+        return str(scope[_ADDRESS])
 
     async def body(self, request: Request) -> bytes:
         """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""

@@ -1,26 +1,31 @@
 """The HTTP server of a gateway's process: the doors' routes and WebSockets, on one port."""
 
-import asyncio
 import math
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.frontends.sockets import client_bounds
+from gateway.http.protocol import BoundedHttp
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 
 _BACKLOG: Final = 4_096
 
 
 @dataclass(slots=True, kw_only=True)
 class HttpServer:
+    """`sockets` counts the connections."""
+
     app: ASGIApp
     settings: GatewaySettings
+    sockets: OpenSockets = field(default_factory=lambda: OpenSockets(spare=REFUSALS))
     _server: "_Server | None" = None
 
     async def serve(self, listening: socket.socket) -> None:
@@ -28,7 +33,7 @@ class HttpServer:
         settings = self.settings
         config = uvicorn.Config(
             self.app,
-            http=_Protocol,
+            http=partial(BoundedHttp, bounds=client_bounds(settings, self.sockets), trusted=settings.trusted_proxies),  # type: ignore[arg-type]
             ws="websockets-sansio",
             ws_max_size=settings.max_message_bytes,
             ws_ping_interval=settings.heartbeat_s,
@@ -41,7 +46,6 @@ class HttpServer:
             server_header=False,
             proxy_headers=False,
             backlog=_BACKLOG,
-            limit_concurrency=settings.max_connections,
             timeout_keep_alive=math.ceil(settings.hello_timeout_s),
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )
@@ -52,23 +56,6 @@ class HttpServer:
         """Accept nobody from now on."""
         if self._server is not None:
             self._server.should_exit = True
-
-
-class _Protocol(HttpToolsProtocol):
-    """A connection that is closed unless its first request comes in time."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._unused = self.loop.call_later(self.timeout_keep_alive, self._close_unused)
-
-    def handle_websocket_upgrade(self) -> None:
-        self._unused.cancel()
-        super().handle_websocket_upgrade()
-
-    def _close_unused(self) -> None:
-        cycle: object = self.cycle
-        if cycle is None:
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -4,11 +4,11 @@ open, gets the time to wait."""
 from dataclasses import dataclass, field
 
 from gateway.access.charges import Kind
-from gateway.access.open_sockets import OpenSockets
 from gateway.access.quotas import Quotas
 from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Ask, CheckToken, Effect, EraseSession, ForPeople, OpenSession
 from shared.errors import ProtocolError
+from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import HandoffRequest, SessionStart
 
 

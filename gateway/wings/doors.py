@@ -32,6 +32,7 @@ from shared.kafka import Producer
 from shared.process.tasks import Tasks
 from shared.settings import Settings
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.open_sockets import OpenSockets
 from shared.telemetry.status import Readiness
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class DoorsWing:
-    """`producer` is of hand-offs, `running` the cursors of the answers that run. `gate`: None where no token is
-    asked for."""
+    """`producer` is of hand-offs, `running` the cursors of the answers that run, `sockets` counts the connections of
+    all doors. `gate`: None where no token is asked for."""
 
     settings: Settings
     gate: TokenGate | None
@@ -51,6 +52,7 @@ class DoorsWing:
     running: SessionValue
     outbound: OutboundWing
     readiness: Readiness
+    sockets: OpenSockets
     _frontend: WebSocketFrontend = field(init=False)
     _exchanges: Exchanges = field(init=False)
     _chats: Chats = field(init=False)
@@ -67,6 +69,7 @@ class DoorsWing:
             gate=self.gate,
             memory=self.memory,
             files=StaticFiles(),
+            sockets=self.sockets,
         )
         self._exchanges = self._make_exchanges(self.gate)
         self._chats = Chats(exchanges=self._exchanges, cursors=self.running)
@@ -98,7 +101,7 @@ class DoorsWing:
             erasing=self.serving.erasing,
         )
         doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
-        return HttpServer(app=Starlette(routes=doors), settings=settings)
+        return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)
 
     def _make_chatwoot(self) -> list[Mount]:
         """Return its door, where there is one, which asks by a signature in the place of a token."""

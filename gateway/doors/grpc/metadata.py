@@ -5,8 +5,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.exchange.asker import Asker, patience_ms
-from gateway.frontends.client_address import Network, charged_address
+from gateway.frontends.client_address import charged_address
 from gateway.http.headers import bearer, idempotency_key, traceparent
+from shared.sockets.addresses import Network
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # gRPC's own, from a client that asks again by itself.

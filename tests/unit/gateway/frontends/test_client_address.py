@@ -36,6 +36,9 @@ PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
         ("fe80::1%eth0", [], "fe80::/64"),
         ("", [CLIENT], ""),
         ("/run/socket", [], ""),
+        (PROXY, [CLIENT, *["10.1.2.3"] * 9], CLIENT),
+        (PROXY, [CLIENT, *["10.1.2.3"] * 10], "10.1.2.3"),
+        (PROXY, [CLIENT + ", 10.1.2.3" * 100_000], "10.1.2.3"),
     ],
 )
 def test_the_last_address_that_no_trusted_proxy_has_is_charged(peer: str, forwarded: list[str], charged: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.access.charges import Caller, Kind
-from gateway.access.open_sockets import OpenSockets
 from gateway.session.protocol import CloseCode, State
+from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import (
     ClientMessage,
     ErrorEvent,

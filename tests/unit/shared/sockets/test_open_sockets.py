@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.open_sockets import OpenSockets
 from shared.errors import ProtocolError
 from shared.settings.quotas import QuotaSettings
+from shared.sockets.open_sockets import OpenSockets
 
 MOST = 1_000
 
@@ -105,3 +105,51 @@ def test_whoever_has_left_holds_nothing(steps: list[tuple[int, str, bool]]) -> N
         held.remove(name)
     assert not held._held
     assert not held._keys
+
+
+def test_a_few_connections_beyond_a_limit_are_added_with_the_error_to_refuse_them_by() -> None:
+    held = OpenSockets(most=100, spare=2)
+    for number in range(12):
+        held.add(number, "192.0.2.7")
+    assert [held.refusal(number) is None for number in range(12)] == [True] * 10 + [False] * 2
+    with pytest.raises(ProtocolError):
+        held.add(12, "192.0.2.7")
+    held.add("another", "192.0.2.8")
+    assert held.refusal("another") is None
+
+
+def test_a_proxy_s_connection_is_counted_by_the_client_of_its_request() -> None:
+    held = sockets()
+    for number in range(MOST // 20 + 1):
+        held.add(number, "10.0.0.1")
+        held.assign_address(number, "192.0.2.7")
+    last = MOST // 20
+    assert held.refusal(last - 1) is None
+    assert held.refusal(last) is not None
+    for number in range(2):
+        held.assign_address(number, "192.0.2.8")
+    held.add("direct", "192.0.2.7")
+
+
+def test_an_address_of_ipv6_is_counted_by_its_network() -> None:
+    held = sockets()
+    assert until_refused(lambda number: held.add(f"a{number}", f"2001:db8::{number + 1:x}")) == MOST // 20
+    held.add("b", "2001:db8:0:1::1")
+
+
+def test_the_connection_that_waits_longest_gives_way_when_there_are_as_many_as_may_be() -> None:
+    held = OpenSockets(most=3)
+    for number in range(3):
+        held.add(number, "")
+        held.wait(number)
+    held.serve(0)
+    assert held.gives_way() == 1
+    held.remove(1)
+    assert held.gives_way() is None
+
+
+def test_an_address_of_ipv4_is_the_same_on_a_socket_for_both_families() -> None:
+    held = sockets()
+    assert until_refused(lambda number: held.add(f"a{number}", "::ffff:192.0.2.7")) == MOST // 20
+    held.add("b", "::ffff:192.0.2.8")
+    assert not held.is_limited("::ffff:10.0.0.1")

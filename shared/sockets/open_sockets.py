@@ -1,0 +1,135 @@
+"""Count the connections that clients hold open, all of them and each client's. Pure.
+
+An open connection costs its client nothing, so one address or one token's subject may hold only a part of them. A
+client without a quota (0) may hold as many as there are; so may a trusted proxy that does not name its client.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from typing import Final
+
+from shared.errors import ProtocolError
+from shared.settings.quotas import QuotaSettings
+from shared.sockets.addresses import Network, network_of, parsed
+
+REFUSALS: Final = 10  # connections beyond a limit that are open for as long as their refusal takes
+_ADDRESS_PART: Final = 20
+_SUBJECT_PART: Final = 100
+_LEAST: Final = 10
+_RETRY_AFTER_MS: Final = 2_000
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenSockets:
+    """The open connections, by any name. Each is added, may be assigned to an address or a subject, and is removed.
+
+    `spare`: so many beyond a limit are still added; `refusal` returns the error for each of them. A connection that
+    waits for its client's next request gives way to a new one when there are `most`."""
+
+    most: int = 10_000
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    proxies: Sequence[Network] = ()
+    address_part: int = _ADDRESS_PART
+    spare: int = 0
+    _keys: dict[Hashable, list[str]] = field(default_factory=dict)
+    _held: Counter[str] = field(default_factory=Counter)
+    _refusals: dict[Hashable, ProtocolError] = field(default_factory=dict)
+    _waiting: dict[Hashable, None] = field(default_factory=dict)  # the one that waits longest is first
+
+    def add(self, connection: Hashable, address: str) -> None:
+        """Count a connection. Raises `ProtocolError` where there are too many, here or of that address."""
+        excess = len(self._keys) - self.most
+        if excess >= self.spare:
+            raise _too_many(f"{self.most} connections are open here")
+        if excess >= 0:
+            self._refusals[connection] = _too_many(f"{self.most} connections are open here")
+        self._keys[connection] = []
+        try:
+            self.assign_address(connection, address, self.spare)
+        except ProtocolError:
+            self.remove(connection)
+            raise
+
+    def assign_address(self, connection: Hashable, address: str, spare: int = REFUSALS) -> None:
+        """Assign a connection to this address, in the place of an earlier one: its proxy names another client. Raises
+        `ProtocolError` where that has too many and `spare` more."""
+        keys = self._keys[connection]
+        earlier = next((key for key in keys if key.startswith("address/")), None)
+        found = parsed(address)
+        key = f"address/{network_of(found)}" if found is not None and self.is_limited(address) else None
+        if key == earlier:
+            return
+        if earlier is not None:
+            keys.remove(earlier)
+            self._release(earlier)
+        if key is not None:
+            self._take(connection, key, self.most // self.address_part, spare)
+
+    def assign(self, connection: Hashable, tenant: str, subject: str) -> None:
+        """Assign a connection to its session's subject. Raises `ProtocolError` where that has too many."""
+        if subject and self.quotas.subject_per_minute and connection in self._keys:
+            self._take(connection, f"subject/{tenant}/{subject}", self.most // _SUBJECT_PART, 0)
+
+    def refusal(self, connection: Hashable) -> ProtocolError | None:
+        """Return why a connection that was added is to be refused; None for any other."""
+        return self._refusals.get(connection)
+
+    def wait(self, connection: Hashable) -> None:
+        """Note that a connection waits for its client's next request."""
+        if connection in self._keys:
+            self._waiting[connection] = None
+
+    def serve(self, connection: Hashable) -> None:
+        """Note that a connection's request is complete."""
+        self._waiting.pop(connection, None)
+
+    def gives_way(self) -> Hashable | None:
+        """Return the connection that has waited longest, where a new one needs its place."""
+        return next(iter(self._waiting), None) if len(self._keys) >= self.most else None
+
+    def remove(self, connection: Hashable) -> None:
+        """Remove a connection; one that was never added is ignored."""
+        self._waiting.pop(connection, None)
+        self._refusals.pop(connection, None)
+        for key in self._keys.pop(connection, ()):
+            self._release(key)
+
+    def missing(self) -> str | None:
+        """Return the connections' line for `/ready`; None while there is room."""
+        full = len(self._keys) >= self.most and not self._waiting
+        return f"{self.most} connections are open: nobody new is let in" if full else None
+
+    def is_limited(self, address: str) -> bool:
+        """Return whether an address is one client's, which may hold a part of the connections."""
+        found = parsed(address)
+        if found is None or not self.quotas.address_per_minute:
+            return False
+        network = ip_network(network_of(found))
+        return not any(proxy.version == network.version and network.overlaps(proxy) for proxy in self.proxies)
+
+    def _take(self, connection: Hashable, key: str, part: int, spare: int) -> None:
+        most = max(part, _LEAST)
+        if self._held[key] >= most:
+            error = _too_many(f"{most} connections of one {key.partition('/')[0]} are open here")
+            self._refusals[connection] = error
+            if self._held[key] >= most + spare:
+                raise error
+        self._keys[connection].append(key)
+        self._held[key] += 1
+
+    def _release(self, key: str) -> None:
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+
+
+def _too_many(why: str) -> ProtocolError:
+    return ProtocolError(
+        "too_many_connections",
+        f"{why}; come again, another gateway may have room",
+        kind="overloaded_error",
+        retriable=True,
+        retry_after_ms=_RETRY_AFTER_MS,
+    )

@@ -1,0 +1,205 @@
+"""A connection to the HTTP port is bounded from its first byte on: headers, upgrades, pings, fragments."""
+
+import asyncio
+import base64
+from ipaddress import ip_network
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.http.protocol import BoundedHttp
+from shared.sockets.bounded_transport import Bounds
+from shared.sockets.open_sockets import OpenSockets
+
+CLIENT: Final = "192.0.2.7"
+UPGRADE: Final = (
+    b"GET /chat HTTP/1.1\r\nHost: x\r\n%sUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
+)
+
+
+class Wire:
+    """A transport whose other end reads nothing."""
+
+    def __init__(self, peer: str = CLIENT) -> None:
+        self.peer, self.written, self.reads, self.ended = peer, bytearray(), True, ""
+        self.protocol: Any = None
+
+    def get_extra_info(self, name: str) -> Any:
+        return (self.peer, 4711) if name in {"peername", "sockname"} else None
+
+    def write(self, data: bytes) -> None:
+        before = len(self.written)
+        self.written += data
+        if before <= 65_536 < len(self.written):
+            self.protocol.pause_writing()
+
+    def write_eof(self) -> None: ...
+    def can_write_eof(self) -> bool:
+        return True
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def connect(sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unread_s: float = 60) -> Wire:
+    config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
+    config.load()
+    bounds = Bounds(sockets=sockets, head_s=head_s, unread_s=unread_s)
+    wire = Wire(peer)
+    wire.protocol = BoundedHttp(
+        config=config, server_state=ServerState(), app_state={}, bounds=bounds, trusted=sockets.proxies
+    )
+    wire.protocol.connection_made(wire)
+    return wire
+
+
+async def send(wire: Wire, data: bytes, limit: int = 4_000_000) -> int:
+    """Send what the gateway takes of this, again and again; return how much that was."""
+    sent = 0
+    while data and sent < limit and wire.reads and not wire.ended:
+        wire.protocol.data_received(data)
+        sent += len(data)
+        for _ in range(len(data) // 8_192 + 6):
+            await asyncio.sleep(0)
+    return sent
+
+
+def status(wire: Wire) -> int:
+    return int(bytes(wire.written).rsplit(b"HTTP/1.1 ", 1)[-1][:3])
+
+
+HEAD: Final = b"GET / HTTP/1.1\r\nHost: x\r\n"
+LINES: Final = b"".join(b"x-%d: y\r\n" % number for number in range(1_000))
+CHUNKED: Final = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+ENDLESS: Final = {
+    "header lines": (HEAD, LINES),
+    "one header line": (HEAD + b"x: ", b"y" * 10_000),
+    "one header's name": (HEAD, b"y" * 10_000),
+    "a path": (b"GET /", b"y" * 10_000),
+    "header lines in small pieces": (HEAD, b"a: b\r\n"),
+    "header lines of a second request": (HEAD + b"\r\n" + HEAD, LINES),
+    "header lines of an upgrade": (HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n", LINES),
+    "trailers": (CHUNKED + b"2\r\n{}\r\n0\r\n", LINES),
+    "a chunk's extension": (CHUNKED + b"2;", b"y" * 10_000),
+}
+
+
+@pytest.mark.parametrize(("begun", "rest"), ENDLESS.values(), ids=ENDLESS)
+async def test_headers_without_an_end_are_answered_with_431(begun: bytes, rest: bytes) -> None:
+    sockets = OpenSockets(spare=10)
+    wire = connect(sockets)
+    await send(wire, begun, 1)
+    assert await send(wire, rest) <= 100_000
+    assert (status(wire), wire.ended) == (431, "closed")
+
+
+@pytest.mark.parametrize("header", [b"x: " + b"y" * 9_000 + b"\r\n", b"a: b\r\n" * 140, b"x\x01: y\r\n"])
+async def test_an_upgrade_that_cannot_be_read_is_answered_and_closed(header: bytes) -> None:
+    wire = connect(OpenSockets(spare=10))
+    await send(wire, UPGRADE % header, 1)
+    assert status(wire) in {400, 431}
+    assert wire.ended == "closed"
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    return bytes([opcode | (0x80 if fin else 0), 0x80 | len(payload)]) + bytes(4) + payload
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [
+        (b"", frame(9, b"x" * 125)),
+        (b"", frame(9)),
+        (b"", frame(10)),
+        (frame(1, fin=False), frame(0, fin=False)),
+        (frame(2, b"x", fin=False), frame(0, fin=False) + frame(9)),
+    ],
+    ids=["pings", "empty pings", "pongs", "empty fragments", "fragments and pings"],
+)
+async def test_frames_without_a_message_end_their_connection(begun: bytes, rest: bytes) -> None:
+    wire = connect(OpenSockets(spare=10))
+    await send(wire, UPGRADE % b"", 1)
+    assert status(wire) == 101
+    await send(wire, begun, 1)
+    assert await send(wire, rest * 100) < 1_000_000
+    assert not wire.reads or wire.ended
+    assert len(wire.written) < 300_000
+
+
+async def test_a_client_that_reads_nothing_is_cut_off() -> None:
+    wire = connect(OpenSockets(spare=10), unread_s=0)
+    await send(wire, UPGRADE % b"", 1)
+    await send(wire, frame(9, b"x" * 125) * 1_000)
+    await asyncio.sleep(0)
+    assert wire.ended == "aborted"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", HEAD, HEAD + b"\r\n", HEAD + b"\r\nG", HEAD + b"Upgrade: websocket\r\n", CHUNKED + b"2"],
+    ids=["nothing", "half a head", "nothing more", "a byte of a second", "half an upgrade", "half a body"],
+)
+async def test_a_head_that_does_not_come_ends_its_connection(begun: bytes) -> None:
+    wire = connect(OpenSockets(spare=10), head_s=0)
+    await send(wire, begun, 1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert wire.ended
+
+
+async def test_one_connection_too_many_of_an_address_is_refused_and_another_address_is_answered() -> None:
+    sockets = OpenSockets(most=100, spare=2)
+    wires = [connect(sockets) for _ in range(13)]
+    assert [wire.ended for wire in wires] == [""] * 12 + ["aborted"]
+    for wire in wires[9:12]:
+        await send(wire, HEAD + b"\r\n", 1)
+    assert [status(wire) for wire in wires[9:12]] == [200, 503, 503]
+    other = connect(sockets, "192.0.2.8")
+    await send(other, HEAD + b"\r\n", 1)
+    assert status(other) == 200
+
+
+async def test_one_connection_too_many_behind_a_proxy_is_refused_by_its_client_s_address() -> None:
+    sockets = OpenSockets(most=100, spare=2, proxies=(ip_network("10.0.0.0/8"),))
+    answered = []
+    for number in range(12):
+        wire = connect(sockets, "10.0.0.1")
+        client = CLIENT if number < 11 else "192.0.2.8"
+        await send(wire, HEAD + b"X-Forwarded-For: " + client.encode() + b"\r\n\r\n", 1)
+        answered.append(status(wire))
+    assert answered == [200] * 10 + [503, 200]
