@@ -5,24 +5,39 @@ without; `/ready` says so in its body, and to Envoy in a header. `/ready/strict`
 
 `/drain` has a gateway or a worker take nothing new, and finish what it has begun, without ending; `/ready` says
 `drained` when nothing is left. It changes something and is asked for by GET all the same: Kubernetes' `preStop.httpGet`
-knows no other method, nor does the server here. Asking again changes nothing, and only operators reach this port.
+knows no other method, nor does the server here. A page in an operator's browser may not ask for it: a request that a
+browser sent, or that names a public host (DNS rebinding), is refused with 403.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import Final
+from ipaddress import ip_address
+from typing import Any, Final
 
 import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from shared.sockets.bounded_connection import BoundedConnection
+from shared.sockets.bounded_transport import Bounds
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 
 # What Envoy's health check takes for "send here when nobody else is whole".
 _DEGRADED: Final = {"x-envoy-degraded": "true"}
+# One address, as a node's, may hold a quarter of the connections.
+_CONNECTIONS: Final = 256
+_ADDRESS_PART: Final = 4
+_HEAD_S: Final = 5.0
+_UNREAD_S: Final = 10.0
+# Every browser sends one of these, and no probe does.
+_OF_BROWSERS: Final = ("Origin", "Referer", "Cookie", "Accept-Language", "Sec-Fetch-Site", "Sec-Fetch-Mode")
+_CHANGES: Final = frozenset({"/drain"})
+_INNER_NAMES: Final = (".svc", ".local", ".internal", ".localdomain", ".lan")
 
 
 @dataclass(slots=True)
@@ -88,6 +103,23 @@ def status_page(path: str, readiness: Readiness) -> Response | None:
     return None
 
 
+def may_change(headers: Headers) -> bool:
+    """Return whether a request may change the process: it was sent by a program, and to an address or an inner name."""
+    agents = headers.get_all("User-Agent")
+    if any(name in headers for name in _OF_BROWSERS) or any(agent.startswith("Mozilla/") for agent in agents):
+        return False
+    return all(_is_inner(host) for host in headers.get_all("Host"))
+
+
+def _is_inner(host: str) -> bool:
+    name = host.partition("]")[0].strip("[").lower() if host.startswith("[") else host.partition(":")[0].lower()
+    try:
+        ip_address(name)
+    except ValueError:
+        return "." not in name or name.rstrip(".").endswith(_INNER_NAMES)
+    return True
+
+
 def _exposition(readiness: Readiness) -> Response:
     missing = readiness.missing()
     metrics.ready.clear()
@@ -99,16 +131,26 @@ def _exposition(readiness: Readiness) -> Response:
 
 async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
     """Return an HTTP server with just these pages. Raises `OSError` when it cannot bind."""
+    sockets = OpenSockets(most=_CONNECTIONS, address_part=_ADDRESS_PART, spare=REFUSALS)
+    bounds = Bounds(sockets=sockets, head_s=_HEAD_S, unread_s=_UNREAD_S)
 
-    def process_request(_: ServerConnection, request: Request) -> Response:
-        page = status_page(request.path.partition("?")[0], readiness)
+    def process_request(socket: ServerConnection, request: Request) -> Response:
+        if isinstance(socket, BoundedConnection) and (error := socket.line.refusal) is not None:
+            return http_response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+        path = request.path.partition("?")[0]
+        if path in _CHANGES and not may_change(request.headers):
+            hint = b"no browser may change this process; run: curl http://ADDRESS:PORT/drain\n"
+            return http_response(HTTPStatus.FORBIDDEN, "text/plain", hint)
         hint = b"try /health, /ready, /ready/strict, /metrics or /drain\n"
-        return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", hint)
+        return status_page(path, readiness) or http_response(HTTPStatus.NOT_FOUND, "text/plain", hint)
 
     async def never(_: ServerConnection) -> None:
         """Every request was answered in `process_request`."""
 
-    return await serve(never, host, port, process_request=process_request)
+    connection: Any = partial(BoundedConnection, bounds=bounds)
+    return await serve(
+        never, host, port, process_request=process_request, create_connection=connection, open_timeout=_HEAD_S
+    )
 
 
 def _json(status: HTTPStatus, value: object, extra: dict[str, str] | None = None) -> Response:

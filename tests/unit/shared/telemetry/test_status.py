@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
+from websockets.datastructures import Headers
 
-from shared.telemetry.status import Drain, Readiness, status_page
+from shared.telemetry.status import Drain, Readiness, may_change, status_page
 
 GONE = "no Kafka at k:9092"
 
@@ -57,3 +58,27 @@ def test_who_was_asked_to_drain_is_not_ready_and_says_when_nothing_is_left(*, do
         page = status_page(path, readiness)
         assert page is not None
         assert (page.status_code, msgspec.json.decode(page.body)["status"]) == (503, status)
+
+
+@pytest.mark.parametrize(
+    ("headers", "may"),
+    [
+        ({"Host": "10.0.0.7:8082", "User-Agent": "kube-lifecycle/1.31"}, True),
+        ({"Host": "127.0.0.1:8082", "User-Agent": "curl/8.9"}, True),
+        ({"Host": "[::1]:8082"}, True),
+        ({"Host": "localhost:8082"}, True),
+        ({"Host": "gateway-0.gateway.shop.svc.cluster.local:8082"}, True),
+        ({}, True),
+        ({"Host": "127.0.0.1:8082", "Origin": "https://evil.example"}, False),
+        ({"Host": "127.0.0.1:8082", "Origin": "null"}, False),
+        ({"Host": "127.0.0.1:8082", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, False),
+        ({"Host": "127.0.0.1:8082", "Sec-Fetch-Site": "same-origin"}, False),
+        ({"Host": "10.0.0.7:8082", "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)"}, False),
+        ({"Host": "10.0.0.7:8082", "Referer": "http://evil.example/"}, False),
+        ({"Host": "10.0.0.7:8082", "Accept-Language": "en"}, False),
+        ({"Host": "evil.example:8082"}, False),
+        ({"Host": "127.0.0.1.evil.example"}, False),
+    ],
+)
+def test_only_a_program_that_asks_at_an_inner_address_may_drain(headers: dict[str, str], *, may: bool) -> None:
+    assert may_change(Headers(headers)) is may
