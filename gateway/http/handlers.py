@@ -1,10 +1,11 @@
 """A door's paths as an ASGI application: what a handler raises becomes an answer."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route, WebSocketRoute
 
@@ -16,6 +17,7 @@ from shared.telemetry.faults import caught
 from shared.wire.failed_ends import OWN_FAULT, detail_of
 from shared.wire.outcome import ErrorDetail
 
+_CLIENT_GONE: Final = 499  # nginx's, for the metrics of a proxy: the client reads none
 Answer = HttpResponse | EventStream
 Handler = Callable[[Request], Awaitable[Answer]]
 HandledPath = tuple[str, str, Handler]  # a method, a path, and who answers there
@@ -46,6 +48,8 @@ def _answering(handler: Handler, door: str, refusal: Refusal) -> Handler:
     async def answered(request: Request) -> Answer:
         try:
             return await handler(request)
+        except ClientDisconnect:
+            return HttpResponse(status_code=_CLIENT_GONE)
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
             return refusal(detail_of_raised(error, door))
 

@@ -5,6 +5,7 @@ A frame's own headers say who asks. A frame that cannot be read closes the socke
 
 import asyncio
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -90,7 +91,8 @@ class ChatSocket:
             except* (TimeoutError, WebSocketDisconnect):
                 pass  # it does not read, or it is gone
             except* _ClosingError as closing:
-                await self.socket.close(closing.exceptions[0].args[0])
+                with suppress(WebSocketDisconnect):
+                    await self.socket.close(closing.exceptions[0].args[0])
 
     async def _received(self) -> bytes:
         """Return the next frame."""
