@@ -12,6 +12,7 @@ from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
+from shared.wire.fields import MAX_CONCURRENT
 from shared.wire.lanes import Lane
 from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
 from shared.wire.requests import Defaults, request_headers, settle
@@ -95,6 +96,7 @@ class RequestPublisher:
             instructions=asked.instructions,
             revision=entry.publication.route.revision,
             epoch=entry.publication.route.epoch,
+            concurrent=entry.publication.concurrent[-MAX_CONCURRENT:],
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:

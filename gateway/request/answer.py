@@ -37,7 +37,7 @@ _NEXT: Final = {
 
 @dataclass(slots=True)
 class Aside:
-    """Another version's text of an answer, held while the first's is shown; `end` once it is whole."""
+    """Another text of an answer, held while the first is shown; `end` once it is whole."""
 
     attempt: int
     revision: str
@@ -59,10 +59,10 @@ class Answer:
 
     `attempt` is the one that wrote the newest text here; -1 before the first delta. The last delta that agrees with
     the text arrived at `last_delta_unix_ms`. `agreed` is, by attempt, how many characters of its text are those here.
-    `revision` is that of the version whose text is here; None before the first. What another version writes meanwhile
-    is held `aside`; `begun_again`: it took the first's place. `fallback` is why the FAQ answers. `stood_in`: a gateway
-    answered from the FAQ or with "busy" in the model's stead; a worker that gives the FAQ's entry decided so itself.
-    `settled`: the end was delivered, and is in the metrics."""
+    `revision` is that of the version whose text is here; None before the first. What another version, or another
+    attempt in other words, writes meanwhile is held `aside`; `begun_again`: it took the first's place. `fallback` is
+    why the FAQ answers. `stood_in`: a gateway answered from the FAQ or with "busy" in the model's stead; a worker that
+    gives the FAQ's entry decided so itself. `settled`: the end was delivered, and is in the metrics."""
 
     state: State = State.COUNTING
     parts: list[str] = field(default_factory=list)
@@ -116,7 +116,11 @@ class Answer:
     def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
         """Place a delta by its offset; return the text that it adds: nothing where it is repeated, behind a gap, behind
         the answer's end, another text, or another version's. Of two attempts that write the same text the one that is
-        ahead adds to it: a worker whose partition has moved writes on while the next one begins anew."""
+        ahead adds to it: a worker whose partition has moved writes on while the next one begins anew. A later attempt's
+        other text is held aside, as another version's is."""
+        if self.aside is not None and reply.attempt == self.aside.attempt:
+            self.aside.add(reply)
+            return ""
         if reply.revision != self.revision and not self._bind(reply):
             return ""
         agreed = self.agreed.get(reply.attempt, 0)
@@ -125,6 +129,7 @@ class Answer:
         text = reply.delta
         known = self.text[reply.offset :] if reply.offset < self.chars else ""
         if known[: len(text)] != text[: len(known)]:
+            self._hold_aside(reply, before=self.text[: reply.offset])
             return ""
         self.agreed[reply.attempt] = max(agreed, reply.offset + len(text))
         self.last_delta_unix_ms = now_unix_ms
@@ -139,13 +144,18 @@ class Answer:
         if self.done or reply.attempt < self.attempt:
             return False
         if self.visible:
-            if self.aside is None or self.aside.gives_way_to(reply.attempt):
-                self.aside = Aside(reply.attempt, reply.revision)
-            self.aside.add(reply)
+            self._hold_aside(reply)
             return False
         self.drop_text()
         self.revision = reply.revision
         return True
+
+    def _hold_aside(self, reply: ReplyDelta, *, before: str = "") -> None:
+        """Hold a delta of another text aside, with what stood `before` it; nothing of an earlier attempt."""
+        if self.visible and reply.attempt > self.attempt:
+            if self.aside is None or self.aside.gives_way_to(reply.attempt):
+                self.aside = Aside(reply.attempt, reply.revision, before)
+            self.aside.add(reply)
 
     def drop_text(self) -> None:
         """Drop the text, whatever version wrote it: it is replaced, not continued."""
@@ -159,19 +169,21 @@ class Answer:
         """Return whether another attempt than this one has shown text a moment ago."""
         return self.visible and attempt != self.attempt and self.silent_in_ms(now_unix_ms) >= 0
 
-    # --- two versions
+    # --- two texts
 
-    def is_foreign(self, reply: ReplyDone) -> bool:
-        """Return whether an end is by another version than the one whose text is shown. An end that names no version
-        is by its attempt's."""
-        return self.visible and reply.attempt != self.attempt and (reply.revision or "") != (self.revision or "")
+    def is_foreign(self, reply: ReplyDone, *, continues: bool) -> bool:
+        """Return whether an end is of another text than the one that is shown: another version's, or another attempt's
+        that does not `continue` it. An end that names no version is by its attempt's."""
+        if not self.visible or reply.attempt == self.attempt:
+            return False
+        return not continues or (reply.revision or "") != (self.revision or "")
 
     def silent_in_ms(self, now_unix_ms: float) -> float:
         """Return how long the text shown may still be waited for."""
         return self.last_delta_unix_ms + _FLOWS_MS - now_unix_ms
 
     def hold_end(self, reply: ReplyDone) -> None:
-        """Hold another version's whole answer; the first that comes stays."""
+        """Hold another whole answer; the first that comes stays."""
         if self.aside is None or self.aside.end is None:
             self.aside = Aside(reply.attempt, reply.revision or "", reply.output_text, reply)
 

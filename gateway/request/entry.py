@@ -33,8 +33,9 @@ class Adoption:
 class Publication:
     """A request's way to the workers: its `route`, and its `place` in the topic of its bucket and lane, None before
     Kafka's acknowledgement; `published` once Kafka has it. `at` is its conversation's partition in every topic; None
-    where the key's hash decides. `eta_ms` is the first text's predicted time from receipt; None where nothing is known,
-    or the workers do not get the request. `asked` is what the client sent; None before the
+    where the key's hash decides. `concurrent` are the conversation's questions that have no end when it is
+    placed. `eta_ms` is the first text's predicted time from receipt; None where nothing is known, or the workers do not
+    get the request. `asked` is what the client sent; None before the
     workers get it, and where another gateway accepted it."""
 
     asked: ResponseCreate | None = None
@@ -44,6 +45,7 @@ class Publication:
     partition: int | None = None
     place: Place | None = None
     published: bool = False
+    concurrent: tuple[str, ...] = ()
     eta_ms: float | None = None
     admitted_unix_ms: float | None = None
 
@@ -110,6 +112,7 @@ class Entry:
             user=self.input,
             asked_unix_ms=self.request.asked_unix_ms,
             generation=self.request.generation,
+            concurrent=self.publication.concurrent,
         )
 
     def admit(self, bucket: Bucket, now_unix_ms: float) -> None:

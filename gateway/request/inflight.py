@@ -36,6 +36,10 @@ class InflightTable:
         """Return the request of that id: open, or ended a short while ago."""
         return self._open.get(response_id) or self._ended.get(response_id)
 
+    def has_ended(self, response_id: str) -> bool:
+        """Return whether the request of that id ended here a short while ago."""
+        return response_id in self._ended
+
     def find(self, session: SessionKey, event_id: str) -> Entry | None:
         """Return the request that this event asked for: open, or ended a short while ago."""
         return self._by_event.get((session, event_id))

@@ -2,7 +2,8 @@
 
 Replies may arrive late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request. Text is
 placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text. Text
-that one version has shown is never continued by another: where the first falls silent, the answer begins again.
+that is shown is never continued by another version's, or by another attempt's in other words: if the first falls
+silent, the answer begins again.
 """
 
 from typing import Final
@@ -29,8 +30,8 @@ def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]
 
 
 def begin_again(entry: Entry, now_unix_ms: float) -> list[Item]:
-    """Return the answer from its beginning in the words of the version that was held aside, once the text shown is
-    silent; nothing before that."""
+    """Return the answer from its beginning in the words that were held aside, once the text shown is silent; nothing
+    before that."""
     aside = entry.answer.pop_aside(now_unix_ms)
     if aside is None:
         return []
@@ -42,14 +43,16 @@ def begin_again(entry: Entry, now_unix_ms: float) -> list[Item]:
 def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
     """End an answer by the terminal event of a worker, or of another gateway that has this answer too.
 
-    Where a worker's text does not continue what was shown, the answer has failed: two texts are never spliced. An end
+    Two texts are never spliced: the answer has failed if its own attempt ends with other text than it showed. An end
     by a deadline or a cancel may have less text than was shown. Another gateway's end always holds: the answer is
     replayed. A worker that was given a partition and did not start the request ends nothing while another's text flows:
-    the deadline does, if need be. Another version's whole answer is held aside until the text shown is silent."""
+    the deadline does, if need be. Another whole answer is held aside until the text shown is silent."""
     answer = entry.answer
     if reply.origin == "worker" and not reply.output_text and answer.flows(reply.attempt, now_unix_ms):
         return []
-    if reply.origin == "worker" and answer.is_foreign(reply):
+    is_cut = reply.reason in _CUT and answer.text.startswith(reply.output_text)
+    continues = is_cut or reply.output_text.startswith(answer.text)
+    if reply.origin == "worker" and answer.is_foreign(reply, continues=continues):
         if reply.output_text:
             answer.hold_end(reply)
             return begin_again(entry, now_unix_ms)
@@ -60,8 +63,7 @@ def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
         items.append(entry.opened())
         answer.advance(State.WAITING)
         entry.publication.published = True
-    is_cut = reply.reason in _CUT and answer.text.startswith(reply.output_text)
-    if not is_cut and not reply.output_text.startswith(answer.text):
+    if not continues and not reply.output_text.startswith(answer.text):
         if reply.origin != "gateway":
             failed = msgspec.structs.replace(reply, status="failed", reason="internal", source="model")
             return end(entry, failed, now_unix_ms)

@@ -150,6 +150,7 @@ class Asking:
         self.routing.count_asked(publication.route.lane, publication.bucket)
         if not await self.placing.place(entry):
             return False
+        publication.concurrent = tuple(name for name in publication.concurrent if not self.inflight.has_ended(name))
         partition_of = partial(self.publisher.partition_of, entry)
         lane, light = self.admission_gate.place(entry, partition_of, self.routing.state.rung, now_unix_ms())
         self.routing.count_placed(publication, lane if light is None else None)

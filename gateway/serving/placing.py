@@ -54,8 +54,10 @@ class Placing:
         """Choose the partition of an entry's conversation; without one the key's hash decides. Return whether the entry
         is still to be answered. Raises `BrokerUnavailable`."""
         publication, session = entry.publication, entry.request.session
+        publication.concurrent = tuple(each.response_id for each in self._still_open(session))
         topic = self.topics.requests(publication.bucket, publication.route.lane)
         if self.places is None or (home := await self._home(topic, session)) is None:
+            self._hold(entry)
             return not entry.answer.done
         held = self._held(session)
         chosen = offer(home, {}).to(held)
@@ -64,7 +66,8 @@ class Placing:
             waits = self.admissions.of(publication.route.lane).fleet.waits(publication.bucket, now_unix_ms())
             wanted = _only(chosen) if held.pinned else offer(home, waits)
             with suppress(StoreUnavailable):
-                chosen = await self._claim(self.places, question, wanted)
+                chosen, others = await self._claim(self.places, question, wanted)
+                publication.concurrent = tuple(dict.fromkeys((*publication.concurrent, *others)))
         metrics.placed.labels(chosen.why).inc()
         publication.at = held.partition if held.pinned else chosen.partition
         self._hold(entry)
@@ -81,24 +84,24 @@ class Placing:
         chosen = offer(home, {}).to(self._held(order.session))
         with suppress(StoreUnavailable):
             question = _Question(order.session, order.request.id, order.deadline)
-            claimed = await self._claim(self.places, question, _only(chosen))
+            claimed, _ = await self._claim(self.places, question, _only(chosen), released=False)
             chosen = chosen if chosen.why == "pinned" else claimed
         await self._learn_partitions(topic, chosen.partition)
         return chosen.partition % self.producer.known_partitions(topic)
 
     def adopt(self, entry: Entry) -> None:
         """Note a request that another gateway has placed."""
-        if self.places is not None:
-            self._hold(entry)
+        self._hold(entry)
 
     def release(self, entry: Entry) -> None:
         """Release the conversation of a request whose answer has ended. Does not wait."""
         held = self._open.get(entry.request.session, {})
-        if held.pop(entry.response_id, None) is None or self.places is None:
+        if held.pop(entry.response_id, None) is None:
             return
         if not held:
             del self._open[entry.request.session]
-        self._releasing.start(self._release(self.places, entry.request.session, entry.response_id))
+        if self.places is not None:
+            self._releasing.start(self._release(self.places, entry.request.session, entry.response_id))
 
     async def watch(self) -> None:
         """Measure until cancelled how unevenly the workers of the champion's lane are loaded."""
@@ -118,17 +121,21 @@ class Placing:
         await self._learn_partitions(topic, 0)
         return self.producer.partition_of(topic, session.record_key)
 
-    async def _claim(self, places: Places, question: _Question, wanted: Offer) -> Chosen:
-        """Claim a partition for a question; return the one that it gets. Raises `StoreUnavailable`."""
-        at, how = await places.claim(
+    async def _claim(
+        self, places: Places, question: _Question, wanted: Offer, *, released: bool = True
+    ) -> tuple[Chosen, tuple[str, ...]]:
+        """Claim a partition for a question; return the one that it gets, and the conversation's other open questions.
+        Raises `StoreUnavailable`."""
+        at, how, others = await places.claim(
             question.session,
             question.request_id,
             wanted.partition,
             staying=wanted.staying,
             now_unix_ms=wire_unix_ms(),
             until_unix_ms=question.deadline.deadline_unix_ms + _CLOCKS_DIFFER_MS,
+            released=released,
         )
-        return Chosen(at, _WHY.get(how, wanted.why))
+        return Chosen(at, _WHY.get(how, wanted.why)), others
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
         """Ask Kafka how many partitions a topic has, where it has not been asked yet, or another gateway knows of
@@ -138,11 +145,14 @@ class Placing:
 
     def _held(self, session: SessionKey) -> Known:
         """Return where a request of the conversation is that is open here."""
-        for entry in self._open.get(session, {}).values():
+        for entry in self._still_open(session):
             at = entry.publication.at if entry.adoption is None else entry.publication.sent_to
-            if at is not None and not entry.answer.done:
+            if at is not None:
                 return Known(at, pinned=True)
         return Known()
+
+    def _still_open(self, session: SessionKey) -> list[Entry]:
+        return [entry for entry in self._open.get(session, {}).values() if not entry.answer.done]
 
     def _hold(self, entry: Entry) -> None:
         self._open.setdefault(entry.request.session, {})[entry.response_id] = entry

@@ -6,6 +6,7 @@ while; one that is lost for good is counted.
 """
 
 import asyncio
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -85,34 +86,49 @@ class History:
         before_unix_ms: float,
         request_id: str | None = None,
         generation: int = 0,
+        concurrent: Collection[str] | None = None,
     ) -> list[Turn]:
         """Return the last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the
         one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away.
         Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
         answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
-        `generation`: that was erased."""
+        `generation`: that was erased.
+
+        `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
+        each turn that was open beside it. So the turns are the same whenever, and by whichever worker, they are read.
+        None: leave out none."""
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
         if num_looked_at <= 0:
             return []
-        on_their_way = self._writing.of(session)  # as before Redis was asked
-        values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
+
+        def belongs(turn: Turn) -> bool:
+            if turn.request_id == request_id or turn.generation < generation:
+                return turn.generation >= generation
+            if concurrent is not None and (turn.request_id in concurrent or request_id in turn.concurrent):
+                return False
+            return turn.asked_unix_ms < before_unix_ms
+
+        while True:
+            on_their_way = self._writing.of(session)  # as before Redis was asked
+            values = await self._last(session, num_looked_at)
+            turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
+            others = [turn for turn in turns if turn.request_id != request_id]
+            if len(others) >= limit or len(values) < num_looked_at or num_looked_at >= _MAX_TURNS:
+                break
+            num_looked_at = _MAX_TURNS  # many have ended since that do not belong
+        too_many = others[: max(0, len(others) - limit)]
+        return [turn for turn in turns if turn not in too_many]
+
+    async def _last(self, session: SessionKey, num: int) -> list[bytes]:
+        """Return the last turns that Redis has; none if it is away."""
+        key = session.of("turns")
         try:
-            key = session.of("turns")
-            values = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num_looked_at, -1)))
+            # Without decode_responses redis-py hands out bytes, and says str.
+            found: list[Any] = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num, -1)))
         except StoreUnavailable:
             metrics.history_unavailable.labels("read").inc()
-        turns: dict[str, Turn] = {}
-        for turn in [*_decoded(values), *on_their_way]:
-            if turn.generation < generation:
-                continue
-            if turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id:
-                earlier = turns.get(turn.request_id)
-                if earlier is None or earlier.status == "cancelled":
-                    turns[turn.request_id] = turn
-        own = turns.get(request_id) if request_id is not None else None
-        others = [turn for turn in turns.values() if turn is not own]
-        too_many = others[: max(0, len(others) - limit)]
-        return [turn for turn in turns.values() if turn not in too_many]
+            return []
+        return found
 
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
         """Append without waiting; into an edge's journal too, unless the centre has it. Whoever asks this process
@@ -198,6 +214,16 @@ class History:
         await self._redis.close()
         if self._kv is not None:
             await self._kv.close()
+
+
+def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
+    """Return one turn of each request: the first, unless that was cancelled and asked again."""
+    chosen: dict[str, Turn] = {}
+    for turn in turns:
+        earlier = chosen.get(turn.request_id)
+        if earlier is None or earlier.status == "cancelled":
+            chosen[turn.request_id] = turn
+    return list(chosen.values())
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

@@ -16,7 +16,8 @@ class Turn(Outcome, frozen=True, kw_only=True):
     later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after
     `output_text` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
     prompt, its own where there was none. The last two are empty where no model answered. `generation` is that of the
-    conversation in which it was asked (`shared.conversation.erasures`)."""
+    conversation in which it was asked (`shared.conversation.erasures`). `concurrent` are the ids of the conversation's
+    questions that were open when this one was asked, or when it ended: neither stands in the other's prompt."""
 
     request_id: str
     user: str
@@ -28,6 +29,7 @@ class Turn(Outcome, frozen=True, kw_only=True):
     output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     window_start: str | None = None
     generation: int = 0
+    concurrent: tuple[str, ...] = ()
 
 
 encode_turn: Final = msgspec.msgpack.Encoder().encode

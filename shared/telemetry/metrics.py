@@ -38,7 +38,7 @@ lane_answers = Counter(
     ["lane", "revision", "status"],
 )
 begun_again = Counter(
-    "replyline_gateway_begun_again_total", "Answers that began again in another version's words: the first fell silent"
+    "replyline_gateway_begun_again_total", "Answers that began again in other words: the first text fell silent"
 )
 observations = Counter(
     "replyline_gateway_observations_total", "Answers of a rollout, and ratings, as evidence in Kafka", ["outcome"]

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 MAX_ID_CHARS: Final = 64
 MAX_TURNS: Final = 50
+MAX_CONCURRENT: Final = 64
 MAX_SEED: Final = 2**63 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1
@@ -23,6 +24,7 @@ PATTERN_WORDS: Final = {
 }
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
+RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
 Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK)]

@@ -17,6 +17,7 @@ from shared.wire.fields import (
     Metadata,
     Milliseconds,
     PredictedMs,
+    RequestIds,
     Revision,
     Seed,
     Stop,
@@ -244,7 +245,9 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
     filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
     conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
-    `created_unix_ms` tells. `turns` and `instructions` as in `ResponseCreate`. `revision` names the version that the
+    `created_unix_ms` tells. `concurrent` are the conversation's other questions that had no end when this one was
+    asked: their turns do not stand in its prompt, whenever it is computed.
+    `turns` and `instructions` as in `ResponseCreate`. `revision` names the version that the
     registry's state of `epoch` had it served by; who has not got that one serves it by its own, and says so.
     `answered` stands in a request of the shadow lane: nobody reads its answer, which is compared with that one."""
 
@@ -271,6 +274,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     revision: Revision | None = None
     epoch: Count | None = None
     answered: LiveAnswer | None = None
+    concurrent: RequestIds = ()
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):

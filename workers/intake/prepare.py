@@ -101,6 +101,7 @@ class Preparer:
             before_unix_ms=order.created_unix_ms,
             request_id=order.request.id,
             generation=order.request.generation or 0,
+            concurrent=order.request.concurrent,
         )
 
     def _sequence(

@@ -172,7 +172,7 @@ class Intake:
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
         served = self.versions.of(request.revision, request.epoch)
-        with served.preparing():
+        with served.preparing(), self.answers.preparing(order):
             job = await served.prepare(order, now)
             if request.created_unix_ms is not None:
                 self._skew.check(record, request.created_unix_ms, now + clock_ms)

@@ -1,5 +1,6 @@
 """Decide how an answer ends: its terminal event, and the turn that the history remembers. Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from shared.conversation.turn import Turn
@@ -52,8 +53,9 @@ def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -
     )
 
 
-def turn_of(job: Job, done: ReplyDone) -> Turn | None:
-    """Return the turn to remember; None of an answer that failed, has no text, or whose conversation was erased."""
+def turn_of(job: Job, done: ReplyDone, *, others: Iterable[str] = ()) -> Turn | None:
+    """Return the turn to remember; None of an answer that failed, has no text, or whose conversation was erased.
+    `others` are the conversation's questions that are open at this worker."""
     if job.erased or not done.output_text or done.status == "failed":
         return None
     order, prompt = job.order, job.prompt
@@ -68,6 +70,7 @@ def turn_of(job: Job, done: ReplyDone) -> Turn | None:
         output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),
         window_start=(prompt.window_start or job.id) if by_model and job.outcome is None else None,
         generation=order.generation,
+        concurrent=tuple(dict.fromkeys((*order.request.concurrent, *others))),
     )
 
 

@@ -1,6 +1,8 @@
 """The answers that somebody still waits for, from acceptance until every reader has acknowledged the end; then their
 records are done."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from shared.errors import ProtocolError
@@ -29,6 +31,7 @@ class OpenAnswers:
         self._offsets = offsets
         self._replies = replies
         self._jobs: dict[str, Job] = {}
+        self._preparing: list[Order] = []
         self._recent = RecentAnswers()
         self.unread = UnreadAnswers(publisher, offsets, self._jobs)
 
@@ -48,6 +51,22 @@ class OpenAnswers:
     def idle(self, *, only_ended: bool) -> bool:
         """Return whether no end is still to be acknowledged. `only_ended`: answers that have not ended never will."""
         return not self.unread.num and not any(job.done is not None or not only_ended for job in self._jobs.values())
+
+    # --- the questions of one conversation
+
+    @contextmanager
+    def preparing(self, order: Order) -> Iterator[None]:
+        """Have a request be open while it becomes a job: from before its history is read."""
+        self._preparing.append(order)
+        try:
+            yield
+        finally:
+            self._preparing.remove(order)
+
+    def others(self, job: Job) -> list[str]:
+        """Return the ids of the conversation's other questions that have no end here."""
+        orders = [*self._preparing, *(each.order for each in self._jobs.values() if each.done is None)]
+        return [each.request.id for each in orders if each.session == job.session and each.request.id != job.id]
 
     # --- requests for an answer that is being written, or was lately
 

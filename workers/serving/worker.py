@@ -166,11 +166,12 @@ class Worker:
         traced = done
         with contained("answer", request_id=job.id):
             traced = self._tracer.traced(job, done, now)
+        with contained("history", request_id=job.id):
+            self._remember(job, done)  # before its end: a question asked after that finds it, whatever is killed
         self._answers.readers.publish_end(job, traced, job.answer.pop_delta())
         contain_each(
             "answer",
             lambda: self._count(job, finished, done, now),
-            lambda: self._remember(job, done),
             lambda: None if job.erased else self._answers.keep(job, done, now),
             request_id=job.id,
         )
@@ -191,7 +192,7 @@ class Worker:
         self._released(job)
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
-        if self._shadow is None and (turn := turn_of(job, done)) is not None:
+        if self._shadow is None and (turn := turn_of(job, done, others=self._answers.others(job))) is not None:
             self._history.remember(job.session, turn, journal=job.outcome is None)
 
     # --- the end of the process

@@ -91,7 +91,7 @@ class IntakeBench:
     def of(self, *_: object) -> Any:
         return self
 
-    def preparing(self) -> AbstractContextManager[None]:
+    def preparing(self, *_: object) -> AbstractContextManager[None]:
         return nullcontext()
 
     async def prepare(self, order: Order, now_unix_ms: float) -> None:

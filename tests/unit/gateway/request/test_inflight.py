@@ -3,7 +3,8 @@
 import pytest
 from msgspec import structs
 
-from gateway.request.answer import State
+from gateway.request import replies
+from gateway.request.answer import _FLOWS_MS, State
 from gateway.request.outbox import Opened, Shown
 from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
@@ -213,11 +214,22 @@ def test_two_texts_are_never_spliced(table: Requests) -> None:
     table.delta(delta("Hello", attempt=1), 1)
     assert table.delta(delta("Good day", attempt=2), 2) == []
     assert table.delta(delta(" you", 5, attempt=2), 3) == []
-    items = table.finish(entry, done("Good day you", attempt=2), 4)
-    assert texts(items) == [("failed", "internal", "Hello")]
-    response = items[-1]
-    assert isinstance(response, Response)
-    assert (response.usage.output_tokens, response.model) == (3, "m"), "it was computed, whatever it is worth"
+    assert table.finish(entry, done("Good day you", attempt=2), 4) == [], "the first may still write"
+    items = replies.begin_again(entry, _FLOWS_MS + 5)
+    assert [type(item) for item in items] == [Opened, Shown, Response]
+    assert texts(items[2:]) == [("completed", "stop", "Good day you")], "the whole text takes the place of the first"
+
+
+def test_other_words_begin_the_answer_again_once_the_first_is_silent(table: Requests) -> None:
+    """A worker was killed, and the next one has another prompt: its words may even begin alike."""
+    waiting(table)
+    table.delta(delta("Good morning", attempt=1), 1)
+    assert table.delta(delta("Good", attempt=2), 2) == []
+    assert table.delta(delta(" day", 4, attempt=2), 3) == []
+    items = table.delta(delta(" you", 8, attempt=2), 5_010)
+    assert [type(item) for item in items] == [Opened, Shown]
+    assert items[1] == Shown(R1, 0, "Good day you")
+    assert table.delta(delta("!", 12, attempt=2), 5_011) == [Shown(R1, 12, "!")]
 
 
 @pytest.mark.parametrize(("end", "reason"), [("Hel", "stop"), ("Good day", "infeasible")])

@@ -16,6 +16,7 @@ from shared.process.clock import now_unix_ms
 from shared.redis import client as redis_client
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
+from shared.wire.codec import MSGPACK, decode_request
 from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
@@ -28,6 +29,7 @@ PARTITIONS: Final = 4
 SESSION: Final = SessionKey("demo", "s")
 HOME: Final = partition_of(SESSION.record_key, PARTITIONS)
 AWAY: Final = (HOME + 1) % PARTITIONS
+DEFAULTS: Final = Settings().request_defaults
 LATE_MS: Final = 5_000.0
 """The question is sent all the same, and no other partition is nearly as good."""
 
@@ -74,6 +76,13 @@ def partitions(edge: Edge, topic: str = TOPICS.requests("short")) -> list[int | 
     return [record.partition for record in edge.producer.of(topic)]
 
 
+def open_beside(edge: Edge) -> list[list[str]]:
+    """Return, by question sent, the inputs of those that its record names as open when it was asked."""
+    named = {response_id(SESSION, event_id, "hi"): event_id for event_id in "abcd"}
+    records = edge.producer.of(TOPICS.requests("short"))
+    return [sorted(named[each] for each in decode_request(record.value, MSGPACK).concurrent) for record in records]
+
+
 async def end(edge: Edge, event_id: str) -> None:
     edge.receive_replies([done("Hello.", response_id(SESSION, event_id, "hi"))])
     await settled()
@@ -92,6 +101,54 @@ async def test_a_first_question_goes_to_the_worker_with_time_and_the_next_follow
     slow_at(AWAY, one, two)
     await ask(two, "c")
     assert partitions(two)[-1] not in {AWAY, None}
+
+
+async def test_a_question_names_those_that_are_open_at_any_gateway_and_none_that_has_ended(
+    edges: tuple[Edge, Edge],
+) -> None:
+    one, two = edges
+    slow_at(HOME, one, two)
+    client = await ask(one, "a")
+    await ask(one, "b", client)
+    await ask(two, "c")
+    assert (open_beside(one), open_beside(two)) == ([[], ["a"]], [["a", "b"]])
+    await end(one, "a")
+    await ask(two, "d")
+    assert open_beside(two)[-1] == ["b", "c"]
+
+
+async def test_without_redis_a_question_names_those_that_are_open_at_its_gateway(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = edges
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    for edge in edges:
+        monkeypatch.setattr(edge.places, "claim", away)
+        monkeypatch.setattr(edge.places, "release", away)
+    client = await ask(one, "a")
+    await ask(one, "b", client)
+    await end(one, "a")
+    await ask(one, "c", client)
+    await ask(two, "d")
+    assert (open_beside(one), open_beside(two)) == ([[], ["a"], ["b"]], [[]])
+
+
+async def test_an_end_is_known_at_once_though_redis_releases_the_question_late(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = edges
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(one.places, "release", away)
+    client = await ask(one, "a")
+    await end(one, "a")
+    await ask(one, "b", client)
+    assert open_beside(one) == [[], []]
 
 
 async def test_a_question_goes_behind_an_open_one_at_whichever_gateway(edges: tuple[Edge, Edge]) -> None:
@@ -143,12 +200,20 @@ async def test_a_request_of_another_service_goes_home_unless_a_customers_questio
     one, two = edges
     slow_at(HOME, one, two)
     request = ChatRequest(id="service", session_id="s", tenant="demo", input="hi")
-    order = settle(request, Settings().request_defaults, now_unix_ms())
+    order = settle(request, DEFAULTS, now_unix_ms())
     follow = two.serving.placing.follow
     assert await follow(order, TOPICS.requests("short")) == HOME
-    await two.places.release(SESSION, "service", now_unix_ms() - 1)
+    await two.places.release(SESSION, "~service", now_unix_ms() - 1)
     await ask(one, "a")
     assert await follow(order, TOPICS.requests("short")) == AWAY
+
+
+async def test_a_question_names_no_request_of_a_service_whose_end_no_gateway_sees(edges: tuple[Edge, Edge]) -> None:
+    one, two = edges
+    order = settle(ChatRequest(id="service", session_id="s", tenant="demo", input="hi"), DEFAULTS, now_unix_ms())
+    await two.serving.placing.follow(order, TOPICS.requests("short"))
+    await ask(one, "a")
+    assert (partitions(one), open_beside(one)) == ([HOME], [[]])
 
 
 async def test_it_moves_by_the_deadline_where_the_gateway_that_asked_is_dead(edges: tuple[Edge, Edge]) -> None:
@@ -157,10 +222,10 @@ async def test_it_moves_by_the_deadline_where_the_gateway_that_asked_is_dead(edg
         await places.claim(SESSION, name, wanted, staying=(), now_unix_ms=now, until_unix_ms=now + 4_000)
         for name, wanted, now in (("a", 1, 1_000), ("b", 2, 4_999), ("c", 2, 8_998), ("d", 2, 12_998))
     ]
-    assert claimed == [(1, "new"), (1, "pinned"), (1, "pinned"), (2, "moved")]
+    assert [(at, how) for at, how, _ in claimed] == [(1, "new"), (1, "pinned"), (1, "pinned"), (2, "moved")]
 
 
 async def test_an_erased_place_is_not_written_again(edges: tuple[Edge, Edge]) -> None:
     places: Places = edges[0].places
     await places.release(SESSION, "erased", now_unix_ms())
-    assert await places.claim(SESSION, "a", 1, staying=None, now_unix_ms=0, until_unix_ms=1) == (1, "new")
+    assert await places.claim(SESSION, "a", 1, staying=None, now_unix_ms=0, until_unix_ms=1) == (1, "new", ())

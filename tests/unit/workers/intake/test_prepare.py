@@ -36,6 +36,7 @@ RETURNS_ZH = entry(id="returns", question="怎么退货？", answer="30 天内�
 LONG = entry(id="long", question="What are your terms and conditions?", answer="Terms apply to you. " * 1_000)
 INDEX = FaqIndex([RETURNS, DELIVERY, RETURNS_ZH, LONG])
 POLICY = AnswerPolicy(thresholds=Thresholds(confident=0.6, weak=0.3), languages=("en",), handoff=True)
+MODEL = AnswerPolicy(grounded=False)
 SETTINGS = Settings()
 MAX_LENGTH = 4_096
 REVISION = "a1b2c3"
@@ -156,6 +157,53 @@ def test_its_own_turn_is_no_history_of_another_question_under_its_id() -> None:
     own = said("Delivery?", "A secret.", name="r1", asked_unix_ms=now - 1_000)
     asked = job(RETURNS.question, history=KeptHistory([own]), created_unix_ms=own.asked_unix_ms)
     assert "A secret." not in readable(asked.sequence.prompt_ids)
+
+
+NOW = int(now_unix_ms())
+BEFORE = [said(f"Question {at}?", f"Before {at}.", name=f"b{at}", asked_unix_ms=NOW - 900 + at) for at in range(7)]
+OPEN = said("Delivery?", "An answer that was open.", name="open", asked_unix_ms=NOW - 90)
+
+
+def ended_since(count: int, **how: Any) -> list[Turn]:
+    """Return the turns of other tabs' questions that were asked beside this one, and have ended since."""
+    return [
+        msgspec.structs.replace(OPEN, request_id=f"tab-{at}", output_text=f"Other tab {at}.", **how)
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize("history_turns", [1, 5])
+@pytest.mark.parametrize(
+    ("concurrent", "since"),
+    [
+        (("open",), [OPEN]),
+        (("open",), [OPEN, *ended_since(4, asked_unix_ms=NOW + 1)]),
+        (("open", *(f"tab-{at}" for at in range(40))), [*ended_since(40), OPEN]),
+        ((), [msgspec.structs.replace(OPEN, concurrent=("r1",))]),
+        ((), ended_since(40, concurrent=("x", "r1"))),
+        ((), [msgspec.structs.replace(OPEN, status="cancelled", reason="client", concurrent=("r1",))]),
+    ],
+    ids=["open", "and-later", "many", "by-a-service", "many-by-services", "cancelled"],
+)
+def test_any_worker_at_any_time_makes_the_same_prompt_of_a_record(
+    concurrent: tuple[str, ...], since: list[Turn], history_turns: int
+) -> None:
+    """The worker that was killed prepared it while the others were open; now they have ended, as their turns say."""
+
+    def prompt(turns: list[Turn]) -> Any:
+        options = {"history": KeptHistory(turns), "history_turns": history_turns, "created_unix_ms": NOW}
+        return job("And that one?", concurrent=concurrent, policy=MODEL, **options).prompt
+
+    first = prompt(BEFORE)
+    assert f"Before {6}." in readable(first.ids)
+    assert prompt([*BEFORE, *since]) == first
+
+
+def test_records_and_turns_that_name_no_others_are_taken_as_before() -> None:
+    """As older releases and other services write them."""
+    turns = [msgspec.msgpack.decode(msgspec.msgpack.encode(turn), type=Turn) for turn in (*BEFORE, OPEN)]
+    asked = job("And that one?", history=KeptHistory(turns), created_unix_ms=NOW, policy=MODEL)
+    assert OPEN.output_text in readable(asked.sequence.prompt_ids)
 
 
 @pytest.mark.parametrize("history_turns", [0, 1, 5])

@@ -249,3 +249,26 @@ def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
     assert [(end.status, end.reason) for end in bench.ends()] == [("cancelled", "client")]
     assert bench.publisher.by_target[THERE][-1] == bench.ends()[0]
     assert len(bench.publisher.forgotten) == 1, "the last has the end yet to come"
+
+
+def test_a_turn_names_the_questions_that_were_open_when_it_was_asked_or_ended() -> None:
+    """Of its conversation alone: neither stands in the other's prompt, whichever worker computes it again."""
+    bench = Bench()
+    bench.accept(0, output=2, concurrent=("r8", "r9"))
+    bench.accept(1, output=9)
+    bench.accept(2, output=9, session_id="other")
+    with bench.answers.preparing(order("r3")):
+        bench.run()
+    named = {turn.request_id: set(turn.concurrent) for turn in bench.history.turns}
+    assert ("r1" in named["r0"]) != ("r0" in named["r1"]), "the first that ended"
+    assert (named["r0"] - {"r1"}, named["r1"] - {"r0"}, named["r2"]) == ({"r8", "r9", "r3"}, {"r3"}, set())
+
+
+def test_a_turn_is_on_its_way_before_its_end_is_published() -> None:
+    """A worker killed in between would have shown an answer that no later prompt has."""
+    bench = Bench()
+    bench.accept(0, output=2)
+    bench.publisher.done = lambda *_: seen.append(len(bench.history.turns))  # type: ignore[method-assign]
+    seen: list[int] = []
+    bench.run()
+    assert seen == [1]
