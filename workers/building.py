@@ -144,6 +144,7 @@ def _make_upstream_loop(
         changed=changed,
         model=upstream.model,
         priority=upstream.priority,
+        promise_ms=settings.promise.first_token_ms,
     )
 
 

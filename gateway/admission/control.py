@@ -113,7 +113,8 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
             param="deadline_ms",
         )
     soft_ms = request.first_token_ms if request.first_token_ms is not None else limits.first_token_ms
-    return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms)
+    promised = Deadline.after(now_unix_ms, first_token_ms=limits.first_token_ms, whole_ms=limits.deadline_ms)
+    return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms).judged_by(promised)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ class _Sent:
     owner: KnownWorker | None
     probe: int | None
     owners_probe: int | None
+    short: bool
 
     @property
     def overdue_unix_ms(self) -> float:
@@ -193,7 +195,7 @@ class Admission:
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
         late = reader if wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms) else None
-        light = self._light_path(tenant, bucket, owner, late, now_unix_ms)
+        light = self._light_path(tenant, bucket, owner, late, now_unix_ms, short=deadline.promised is not None)
         if light is None:
             self._shares.took(request_id, tenant)
             self._note_sent(request_id, owner, deadline, received_unix_ms)
@@ -223,8 +225,8 @@ class Admission:
         self._shares.release(request_id)
 
     def withdraw(self, request_id: str) -> None:
-        """Withdraw a request that Kafka did not take, or whose id another has now: it counts neither for nor against
-        the workers."""
+        """Withdraw a request that its client cancelled, that Kafka did not take, or whose id another has now: it counts
+        neither for nor against the workers."""
         sent = self._silent.pop(request_id, None)
         if sent is not None:
             self.breaker.withdraw(sent.probe)
@@ -235,29 +237,40 @@ class Admission:
         return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
 
     def _light_path(
-        self, tenant: str, bucket: Bucket, owner: KnownWorker | None, late: KnownWorker | None, now_unix_ms: float
+        self,
+        tenant: str,
+        bucket: Bucket,
+        owner: KnownWorker | None,
+        late: KnownWorker | None,
+        now_unix_ms: float,
+        *,
+        short: bool,
     ) -> LightPath | None:
-        """`late` is the worker that would get the request, and by its report too late for it."""
+        """`late` is the worker that would get the request, and by its report too late for it. A `short` deadline cannot
+        show that the report is wrong, so it takes none of the requests that may try."""
         if not self._policy.enabled:
             return None
         if not self._lets_through(owner, now_unix_ms):
             return "breaker"
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
-        in_vain = late is not None and not late.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
+        interval_ms = self._policy.probe_interval_ms
+        in_vain = late is not None and (short or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
         # The workers give up what the greatest tenant has waiting before they give up this.
         return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
 
     def _note_sent(
         self, request_id: str, owner: KnownWorker | None, deadline: Deadline, received_unix_ms: float
     ) -> None:
-        enabled, soft_ms = self._policy.enabled, deadline.first_token_unix_ms - received_unix_ms
+        enabled, judged = self._policy.enabled, deadline.promised or deadline
+        soft_ms = judged.first_token_unix_ms - received_unix_ms
         sent = _Sent(
             received_unix_ms,
             max(_LEAST_BREAKER_MS, 2 * soft_ms),
             owner,
             self.breaker.sent() if enabled else None,
             owner.breaker.sent() if enabled and owner is not None else None,
+            short=deadline.promised is not None,
         )
         self._silent[request_id] = sent
         heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
@@ -270,7 +283,11 @@ class Admission:
         while self._overdue and self._overdue[0][0] < now_unix_ms:
             overdue_unix_ms, request_id = heapq.heappop(self._overdue)
             sent = self._silent.get(request_id)
-            if sent is not None and sent.overdue_unix_ms == overdue_unix_ms:  # else it was asked again since
+            if sent is None or sent.overdue_unix_ms != overdue_unix_ms:  # it was asked again since
+                continue
+            if sent.short:  # workers skip a record whose deadline is long over
+                self.withdraw(request_id)
+            else:
                 del self._silent[request_id]
                 self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
 

@@ -109,7 +109,7 @@ class Ladder:
     ) -> None:
         """Note which lane took a request, None for the FAQ, and whether the one above the level could have answered in
         time."""
-        self._seat(session, taken)
+        self.seat(session, taken)
         self._noted_unix_ms = now_unix_ms
         if self.hold is not None:
             return
@@ -128,10 +128,11 @@ class Ladder:
             if above is not None and over.had_place >= policy.free_share * over.asked:
                 self._move(above)
 
-    def note_given_up(self, session: SessionKey, lane: Lane, taken: Step | None) -> None:
-        """Note that a lane's workers gave up a request that they had taken, and which lane took it then."""
-        self._seat(session, taken)
-        if lane == self.level:
+    def note_given_up(self, session: SessionKey, lane: Lane, taken: Step | None, *, counts: bool = True) -> None:
+        """Note that a lane's workers gave up a request that they had taken, and which lane took it then. It moves the
+        level only if it `counts`."""
+        self.seat(session, taken)
+        if counts and lane == self.level:
             self._own.had_place = max(0, self._own.had_place - 1)
 
     def rest(self, now_unix_ms: float) -> None:
@@ -144,7 +145,8 @@ class Ladder:
         self.level = level
         self._own, self._above = _Window(), _Window()
 
-    def _seat(self, session: SessionKey, taken: Step | None) -> None:
+    def seat(self, session: SessionKey, taken: Step | None) -> None:
+        """Note which lane has a conversation from now on."""
         if taken == CHAMPION:
             self._seats.pop(session, None)
         elif taken is not None:

@@ -24,6 +24,11 @@ class Asked:
     partition_of: Callable[[Lane], int | None]
     received_unix_ms: float
 
+    @property
+    def counts(self) -> bool:
+        """Return whether what comes of it moves the ladder: not if its client asks for less time than the promise."""
+        return self.deadline.promised is None
+
 
 @dataclass(slots=True)
 class Placement:
@@ -65,7 +70,7 @@ class Placement:
                 found = step, decision
                 break
         self.admissions.of(lane).release(asked.request_id)
-        self.ladder.note_given_up(asked.session, lane, found[0] if found is not None else None)
+        self.ladder.note_given_up(asked.session, lane, found[0] if found is not None else None, counts=asked.counts)
         return found
 
     def _live(self, bucket: Bucket, now_unix_ms: float) -> list[Step]:
@@ -88,4 +93,7 @@ class Placement:
         above_has_place = above is not None and self.admissions.of(above).has_place(
             asked.bucket, asked.deadline, partition=asked.partition_of(above), now_unix_ms=now_unix_ms
         )
-        self.ladder.note(asked.session, taken, live, above_has_place=above_has_place, now_unix_ms=now_unix_ms)
+        if asked.counts:
+            self.ladder.note(asked.session, taken, live, above_has_place=above_has_place, now_unix_ms=now_unix_ms)
+        else:
+            self.ladder.seat(asked.session, taken)

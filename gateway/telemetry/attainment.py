@@ -20,17 +20,19 @@ class Attainment:
 
 
 def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
-    """Return which deadlines were met; None where that cannot be judged: the client cancelled, asked for a person, or
-    nothing was timed."""
+    """Return which deadlines were met; None where that cannot be judged: the client cancelled, asked for a person,
+    asked for a sooner deadline than the shop's and missed it, or nothing was timed."""
     timings = response.timings
     if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
         return None
     kept = not stood_in and response.status != "failed"
     first_ms, whole_ms = timings.ttft_ms, timings.total_ms
-    return Attainment(
+    judged = Attainment(
         first_token=kept and first_ms is not None and received_unix_ms + first_ms <= promise.first_token_unix_ms,
         whole=kept and response.reason != "deadline" and received_unix_ms + whole_ms <= promise.deadline_unix_ms,
     )
+    unjudged = promise.promised is not None and response.status != "failed"
+    return None if unjudged and not (judged.first_token and judged.whole) else judged
 
 
 def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:

@@ -15,7 +15,8 @@ OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 
 def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observation | None:
     """Return the observation of an answer that has ended; None of another lane's, and of one that says nothing:
-    cancelled, handed to a person, or adopted from the gateway that observes it.
+    cancelled, handed to a person, adopted from the gateway that observes it, or late only by a deadline that its client
+    made sooner than the promise.
 
     It counts for the lane and version that its request was sent to, whoever answered in the end: else the answers that
     a bad version leaves to others would be missing. A fallback in the workers' stead has missed its deadlines."""

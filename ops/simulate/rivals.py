@@ -61,7 +61,7 @@ def _rival(name: str, limits: SchedulerLimits, costs: Costs) -> Policy:
 class _Rival:
     """A policy of others: it neither looks ahead, nor waits, nor learns how a sequence ended."""
 
-    def ended(self, sequence: Sequence, *, missed: bool) -> None:
+    def ended(self, sequence: Sequence, *, missed: bool | None) -> None:
         pass
 
     def wake_unix_ms(self) -> float | None:

@@ -4,7 +4,7 @@ Times are Unix milliseconds: on the wire by the wall clock, the one that a gatew
 can share; in a process by its own (`shared.process.clock`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 # 2001-09-09 … 2286-11-20 as seconds; as milliseconds, days of 1970 in which nothing was asked.
@@ -16,10 +16,12 @@ _MAX_DIGITS: Final = 16  # of the largest integer that every reader holds exactl
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
     """`first_token_unix_ms` is soft: past it, without a token, the fallback answers. `deadline_unix_ms` is hard:
-    what is not written by then is cut."""
+    what is not written by then is cut. `promised` is the shop's deadline if the client asked for a sooner one: servers,
+    workers and versions are judged by the promise, so a miss of a sooner deadline is no evidence against them."""
 
     first_token_unix_ms: int
     deadline_unix_ms: int
+    promised: "Deadline | None" = field(default=None, compare=False)
 
     @classmethod
     def after(cls, now_unix_ms: float, *, first_token_ms: int, whole_ms: int) -> "Deadline":
@@ -29,7 +31,17 @@ class Deadline:
 
     def later(self, ms: int) -> "Deadline":
         """Return the deadline by a clock that is so far ahead."""
-        return Deadline(first_token_unix_ms=self.first_token_unix_ms + ms, deadline_unix_ms=self.deadline_unix_ms + ms)
+        return Deadline(
+            first_token_unix_ms=self.first_token_unix_ms + ms,
+            deadline_unix_ms=self.deadline_unix_ms + ms,
+            promised=None if self.promised is None else self.promised.later(ms),
+        )
+
+    def judged_by(self, promise: "Deadline") -> "Deadline":
+        """Return this deadline with the shop's `promise` in it if either part of this one is sooner."""
+        soft, hard = self.first_token_unix_ms, self.deadline_unix_ms
+        short = soft < promise.first_token_unix_ms or hard < promise.deadline_unix_ms
+        return replace(self, promised=promise) if short else self
 
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:
         """Return whether an answer that has (`started`) or has not yet a first token is now too late."""

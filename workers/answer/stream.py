@@ -58,6 +58,11 @@ class Answer:
         return self._detokenizer.stopped or (self._guard is not None and self._guard.cut)
 
     @property
+    def stopped_by_client(self) -> bool:
+        """Return whether a stop string that the client named was found."""
+        return self._detokenizer.stopped
+
+    @property
     def begins(self) -> bool:
         """Return whether the answer's first text waits to be handed out."""
         return self._seq == 0 and bool(self._pending)

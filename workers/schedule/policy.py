@@ -43,8 +43,9 @@ class Policy(Protocol):
     def discard(self, sequence: Sequence) -> None:
         """Note that a sequence without a slot has left, admitted or not: cancelled, too late, its worker failed."""
 
-    def ended(self, sequence: Sequence, *, missed: bool) -> None:
-        """Note that a running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
+    def ended(self, sequence: Sequence, *, missed: bool | None) -> None:
+        """Note that a running sequence has left. `missed`: it was begun in vain, its deadline could not be met; None:
+        its client left it before the promise was over, or another end that says nothing of the predictions."""
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         """Return the items, waiting or running, that cannot be met any more or are not worth it. The scheduler discards

@@ -70,8 +70,8 @@ class Roster:
         """Take out what is cancelled, too late, or given up. Call before sequences are admitted."""
         cancelled = [self._waiting.get(request_id) or self._running[request_id] for request_id in self._cancelled]
         out = [Finished(sequence, "cancelled", "client") for sequence in cancelled]
-        for finished in out:
-            self._remove(finished.sequence)
+        for finished in out:  # a gateway cancels at the deadline too, when its fallback has answered
+            self._remove(finished.sequence, missed=finished.sequence.expired(now_unix_ms) or None)
         late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late.found(now_unix_ms)]
         for finished in late:
             self._remove(finished.sequence, missed=True)
@@ -90,15 +90,16 @@ class Roster:
         """Return what a request that came now could expect; None where the policy does not look ahead."""
         return self._policy.outlook(now_unix_ms, self._load)
 
-    def finish(self, sequence: Sequence, *, failed: bool = False) -> None:
-        """Finish a sequence for a reason that tokens do not show: a stop string, or (`failed`) a fault in its answer,
-        after which one that has ended already stays so."""
+    def finish(self, sequence: Sequence, *, failed: bool = False, by_client: bool = False) -> None:
+        """Finish a sequence for a reason that tokens do not show: its guard, a stop string that its client named
+        (`by_client`), or (`failed`) a fault in its answer, after which one that has ended already stays so."""
         if not failed or (sequence.phase is not Phase.FINISHED and sequence.request_id in self):
-            self._remove(sequence, ended_by_itself=not failed, failed=failed)
+            by_itself = not failed and not by_client
+            self._remove(sequence, ended_by_itself=by_itself, missed=None if by_client else False, failed=failed)
 
     def withdraw(self, sequence: Sequence) -> None:
         """Take a sequence out that another worker computes."""
-        self._remove(sequence)
+        self._remove(sequence, missed=None)
 
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that was erased: nothing of it is used again."""
@@ -116,11 +117,14 @@ class Roster:
         sequence.first_step_unix_ms = now_unix_ms
 
     def _remove(
-        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
+        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool | None = False, failed: bool = False
     ) -> bool:
-        """Remove a sequence, and learn from it; return whether it ran. `failed`: what a slot holds of it is not to be
-        trusted."""
+        """Remove a sequence, and learn from it; return whether it ran. `missed`: by its deadlines; None, as where a
+        client asked for a sooner one than the promise: nothing is learned. `failed`: what a slot holds of it is not to
+        be trusted."""
         del failed  # the scheduler's affair
+        if missed and sequence.deadline.promised is not None:
+            missed = None
         self._cancelled.pop(sequence.request_id, None)
         sequence.enter(Phase.FINISHED)
         sequence.prefix.values = None
@@ -129,7 +133,7 @@ class Roster:
             return False
         del self._running[sequence.request_id]
         self._policy.ended(sequence, missed=missed)
-        if sequence.output_ids or ended_by_itself:
+        if missed is not None and (sequence.output_ids or ended_by_itself):
             num_output = len(sequence.output_ids) + ended_by_itself
             self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
             if sequence.shown_unix_ms is None:  # what was held back is shown with its end

@@ -145,7 +145,7 @@ class Scheduler(Roster):
     # --- sequences that leave
 
     def _remove(
-        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
+        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool | None = False, failed: bool = False
     ) -> bool:
         if sequence is self._next:
             self._next = None

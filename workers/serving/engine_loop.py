@@ -210,7 +210,7 @@ class EngineLoop:
                 self.drafts.give_up(event.sequence.request_id, error)
         for job in self.drafts.stopped():
             with contained("answer", request_id=job.id):
-                self.scheduler.finish(job.sequence)
+                self.scheduler.finish(job.sequence, by_client=job.answer.stopped_by_client)
             self.drafts.finish(Finished(job.sequence, "completed", "stop"))
         return self.drafts.flush_due()
 

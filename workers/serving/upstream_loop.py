@@ -24,7 +24,7 @@ from workers.engine.upstream.body import chat_body
 from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.events import Finish, Piece, believed
-from workers.engine.upstream.failures import UpstreamFailure
+from workers.engine.upstream.failures import Cause, UpstreamFailure
 from workers.request.job import Job
 from workers.schedule.outlook import Outlook
 from workers.schedule.paces import Pace, Paces
@@ -85,7 +85,8 @@ class _Stream:
 @dataclass(slots=True, kw_only=True, eq=False)
 class UpstreamLoop:
     """All is the event loop's. `model` is asked for; empty: the first that each upstream lists. `priority`: deadlines
-    are sent along."""
+    are sent along. `promise_ms`: an upstream that gives no text for half of it is silent; a client that waits for less
+    time shows nothing of that."""
 
     client: UpstreamClient
     choice: Choice
@@ -94,6 +95,7 @@ class UpstreamLoop:
     drafts: Drafts
     model: str
     priority: bool
+    promise_ms: float
     changed: Callable[[], None] = lambda: None
     gone: bool = field(default=False, init=False)
     outlook: Outlook | None = field(default=None, init=False)
@@ -244,7 +246,8 @@ class UpstreamLoop:
                         limit.reschedule(asyncio.get_running_loop().time() + _TAIL_S)
         except TimeoutError:
             if finish is None:
-                raise UpstreamFailure("silent", "no text within half of the time that there was") from None
+                cause: Cause = "silent" if self._is_silent(stream) else "short"
+                raise UpstreamFailure(cause, "no text within half of the time that there was") from None
         except UpstreamFailure:
             if finish is None:
                 raise
@@ -285,7 +288,7 @@ class UpstreamLoop:
         sequence = stream.job.sequence
         most = sequence.max_output_tokens
         if stream.job.answer.stopped:
-            self.streams.finish(sequence)
+            self.streams.finish(sequence, by_client=stream.job.answer.stopped_by_client)
             return Finished(sequence, "completed", "stop")
         if stream.pace.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
             self.streams.cut(sequence)
@@ -326,10 +329,16 @@ class UpstreamLoop:
     def _leave_place(self, stream: _Stream, *, answered: bool = False) -> None:
         address, stream.address = stream.address, None
         if address is not None:
-            failure = UpstreamFailure("silent", "no text by the deadline") if stream.late else None
+            silent = stream.late and self._is_silent(stream)
+            failure = UpstreamFailure("silent", "no text by the deadline") if silent else None
             self.choice.ended(address, now_unix_ms(), failure, answered=answered, sent_unix_ms=stream.sent_unix_ms)
             self._note(address, failure)
         self._wake.set()
+
+    def _is_silent(self, stream: _Stream) -> bool:
+        """Return whether an upstream from which no text came has had the time that the shop promises."""
+        deadline, waited_ms = stream.job.sequence.deadline, now_unix_ms() - stream.sent_unix_ms
+        return deadline.promised is None and waited_ms >= self.promise_ms * _PATIENCE
 
     def _failed(self, stream: _Stream, address: str, failure: UpstreamFailure) -> None:
         get_logger().warning(

@@ -74,7 +74,9 @@ class Running:
 
 
 @asynccontextmanager
-async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIterator[Running]:
+async def worker(
+    *urls: str, places: int = 2, priority: bool = False, promise_ms: float = 400
+) -> AsyncIterator[Running]:
     lengths, costs = OutputLengths(), CostModel(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
     slots = places * len(urls)
     streams = Streams(Goodput(costs, lengths, num_slots=slots), lengths=lengths, num_slots=slots)
@@ -90,6 +92,7 @@ async def worker(*urls: str, places: int = 2, priority: bool = False) -> AsyncIt
         drafts=Drafts(roster=streams, publish=publish, interval_s=0.0),
         model="",
         priority=priority,
+        promise_ms=promise_ms,
     )
     running = Running(loop)
     serving = asyncio.create_task(loop.serve())

@@ -26,11 +26,12 @@ def usage(prompt: int, output: int, cached: int = 0) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "completion_tokens": output, "prompt_tokens_details": details}
 
 
-def answers(*words: str, finish: str = "stop", pause_s: float = 0.0, told: Any = None) -> Say:
-    """Answer well: a chunk a word, then the usage."""
+def answers(*words: str, finish: str = "stop", pause_s: float = 0.0, before_s: float = 0.0, told: Any = None) -> Say:
+    """Answer well: a chunk a word, then the usage; `before_s`: after so long."""
 
     async def say(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b": a comment\n\n" + chunk())
+        await asyncio.sleep(before_s)
         for word in words or WORDS:
             writer.write(chunk(word))
             await writer.drain()

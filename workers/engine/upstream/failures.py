@@ -8,6 +8,7 @@ Cause = Literal[
     "unreachable",
     "no_connection",
     "silent",
+    "short",
     "busy",
     "key_refused",
     "not_found",
@@ -54,7 +55,7 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
 
     @property
     def blameless(self) -> bool:
-        return self.cause in {"refused", "nothing_said", "other_words"}
+        return self.cause in {"refused", "nothing_said", "other_words", "short"}
 
     @property
     def shuts(self) -> bool:

@@ -15,23 +15,27 @@ _AT_FLOOR: Final = 1e-6
 
 
 class Books:
-    """Learns of each item when it comes, when it is served, and when it leaves without."""
+    """Learns of each item when it comes, when it is served, and when it leaves without. The classes' books leave out
+    requests whose client asks for less time than the shop promises: what of theirs is not served is no shortage."""
 
     def __init__(self) -> None:
         self._classes = Shares()
         self._tenants = Shares()
 
     def offered(self, item: Item, now_unix_ms: float) -> None:
-        self._classes.offer(item.sequence.bucket, item.cost_ms, now_unix_ms)
+        if item.sequence.deadline.promised is None:
+            self._classes.offer(item.sequence.bucket, item.cost_ms, now_unix_ms)
         self._tenants.offer(item.sequence.session.tenant, item.cost_ms, now_unix_ms)
 
     def dropped(self, item: Item) -> None:
-        self._classes.release(item.sequence.bucket, item.cost_ms)
+        if item.sequence.deadline.promised is None:
+            self._classes.release(item.sequence.bucket, item.cost_ms)
         self._tenants.release(item.sequence.session.tenant, item.cost_ms)
 
     def served(self, item: Item) -> None:
         self.dropped(item)
-        self._classes.serve(item.sequence.bucket, item.cost_ms)
+        if item.sequence.deadline.promised is None:
+            self._classes.serve(item.sequence.bucket, item.cost_ms)
         self._tenants.serve(item.sequence.session.tenant, item.cost_ms)
 
     def mean_cost_ms(self, bucket: str) -> float | None:

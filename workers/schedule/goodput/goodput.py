@@ -69,8 +69,9 @@ class Goodput:
         item = self._forecast.item(sequence)
         self._queue.add(item)
         self._books.offered(item, now_unix_ms)
-        self._bars.offered(item)
-        self._rows.offered(item)
+        if sequence.deadline.promised is None:  # what a client's sooner deadline bears says nothing of the others
+            self._bars.offered(item)
+            self._rows.offered(item)
 
     def discard(self, sequence: Sequence) -> None:
         item = self._queue.remove(sequence.request_id)
@@ -79,9 +80,11 @@ class Goodput:
         else:
             self._books.dropped(item)
 
-    def ended(self, sequence: Sequence, *, missed: bool) -> None:
+    def ended(self, sequence: Sequence, *, missed: bool | None) -> None:
         if sequence.request_id in self._tried:
             self._tried.remove(sequence.request_id)
+            return
+        if missed is None:
             return
         margin = self._margin * (_MARGIN_MISSED if missed else _MARGIN_MET)
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)

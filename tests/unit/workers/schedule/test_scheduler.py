@@ -119,20 +119,21 @@ def test_lengths_are_learned_of_what_ended_and_of_what_was_cut_once_it_had_begun
 
 def test_it_is_learned_with_which_token_the_first_text_is_shown() -> None:
     """One that is not held back is shown with its first token; what is held back to its end with that. Of one that was
-    cut it is known only that it would have taken longer."""
+    cut by its deadline it is known only that it would have taken longer; of one that its client cancelled nothing."""
     lengths = Observed()
-    scheduler = make_scheduler(num_slots=4, lengths=lengths)
-    plain, shown, whole, cut = (make_sequence(f"s{number}", prompt=1, output=50) for number in range(4))
-    for sequence in (plain, shown, whole, cut):
+    scheduler = make_scheduler(num_slots=5, lengths=lengths)
+    plain, shown, whole, cut, left = (make_sequence(f"s{number}", prompt=1, output=50) for number in range(5))
+    for sequence in (plain, shown, whole, cut, left):
         sequence.held = sequence is not plain
         scheduler.add(sequence, 0)
-    while not all(sequence.output_ids for sequence in (plain, shown, whole, cut)):
+    while not all(sequence.output_ids for sequence in (plain, shown, whole, cut, left)):
         advance(scheduler)
     assert lengths.seen == [(SHOWN + "short", 1, True)]
     scheduler.shown(shown, 7)
     scheduler.finish(whole)
-    scheduler.cancel(cut.request_id)
+    scheduler.cancel(left.request_id)
     scheduler.sweep(0)
+    scheduler.sweep(cut.deadline.first_token_unix_ms)
     assert shown.shown_unix_ms == 7
     num_shown, num_whole, num_cut = (len(sequence.output_ids) for sequence in (shown, whole, cut))
     assert [seen for seen in lengths.seen[1:] if seen[0].startswith(SHOWN)] == [
@@ -322,7 +323,7 @@ def test_what_stands_in_another_slot_is_moved_rather_than_imported() -> None:
 
 def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(num_slots=4, chunk=16)
-    heard: dict[str, bool] = {}
+    heard: dict[str, bool | None] = {}
     monkeypatch.setattr(
         type(scheduler._policy), "ended", lambda _policy, row, *, missed: heard.update({row.request_id: missed})
     )

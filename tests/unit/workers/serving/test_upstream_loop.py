@@ -1,6 +1,7 @@
 """A worker whose answers other servers write: every request has one end, in time, whatever they do."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -163,6 +164,24 @@ async def test_a_slow_upstream_that_still_answers_is_not_taken_for_a_dead_one() 
             assert {end[1] for end in await running.end(*hanging)} == {"deadline"}
             assert (await running.end(goes_on))[0][0] == "completed"
     assert "unavailable" not in {line["event"] for line in logs}
+
+
+@pytest.mark.parametrize("first_ms", [20, 100])
+@pytest.mark.parametrize("num_upstreams", [1, 2])
+async def test_clients_that_wait_for_less_than_the_promise_leave_the_others_their_model(
+    first_ms: int, num_upstreams: int
+) -> None:
+    """The upstream takes 150 ms, of a promise of 3 s."""
+    takes_its_time = answers("Within ", "30 days.", before_s=0.15)
+    async with AsyncExitStack() as stack:
+        fakes = [await stack.enter_async_context(upstream(takes_its_time)) for _ in range(num_upstreams)]
+        running = await stack.enter_async_context(worker(*[fake.url for fake in fakes], promise_ms=3_000))
+        for round_ in range(3):
+            hasty = [running.ask(10 * round_ + number, first_ms=first_ms) for number in range(6)]
+            assert {end[0] for end in await running.end(*hasty)} == {"incomplete"}
+        assert not any(place_of(fake, running).failures for fake in fakes)
+        patient = [running.ask(100 + number) for number in range(6)]
+        assert {end[:2] for end in await running.end(*patient)} == {("completed", "stop")}
 
 
 async def test_one_whose_probe_hangs_too_is_opened_after_the_first_deadline() -> None:
