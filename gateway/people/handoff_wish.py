@@ -6,8 +6,9 @@ costs an answer. So a doubtful one is none.
 """
 
 import re
-import unicodedata
 from typing import Final
+
+from shared.faq.words.fold import fold, plain
 
 MAX_CHARS: Final = 2_000
 """What is longer than this is no plain wish."""
@@ -58,9 +59,6 @@ _ASKS_WHY_NOT: Final = re.compile(r"\bwhy (?:can't|cannot|can not|may) ?$")
 
 # --- Chinese
 
-_SIMPLIFIED: Final = str.maketrans(
-    "轉專員務聯繫說話談請個讓給幫經無別現對換為與", "转专员务联系说话谈请个让给帮经无别现对换为与"
-)
 _SERVICE = (
     r"(?:人工(?:客服|服务(?!费)|坐席)|真人(?:客服|服务)|(?:人工|真人)(?=$|[吧呀啊呢了行可好吗么谢帮来处回解聊说]))"
 )
@@ -85,10 +83,10 @@ _ZH_ASKS: Final = re.compile(r"(?:能|可|可以)不$|能不能.{0,4}$|可不可
 
 def wants_person(text: str) -> bool:
     """Return whether a text asks in so many words for a person."""
+    text = plain(text)
     if len(text) > MAX_CHARS:
         return False
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'").translate(_SIMPLIFIED)
-    clauses = [" ".join(clause.split()) for clause in _CLAUSES.split(folded)]
+    clauses = [" ".join(clause.split()) for clause in _CLAUSES.split(fold(text))]
     return any(_in_english(clause) or _in_chinese(clause.replace(" ", "")) for clause in clauses if clause)
 
 

@@ -21,6 +21,7 @@ from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.fallback import Fallback
 from shared.faq.small_talk import Kind, courtesy, small_talk
 from shared.faq.terms import seems_foreign
+from shared.faq.words.fold import plain
 from shared.settings.answers import AnswerSettings
 from shared.wire.outcome import Grounding
 
@@ -120,6 +121,7 @@ class AnswerPolicy:
         there are several. The FAQ answers these one after the other: a small model answers one of them."""
         if not self.grounded:
             return Ground(tuple(near(hits, self.most)))
+        question = plain(question)
         thresholds, language, kind = self.thresholds, detect_language(question), small_talk(question)
         if kind is not None:
             return Courtesy(kind, language)

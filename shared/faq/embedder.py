@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES
+from shared.faq.words.fold import plain
 from shared.process.extras import install_command
 from shared.settings import FaqSettings
 from shared.wire.messages import Language
@@ -100,9 +101,10 @@ class Embedder:
         return None if settings.embeddings_dir is None else cls(settings.embeddings_dir)
 
     def __call__(self, texts: Sequence[str], language: Language) -> NDArray[np.float32] | None:
-        """[texts, dimensions] of the language's model, each of length 1; None where it has none."""
+        """[texts, dimensions] of the language's model, each of length 1; None where it has none. Texts are read as the
+        search reads them, in plain characters."""
         encoder = self._encoders.get(language)
-        return None if encoder is None else encoder(texts)
+        return None if encoder is None else encoder([plain(text) for text in texts])
 
 
 def pooled(tokens: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ from shared.faq.parts import parts_of
 from shared.faq.ranking import Ranking
 from shared.faq.terms import TermExtractor, detect_language, wording
 from shared.faq.vectors import Embed, EntryVectors
+from shared.faq.words.fold import plain
 from shared.wire.messages import Language
 
 # One of several questions in a message counts where an entry covers so much of it.
@@ -99,6 +100,7 @@ class FaqIndex:
         and a part of the similarity, as `EntryVectors` scales it, together: more for what is nearer than entries are to
         each other, less for what is farther.
         """
+        text = plain(text)
         language = language or detect_language(text)
         ranking = self._rankings.get(language)
         if ranking is None or k <= 0:

@@ -9,6 +9,7 @@ import unicodedata
 from typing import Final, Literal
 
 from shared.faq import Language, detect_language
+from shared.faq.words.fold import fold, plain
 
 MAX_CHARS: Final = 80
 """What is longer says something."""
@@ -37,14 +38,14 @@ _ENGLISH: Final[dict[Kind, str]] = {
 }
 _ENGLISH_FILLER: Final = r"there|so|oh|ah|well|and|then|now|everyone|all|guys|team|friend|again|very|really"
 _CHINESE: Final[dict[Kind, str]] = {
-    "who": r"[你您]是(?:谁|誰|什么|人吗|(?:机器人|機器人|真人|人工智能|人工|ai)(?:吗|嗎|么|还是(?:真人|人|机器人))?)"
+    "who": r"[你您]是(?:谁|什么|人吗|(?:机器人|真人|人工智能|人工|ai)(?:吗|么|还是(?:真人|人|机器人))?)"
     r"|[你您]叫什么(?:名字)?|[你您](?:能|会|可以)(?:做|干|帮我做)?(?:些)?(?:什么|啥)",
-    "goodbye": r"再见|再見|拜拜|回见|晚安|下次见|祝[你您](?:生活|工作|一切)?(?:愉快|顺利)",
-    "thanks": r"(?:非常|十分|太|很)?(?:谢谢|謝謝|多谢|多謝|感谢|感謝|谢了)"
-    r"(?:[你您]的?(?:帮助|幫助|解答|回答)?)?|辛苦了?|麻烦了",
+    "goodbye": r"再见|拜拜|回见|晚安|下次见|祝[你您](?:生活|工作|一切)?(?:愉快|顺利)",
+    "thanks": r"(?:非常|十分|太|很)?(?:谢谢|多谢|感谢|谢了)"
+    r"(?:[你您]的?(?:帮助|解答|回答)?)?|辛苦了?|麻烦了",
     "greeting": r"[你您](?:最近)?(?:好吗?|过得(?:怎么样|好吗))|(?:今天|最近)[你您]?(?:过得)?(?:怎么样|好吗)"
     r"|嗨|哈[喽啰罗]|早上好|早安|上午好|中午好|下午好|晚上好"
-    r"|在[吗么嗎]|在不在|有人在?[吗么嗎]|hello|hi",
+    r"|在[吗么]|在不在|有人在?[吗么]|hello|hi",
     "noted": r"好[的吧滴嘞]?|嗯+|哦+|明白|知道|清楚|了解|收到|没问题|没事|不用|没有?(?:别的|其他)?(?:问题)?了|行|ok"
     r"|哈哈+|(?:真|挺|好)?(?:有意思|有趣|好笑|不错|厉害)|太?(?:棒|好|赞)|(?:我)?就(?:想)?(?:问|知道)?这些",
 }
@@ -80,9 +81,10 @@ _KINDS: Final[dict[Language, dict[Kind, re.Pattern[str]]]] = {
 
 def small_talk(text: str) -> Kind | None:
     """Return the kind of a text that is nothing but small talk; None where anything is asked."""
+    text = plain(text)
     if len(text) > MAX_CHARS:
         return None
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
+    folded = fold(text).replace("'", "")
     language = detect_language(text)
     words = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
     if not words:

@@ -1,8 +1,9 @@
 """The terms that a text is indexed and searched by, and the language that it is in. No I/O, no state but the stemmer.
+Each function takes a text as it was typed and folds it first (`words.fold`).
 
 - A stock-keeping unit such as AX-3391-B gives itself whole (`ax-3391-b`, `ax-3391`) and its parts (`ax`, `3391`),
   however it is typed: `AX-3391-B`, `ax3391b`, `AX 3391 B`.
-- Latin words are folded (case, width, accents) and stemmed; stop words are dropped.
+- Latin words are stemmed; stop words are dropped.
 - Chinese is cut into words by a dictionary (rjieba, which is jieba in Rust). Words that every question has are dropped;
   what stands between two of them gives its words, its characters and its pairs of neighbouring characters, so that a
   word which the dictionary does not know, or cuts elsewhere, is found by its pairs.
@@ -10,7 +11,6 @@
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 import Stemmer
 
 from shared.faq.synonyms import CHINESE_NAMES, NAMES, PAIR_NAMES, PAIR_REACH
+from shared.faq.words.fold import Plain, fold, plain
 from shared.wire.messages import Language
 
 # A message that is longer than this is a story with a question at its start or its end.
@@ -36,12 +37,11 @@ _PAIR: Final = 2
 
 _HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _KANA_OR_HANGUL: Final = re.compile(r"[\u3040-\u30ff\u1100-\u11ff\uac00-\ud7af]")
-_ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _LETTERS: Final = re.compile(r"[^\W\d_]{2,}")
 _WHOLE_WORD: Final = re.compile(r"[^\W\d_]+")
 _SKU: Final = re.compile(r"(?<![a-z0-9])([a-z]{2})[-_ ]?([0-9]{4})(?:[-_ ]?([a-z]))?(?![a-z0-9])")
-_CONTRACTION: Final = re.compile(r"(?<=[a-z])(n)?['\u2019\u02bc]([a-z]{1,2})(?![a-z])")
+_CONTRACTION: Final = re.compile(r"(?<=[a-z])(n)?'([a-z]{1,2})(?![a-z])")
 
 _STOP_TEXT: Final = """
 a about after ago all already also am an and any anything are as at be been being bit but by ca can could did do does
@@ -66,13 +66,14 @@ _CHINESE_STOP_TEXT: Final = """
 _CHINESE_STOP_WORDS: Final = frozenset(_CHINESE_STOP_TEXT.split())
 
 
-def ends_of(text: str) -> str:
-    """Return the part of a long text that counts: its two ends, about `MAX_CHARS` characters together. Any other text
-    as it is."""
+def ends_of(text: str) -> Plain:
+    """Return the part of a text that counts, in plain characters: of a long text its two ends, about `MAX_CHARS`
+    characters together."""
+    text = plain(text)
     if len(text) <= MAX_CHARS:
         return text
     half = MAX_CHARS // 2
-    return f"{text[:half]} {text[-half:]}"
+    return Plain(f"{text[:half]} {text[-half:]}")
 
 
 def detect_language(text: str) -> Language:
@@ -95,7 +96,7 @@ def seems_foreign(text: str) -> bool:
     foreign too, so this is for a text that finds nothing."""
     if detect_language(text) == "zh":
         return False
-    words = _WHOLE_WORD.findall(_fold(ends_of(text)))
+    words = _WHOLE_WORD.findall(fold(ends_of(text)))
     latin = [word for word in words if word.isascii()]
     if len(latin) < len(words) / 2:
         return True
@@ -103,8 +104,8 @@ def seems_foreign(text: str) -> bool:
 
 
 def wording(text: str) -> str:
-    """Return a text without case, width, accents, spaces and punctuation: equal for two texts that are typed alike."""
-    return "".join(filter(str.isalnum, _fold(ends_of(text))))
+    """Return the letters and digits of a folded text: equal for two texts that are typed alike."""
+    return "".join(filter(str.isalnum, fold(ends_of(text))))
 
 
 class TermExtractor:
@@ -136,7 +137,7 @@ class TermExtractor:
         return weights
 
     def _weighted(self, text: str) -> list[tuple[str, float]]:
-        folded = _fold(ends_of(text))
+        folded = fold(ends_of(text))
         terms = [(sku, SKU_WEIGHT) for sku in _sku_terms(folded)]
         self._add_words(folded, terms)
         for run in _HAN.findall(folded):
@@ -163,13 +164,6 @@ class TermExtractor:
             if len(word) > 1 and word not in _STOP_WORDS:
                 whole = NAMED_WORD_WEIGHT if names else 1.0
                 terms.append((stem, SKU_PART_WEIGHT if word in of_skus else whole))
-
-
-def _fold(text: str) -> str:
-    """Full-width forms to plain ones, lower case, no accents."""
-    if text.isascii():
-        return text.lower()
-    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
 def _spell_out(match: re.Match[str]) -> str:

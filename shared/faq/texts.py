@@ -6,21 +6,15 @@ would drop (a link's address, a list's order, a table) is what the customer need
 
 import json
 import re
-from html.entities import html5
 from typing import Final
+
+from shared.faq.words.markup import TAG, entity_in
 
 # Nothing of a question behind this is searched; the longest answers still leave room in a prompt.
 MAX_QUESTION_CHARS: Final = 600
 MAX_ANSWER_CHARS: Final = 4_000
 
 _SHOWN_CHARS: Final = 60
-_ELEMENTS: Final = (
-    "a|abbr|article|b|blockquote|body|br|button|center|code|dd|del|details|div|dl|dt|em|font|footer|form|h[1-6]|head|"
-    "header|hr|html|i|iframe|img|input|ins|label|li|link|main|mark|meta|nav|object|ol|option|p|pre|s|script|section|"
-    "select|small|span|strong|style|sub|summary|sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|u|ul|video"
-)
-_TAG: Final = re.compile(rf"</?(?:{_ELEMENTS})(?:\s[^<>]*)?/?>|<!--|<!doctype", re.IGNORECASE)
-_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});", re.IGNORECASE)
 # Line ends and tabs may stand in an answer. Besides the controls: what turns the direction of writing around, and what
 # no text can be encoded with.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -50,9 +44,8 @@ def _foreign(text: str) -> str | None:
 
 
 def _markup(text: str) -> str | None:
-    if (tag := _TAG.search(text)) is not None:
+    if (tag := TAG.search(text)) is not None:
         return f"the HTML {shown(tag[0])}; write plain text, a link as its address"
-    for entity in _ENTITY.finditer(text):
-        if entity[0][1] == "#" or entity[0][1:] in html5:
-            return f"the HTML {shown(entity[0])}; write the character itself"
+    if (entity := entity_in(text)) is not None:
+        return f"the HTML {shown(entity)}; write the character itself"
     return None

@@ -13,6 +13,7 @@ from shared.faq import detect_language
 from shared.faq.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
 from shared.faq.fallback import choose_fallback
 from shared.faq.live import LiveFaq
+from shared.faq.words.fold import plain
 from shared.model.tokenizer import Tokenizer
 from shared.process import clock
 from shared.settings import WorkerSettings
@@ -65,21 +66,22 @@ class Preparer:
             _in_tokens_of(self.revision, turn)
             for turn in _earlier_turns(remembered, order, limit=self.settings.history_turns)
         ]
-        vector = await self.faq.vector_of(request.input)
+        asked = plain(request.input)
+        vector = await self.faq.vector_of(asked)
         most = max(self.settings.grounding_entries, SHOWN)
-        found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
-        decision = self.policy.decide(request.input, found.hits, found.parts)
+        found = self.faq.index.find(asked, k=most, previous=turns, vector=vector)
+        decision = self.policy.decide(asked, found.hits, found.parts)
         freshness, wire_now = self.faq.freshness, now_unix_ms + order.clock_ms
         if freshness.is_stale(wire_now):
-            decision = _without_the_model(decision, request.input)
+            decision = _without_the_model(decision, asked)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
             bucket, composed = self._compose(order, decision, turns, build)
         else:
             bucket, composed = await asyncio.to_thread(self._compose, order, decision, turns, build)
         decided = composed is None
         prompt = composed or Prompt(ids=[], shared_tokens=0)
-        instead = freshness.told(self.policy.reply(_without_the_model(decision, request.input)), wire_now)
-        nearest = choose_fallback(request.input, found.hits, min_score=self.min_score)
+        instead = freshness.told(self.policy.reply(_without_the_model(decision, asked)), wire_now)
+        nearest = choose_fallback(asked, found.hits, min_score=self.min_score)
         sequence = self._sequence(order, bucket, prompt, now_unix_ms, held=self.guarded and not decided)
         return Job(
             order=order,

@@ -1,0 +1,96 @@
+"""Fold what customers type into the one form in which texts are compared. Pure.
+
+Two texts that look alike become equal: full-width and other compatibility forms (NFKC), Traditional and Hong Kong
+Chinese, invisible characters, HTML, letters of another script that pass for Latin ones, dashes and quotation marks. Of
+a mail its own words count (`own_words`). FAQ files, searches, small talk, wishes for a person and embeddings all go
+through here, so that none of them sees a form that another does not.
+"""
+
+import re
+import unicodedata
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shared.faq.words.mail import own_words
+from shared.faq.words.markup import without_markup
+
+
+class Plain(str):
+    """A text that `plain` has returned: it is not folded again."""
+
+    __slots__ = ()
+
+
+class _Chinese(msgspec.Struct, frozen=True):
+    source: str
+    traditional: str = msgspec.field(name="from")
+    simplified: str = msgspec.field(name="to")
+    phrases: dict[str, str]
+
+
+_CHINESE: Final = msgspec.json.decode(Path(__file__).with_name("chinese.json").read_bytes(), type=_Chinese)
+_SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇“”„", "--------'''''\"\"\"")
+_ALIKE: Final = str.maketrans(_CHINESE.traditional + _SIGNS[0], _CHINESE.simplified + _SIGNS[1])
+# A phrase may end in what must not follow it: "点解(?![决释])".
+_PHRASES: Final = {phrase.partition("(")[0]: name for phrase, name in _CHINESE.phrases.items()}
+_PHRASE: Final = re.compile("|".join(sorted(_CHINESE.phrases, key=len, reverse=True)))
+
+_NOTHING_TO_FOLD: Final = re.compile(r"[ -%'-;=?-~]*")
+# Unicode's Default_Ignorable_Code_Point, the marks of annotations, and controls that break no line.
+_IGNORABLE: Final = (
+    "\u00ad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
+)
+INVISIBLE: Final = re.compile(f"[{_IGNORABLE}]")
+# A word that is hyphenated at a line's end goes on in the next line.
+_DROPPED: Final = re.compile(f"\u00ad[ \t]*\r?\n[ \t]*|[{_IGNORABLE}]+")
+# Ignorable too, but they take the room of a letter.
+_BLANK: Final = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
+_LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SPACES: Final = re.compile(r"[^\S\n]+")
+_ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
+
+# Letters that pass for Latin ones, where they stand in one word with Latin letters (a part of Unicode's confusables).
+_PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u052f]")
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_LATIN: Final = re.compile("[a-zA-Z]")
+_LOOKALIKES: Final = str.maketrans(
+    "АВЕЅІЈКМНОРСТУХҮԁаеһіјорсухԛѕԝгпкмтвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαερουνικχ",
+    "ABESIJKMHOPCTYXYdaehijopcyxqswrnkmtbhABEZHIKMNOPTYXaepouvikx",
+)
+
+
+def plain(text: str) -> Plain:
+    """Return a message's own words in plain characters, with their case, accents and lines: what a search and an
+    embedding read."""
+    if isinstance(text, Plain):
+        return text
+    if _NOTHING_TO_FOLD.fullmatch(text):
+        return Plain(text)
+    if "<" in text or "&" in text:
+        text = without_markup(text)
+    text = _LINE_END.sub("\n", text)
+    if not text.isascii() or INVISIBLE.search(text):
+        text = _plain_characters(text)
+    return Plain(_SPACES.sub(" ", own_words(text)).strip())
+
+
+def fold(text: str) -> str:
+    """Return a message's own words in plain characters, in lower case and without accents."""
+    text = plain(text)
+    if text.isascii():
+        return text.lower()
+    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
+
+
+def _plain_characters(text: str) -> str:
+    text = _BLANK.sub(" ", _DROPPED.sub("", text))
+    text = unicodedata.normalize("NFKC", text).translate(_ALIKE)
+    text = _PHRASE.sub(lambda found: _PHRASES[found[0]], text)
+    return _WORD.sub(_in_one_script, text) if _PASSES_FOR_LATIN.search(text) else text
+
+
+def _in_one_script(word: re.Match[str]) -> str:
+    return word[0].translate(_LOOKALIKES) if _LATIN.search(word[0]) else word[0]
