@@ -45,6 +45,7 @@ from shared.process.vitals import Vitals
 from shared.records.report_reader import read_reports
 from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
@@ -205,13 +206,12 @@ class GatewayProcess:
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
         self._show_what_is_set()
-        async with await serve_status(settings.metrics_host, settings.metrics_port, self._ready):
+        async with await serve_status(ListenAddress.of_settings("gateway", settings, "metrics_port"), self._ready):
             if self._jwks is not None:
                 await self._jwks.start()
-            server = await self._doors.listen()
             async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
+                server = await self._doors.listen(closing)
                 closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
-                closing.push_async_callback(server.wait_closed)
                 closing.push_async_callback(self._redis.close)
                 closing.push_async_callback(self._placing.close)
                 closing.push_async_callback(self._tracer.stop)

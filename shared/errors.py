@@ -7,6 +7,7 @@
     ├── SettingsError        a setting is out of range: the process stops with exit status 2
     ├── ModelError           the model's files are missing, damaged or unsupported: exit status 2
     │   └── VersionError     a version of the registry may not be loaded; its `reason` says why in a few words
+    ├── ListenError          a port is taken, or an address is none of this machine's: exit status 1
     ├── EngineError          the device failed in a step: its sequences fail, the worker restarts its engine
     ├── BrokerUnavailable    Kafka did not take or give a record in time (retriable)
     │   └── BrokerRefuses    its ACLs do not let us
@@ -69,6 +70,10 @@ class VersionError(ModelError):
     def __init__(self, reason: VersionFault, message: str) -> None:
         super().__init__(message)
         self.reason: VersionFault = reason
+
+
+class ListenError(ReplylineError):
+    code = "cannot_listen"
 
 
 class EngineError(ReplylineError):

@@ -8,8 +8,9 @@ import signal
 import sys
 
 from shared.errors import SettingsError
-from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.process.lifetime import BAD_INPUT_STATUS, Stopped, fail, run_until_signal, until_stopped
 from shared.settings import Settings, WorkerSettings, load_settings
+from shared.sockets.listening import ListenAddress
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.wire.lanes import SHADOW
@@ -18,19 +19,19 @@ from workers.engine.upstream.model import upstream_model
 from workers.schedule.costs import CostModel
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
 from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
-from workers.serving.engine_thread import left_behind
+from workers.serving.engine_thread import EngineThread, left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, limited
 from workers.versions.beginning import choices, load_first
 from workers.versions.last_served import remember_last_served
 
 
 async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:
-    """Serve until `stop`. `hangup` is set at a SIGHUP."""
+    """Serve until `stop`. `hangup` is set at a SIGHUP. Raises `Stopped` if `stop` is set while the model loads."""
     hangup = hangup or asyncio.Event()
     draining = Drain()
     readiness = Readiness({"engine": lambda: "the model is loading"}, optional=frozenset({"version"}), drain=draining)
     worker = settings.worker
-    async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
+    async with await serve_status(ListenAddress.of_settings("worker", worker, "metrics_port"), readiness):
         if worker.engine == "upstream":
             from workers.process import WorkerProcess
 
@@ -39,10 +40,10 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
         else:
             revisions = await choices(settings, f"replyline-worker-{os.getpid()}")
             with limited(LOAD_S):
-                loading = asyncio.get_running_loop().run_in_executor(None, load_first, settings, revisions)
+                loading = EngineThread(lambda: load_first(settings, revisions))
                 from workers.process import WorkerProcess  # half a second, while the engine is loaded
 
-                candidate, model = await loading
+                candidate, model = await until_stopped(stop, loading.ended())
             remember_last_served(worker, candidate.revision if candidate.registered else None)
             info = model.info
             get_logger().info("engine_loaded", engine=info.computed_by, model=info.model, precision=info.precision)
@@ -89,7 +90,12 @@ def main() -> int:
     async def serve_until(stop: asyncio.Event) -> None:
         hangup = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-        await serve(settings, stop, hangup)
+        try:
+            await serve(settings, stop, hangup)
+        except Stopped:  # a model that is being loaded cannot be interrupted: a GPU's plans may take minutes
+            get_logger().info("worker_stopped", cause="asked to end while the model was loading")
+            logging.shutdown()
+            os._exit(0)
 
     status = run_until_signal(serve_until)
     if left_behind():

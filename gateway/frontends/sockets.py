@@ -19,13 +19,9 @@ from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.bounded_connection import BoundedConnection
 from shared.sockets.bounded_transport import Bounds
+from shared.sockets.listening import BACKLOG, ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.wire.codec import GATEWAY_CODECS
-
-# So many may knock before one is let in, where the system allows it (`net.core.somaxconn`). asyncio's hundred are too
-# few when thousands come back at once: the rest knock again after one, three and seven seconds, or, answered by a SYN
-# cookie, believe themselves let in.
-_BACKLOG: Final = 4_096
 
 # permessage-deflate with windows of 1 KiB, which hold the last three frames or so: 16 KiB a connection by zlib's own
 # formula, in place of 43 by the library's defaults.
@@ -71,28 +67,29 @@ async def serve_sockets(
     handle: Handle, settings: GatewaySettings, respond: Respond | None = None, sockets: OpenSockets | None = None
 ) -> Server:
     """`respond` may answer a request with a page instead of the handshake. `sockets` counts the connections. Raises
-    `OSError` when the address cannot be bound."""
+    `ListenError`."""
     bounds = client_bounds(settings, sockets or OpenSockets(most=settings.max_connections, spare=REFUSALS))
     # The front end closes a client that does not read with 4008; this is for one whose replies are all pongs.
     bounds = replace(bounds, unread_s=bounds.unread_s + _GOODBYE_S)
-    return await serve(
-        handle,
-        settings.host,
-        settings.port,
-        create_connection=cast("Any", partial(ClientConnection, bounds=bounds)),
-        process_request=respond,
-        select_subprotocol=_select_subprotocol,
-        compression=None,
-        extensions=[_DEFLATE] if settings.deflate else None,
-        max_size=settings.max_message_bytes,
-        max_queue=4,
-        ping_interval=None,
-        open_timeout=settings.hello_timeout_s,
-        close_timeout=2,
-        server_header=None,
-        write_limit=settings.buffer_close_bytes,
-        backlog=_BACKLOG,
-    )
+    address = ListenAddress.of_settings("gateway", settings, "port")
+    with address.explained():
+        return await serve(
+            handle,
+            **address.for_asyncio(),
+            create_connection=cast("Any", partial(ClientConnection, bounds=bounds)),
+            process_request=respond,
+            select_subprotocol=_select_subprotocol,
+            compression=None,
+            extensions=[_DEFLATE] if settings.deflate else None,
+            max_size=settings.max_message_bytes,
+            max_queue=4,
+            ping_interval=None,
+            open_timeout=settings.hello_timeout_s,
+            close_timeout=2,
+            server_header=None,
+            write_limit=settings.buffer_close_bytes,
+            backlog=BACKLOG,
+        )
 
 
 def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bool) -> None:

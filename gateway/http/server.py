@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,9 +13,8 @@ from starlette.types import ASGIApp
 from gateway.frontends.sockets import client_bounds
 from gateway.http.protocol import BoundedHttp
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.listening import BACKLOG
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
-
-_BACKLOG: Final = 4_096
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=math.ceil(settings.hello_timeout_s),
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )
@@ -64,9 +62,3 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Listen on that address. Raises `OSError` where it cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -1,5 +1,6 @@
 """The doors by which clients come to a gateway: WebSocket, HTTP, and gRPC where it is wanted."""
 
+import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from gateway.exchange.exchanges import Exchanges
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
-from gateway.http.server import HttpServer, listen
+from gateway.http.server import HttpServer
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.session_limits import session_limits
 from gateway.wings.outbound import OutboundWing
@@ -32,6 +33,7 @@ from shared.kafka import Producer
 from shared.process.tasks import Tasks
 from shared.settings import Settings
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import OpenSockets
 from shared.telemetry.status import Readiness
 
@@ -58,6 +60,7 @@ class DoorsWing:
     _chats: Chats = field(init=False)
     _http: HttpServer = field(init=False)
     _grpc: "GrpcDoor | None" = field(init=False)
+    _http_socket: socket.socket | None = None
 
     def __post_init__(self) -> None:
         gateway = self.settings.gateway
@@ -119,22 +122,28 @@ class DoorsWing:
         )
         return [Mount(CHATWOOT, door.app())]
 
-    async def listen(self) -> Server:
-        """Open the WebSocket's door."""
-        return await self._frontend.listen()
+    async def listen(self, closing: AsyncExitStack) -> Server:
+        """Listen on the ports of the WebSocket and of the doors over HTTP; `closing` closes both. Return the
+        WebSocket's server. Raises `ListenError`."""
+        server = await self._frontend.listen()
+        closing.push_async_callback(server.wait_closed)
+        closing.callback(server.close)
+        if self.settings.gateway.http_port:
+            address = ListenAddress.of_settings("gateway", self.settings.gateway, "http_port")
+            self._http_socket = closing.enter_context(address.listen())
+        return server
 
     async def listen_grpc(self, tasks: Tasks, closing: AsyncExitStack) -> None:
-        """Open gRPC's door, where there is one."""
+        """Open gRPC's door, where there is one. Raises `ListenError`."""
         if self._grpc is not None:
             await self._grpc.listen()
             closing.push_async_callback(self._grpc.close)
             tasks.start(self._grpc.watch(), "grpc")
 
     def start(self, tasks: Tasks) -> None:
-        """Open the doors over HTTP, where there are any, and care for the WebSockets."""
-        gateway = self.settings.gateway
-        if gateway.http_port:
-            tasks.start(self._http.serve(listen(gateway.host, gateway.http_port)), "http")
+        """Serve the doors over HTTP if there are any, and close WebSockets that break their limits."""
+        if self._http_socket is not None:
+            tasks.start(self._http.serve(self._http_socket), "http")
         tasks.start(self._frontend.sweep(), "sweep")
         tasks.start(self._frontend.flush_slow(), "flush_slow")
 

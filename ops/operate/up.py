@@ -28,10 +28,10 @@ from ops.stack.own_services import OWN_SERVICES
 from ops.stack.port_use import another_port, listen_problem
 from ops.stack.processes import Child, ServiceError, free_port
 from ops.stack.restarts import DEATHS, WITHIN_S, Restarts
-from shared.process.host_port import host_port
 from shared.settings import PREFIX, Settings
 from shared.settings.gateway import GatewaySettings
 from shared.settings.redis import without_password
+from shared.sockets.listening import ListenAddress, host_port
 from shared.telemetry.logs import get_logger
 from shared.wire.lanes import CHAMPION, LANES
 
@@ -96,9 +96,12 @@ class _Ports:
 
     @classmethod
     def of(cls, gateway: GatewaySettings) -> Self:
-        """Choose the ports. Raises `ServiceError` where nobody can listen on the one for customers."""
+        """Choose the ports. Raises `ServiceError` and `ListenError` if one that is set cannot be listened on."""
         port = gateway.port or free_port()
         _check_port(gateway.host, port)
+        for name in ("http_port", "grpc_port"):
+            if getattr(gateway, name):
+                ListenAddress.of_settings("gateway", gateway, name).listen().close()
         return cls(
             gateway=port,
             http=gateway.http_port or free_port(),

@@ -1,10 +1,11 @@
 """Find out who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
 
 import errno
-import socket
 from enum import StrEnum
 from http.client import HTTPConnection, HTTPException
 from typing import Final
+
+from shared.sockets.listening import bind
 
 _TIMEOUT_S: Final = 1.0
 _LOWEST_OF_ANYBODY: Final = 1_024
@@ -35,9 +36,8 @@ def port_use(host: str, port: int) -> PortUse:
 
 def listen_problem(host: str, port: int) -> OSError | None:
     """Why nobody can listen there now; EADDRINUSE where somebody does."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, port), family=family):
+        with bind(host, port):
             return None
     except OSError as error:
         return error

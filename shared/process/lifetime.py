@@ -1,13 +1,12 @@
 """Begin and end a process: signals, uvloop, exit status."""
 
 import asyncio
-import errno
 import gc
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import uvloop
 
@@ -15,6 +14,7 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.telemetry.logs import get_logger, log_unhandled
 
 BAD_INPUT_STATUS = 2
+T = TypeVar("T")
 
 log = get_logger()
 
@@ -23,8 +23,8 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`, a SIGINT after that ends the process at once. Returns
     the exit status.
 
-    A wrong setting or model is one line on stderr and status 2; another `ReplylineError`, or an address that cannot be
-    bound, one line and status 1.
+    A wrong setting or model is one line on stderr and status 2; another `ReplylineError` or an `OSError` one line and
+    status 1.
     """
 
     async def main() -> None:
@@ -47,15 +47,29 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         return fail(str(error), BAD_INPUT_STATUS)
     except ReplylineError as error:
         return fail(str(error), 1)
-    except socket.gaierror as error:
-        return fail(f"{error}: the name of a host to listen at; give one of this machine's addresses", 1)
     except OSError as error:
-        taken = "; end what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
-        return fail(f"{error}{taken}", 1)
+        return fail(str(error), 1)
     except Exception:  # a fault of our own; Python's own traceback could quote what a customer wrote
         log.exception("failed")
         return 1
     return 0
+
+
+class Stopped(Exception):  # noqa: N818 - no fault
+    """The process is to end before it has begun to serve."""
+
+
+async def until_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
+    """Return what `work` returns. Raises `Stopped` and cancels it if `stop` is set first."""
+    working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Stopped
+        return working.result()
+    finally:
+        working.cancel()
+        stopping.cancel()
 
 
 # What a request makes is freed by reference counts; the collector only has to find the rare cycle.

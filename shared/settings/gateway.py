@@ -25,9 +25,12 @@ def _network(value: object) -> IPv4Network | IPv6Network:
 class GatewaySettings(Group):
     """The edge: WebSocket and page on one port for customers; health and metrics on another for operators."""
 
-    host: str = Field("127.0.0.1", description="address that the gateway listens on for clients")
+    host: str = Field(
+        "127.0.0.1",
+        description="address that the gateway listens on for clients (:: is every address of IPv4 and IPv6)",
+    )
     port: int = Field(8080, ge=0, le=65_535, description="port for clients: WebSocket and page (0: a free one)")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready (:: is every one)")
     metrics_port: int = Field(
         8082, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: a free one)"
     )

@@ -91,7 +91,7 @@ class WorkerSettings(Group):
     torch_device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="where engine=torch computes (auto: on a GPU where there is one)"
     )
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready (:: is every one)")
     metrics_port: int = Field(
         8081, ge=0, le=65_535, description="port of /metrics, /health, /ready and /drain (0: a free one)"
     )

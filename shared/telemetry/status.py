@@ -24,6 +24,7 @@ from websockets.http11 import Request, Response
 
 from shared.sockets.bounded_connection import BoundedConnection
 from shared.sockets.bounded_transport import Bounds
+from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 
@@ -129,8 +130,8 @@ def _exposition(readiness: Readiness) -> Response:
     return http_response(HTTPStatus.OK, content_type, body)
 
 
-async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
-    """Return an HTTP server with just these pages. Raises `OSError` when it cannot bind."""
+async def serve_status(address: ListenAddress, readiness: Readiness) -> Server:
+    """Return an HTTP server with just these pages. Raises `ListenError`."""
     sockets = OpenSockets(most=_CONNECTIONS, address_part=_ADDRESS_PART, spare=REFUSALS)
     bounds = Bounds(sockets=sockets, head_s=_HEAD_S, unread_s=_UNREAD_S)
 
@@ -148,9 +149,14 @@ async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
         """Every request was answered in `process_request`."""
 
     connection: Any = partial(BoundedConnection, bounds=bounds)
-    return await serve(
-        never, host, port, process_request=process_request, create_connection=connection, open_timeout=_HEAD_S
-    )
+    with address.explained():
+        return await serve(
+            never,
+            **address.for_asyncio(),
+            process_request=process_request,
+            create_connection=connection,
+            open_timeout=_HEAD_S,
+        )
 
 
 def _json(status: HTTPStatus, value: object, extra: dict[str, str] | None = None) -> Response:

@@ -4,26 +4,28 @@ ends, and the process has to."""
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from shared.process.threads import MACHINERY, make_thread
 
 _NAME: Final = "engine"
+T = TypeVar("T")
 
 
-class EngineThread:
-    """Not an executor's, for Python waits at its end for all of theirs."""
+class EngineThread(Generic[T]):
+    """A thread that runs an engine or loads its model. It is not an executor's: Python waits at its end for all of
+    theirs."""
 
-    def __init__(self, run: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[], T]) -> None:
         self._run = run
-        self._ended: Future[None] = Future()
+        self._ended: Future[T] = Future()
         self._ended.set_running_or_notify_cancel()
         self._thread = make_thread(self._compute, _NAME)
         self._thread.start()
 
-    async def ended(self) -> None:
-        """Wait until it has ended. Raises what `run` raised."""
-        await asyncio.wrap_future(self._ended)
+    async def ended(self) -> T:
+        """Wait until it has ended. Return what `run` returned, raise what it raised."""
+        return await asyncio.wrap_future(self._ended)
 
     async def wait(self, limit_s: float) -> bool:
         """Wait until the thread is gone, however it ended, but no longer; return whether it is."""
@@ -32,11 +34,11 @@ class EngineThread:
 
     def _compute(self) -> None:
         try:
-            self._run()
+            value = self._run()
         except BaseException as error:  # noqa: BLE001 - raised by `ended`
             self._ended.set_exception(error)
         else:
-            self._ended.set_result(None)
+            self._ended.set_result(value)
 
 
 def left_behind() -> bool:

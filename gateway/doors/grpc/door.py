@@ -16,8 +16,8 @@ from gateway.doors.grpc.chat import Chatting
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.doors.grpc.respond import Responding
 from gateway.exchange.exchanges import Exchanges
-from shared.process.host_port import host_port
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.listening import ListenAddress, host_port
 
 _SERVICE: Final = v1.DESCRIPTOR.services_by_name["Replyline"].full_name
 _REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
@@ -44,7 +44,7 @@ class GrpcDoor:
         self._chatting = Chatting(exchanges=self.exchanges, settings=self.settings)
 
     async def listen(self) -> int:
-        """Listen; return the port. Raises `OSError` where the address cannot be bound."""
+        """Listen; return the port. Raises `ListenError`."""
         settings = self.settings
         self._server = aio.server(
             options=[
@@ -64,11 +64,13 @@ class GrpcDoor:
         self._health = health.aio.HealthServicer()
         await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        address = host_port(settings.host, settings.grpc_port)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            raise OSError(f"nobody can listen on {address}; is REPLYLINE_GATEWAY__GRPC_PORT taken?") from None
+        address = ListenAddress.of_settings("gateway", settings, "grpc_port")
+        address.listen().close()  # gRPC gives no reason for a failure
+        with address.explained():
+            try:
+                port = self._server.add_insecure_port(host_port(address.host, address.port))
+            except RuntimeError as error:
+                raise OSError(str(error)) from None
         await self._server.start()
         return int(port)
 

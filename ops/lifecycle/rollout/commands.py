@@ -21,6 +21,7 @@ from shared.errors import ModelError, SettingsError
 from shared.kafka import LogReader
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
+from shared.sockets.listening import ListenAddress
 from shared.versions.registry import Noted, Registry
 from shared.wire.lanes import CHAMPION
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
@@ -94,7 +95,8 @@ def run(
         if not address.startswith(("http://", "https://")):
             raise SettingsError(f"--gateway {address}: is no address; write http://HOST:PORT/metrics")
     settings = settings_of("rollout")
-    raise typer.Exit(run_until_signal(lambda stop: serve(settings.kafka, gateways or (), host, port, stop)))
+    listening = ListenAddress(host, port, "--metrics-host", "--metrics-port")
+    raise typer.Exit(run_until_signal(lambda stop: serve(settings.kafka, gateways or (), listening, stop)))
 
 
 @rollout_app.command()

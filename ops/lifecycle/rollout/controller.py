@@ -20,6 +20,7 @@ from shared.kafka import LogReader, PartitionReader, Producer, Record
 from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
+from shared.sockets.listening import ListenAddress
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
@@ -166,8 +167,8 @@ def _show_nothing() -> None:
         gauge.clear()
 
 
-async def serve(kafka: KafkaSettings, gateways: Sequence[str], host: str, port: int, stop: asyncio.Event) -> None:
-    """Run a controller with its page of metrics until `stop`. Raises `OSError` where the port is taken."""
+async def serve(kafka: KafkaSettings, gateways: Sequence[str], address: ListenAddress, stop: asyncio.Event) -> None:
+    """Run a controller with its page of metrics until `stop`. Raises `ListenError`."""
     controller = Controller.of(kafka, gateways)
-    async with await serve_status(host, port, controller.leadership.readiness()):
+    async with await serve_status(address, controller.leadership.readiness()):
         await controller.run(stop)

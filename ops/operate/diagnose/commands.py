@@ -22,8 +22,8 @@ from ops.operate.incidents.incident import new_incident
 from ops.operate.incidents.shelf import Shelf
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
-from shared.process.host_port import host_port
 from shared.settings import Settings
+from shared.sockets.listening import host_port
 
 _RUNBOOKS = "docs/runbooks/"
 

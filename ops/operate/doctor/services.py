@@ -13,10 +13,10 @@ from redis.exceptions import RedisError
 from ops.operate.doctor.kv_memory import RedisMemory, redis_memory
 from shared.errors import BrokerUnavailable
 from shared.kafka import Producer, broker_addresses, why_unreachable
-from shared.process.host_port import host_port
 from shared.redis.client import addresses_of, blocking_redis, cause_of
 from shared.settings import Settings
 from shared.settings.redis import RedisAddress
+from shared.sockets.listening import host_port
 from shared.wire.topic_layout import TopicCopies
 from shared.wire.topics import BUCKETS
 

@@ -13,6 +13,7 @@ from ops.operate.listing import duration_ms, show_table
 from shared.errors import ProtocolError
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
+from shared.sockets.listening import ListenAddress
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.scaling import ScalingRecord
 from shared.wire.topics import BUCKETS
@@ -116,10 +117,11 @@ def _check(options: RunOptions) -> None:
 
 
 async def _serve(settings: Settings, options: RunOptions, stop: asyncio.Event) -> None:
-    """Run an autoscaler with its page of metrics until `stop`. Raises `OSError` where the port is taken."""
+    """Run an autoscaler with its page of metrics until `stop`. Raises `ListenError`."""
     from ops.scaling.autoscale.building import build
     from shared.telemetry.status import serve_status
 
     autoscaler = build(settings, options)
-    async with await serve_status(options.host, options.port, autoscaler.leadership.readiness()):
+    address = ListenAddress(options.host, options.port, "--metrics-host", "--metrics-port")
+    async with await serve_status(address, autoscaler.leadership.readiness()):
         await autoscaler.run(stop)

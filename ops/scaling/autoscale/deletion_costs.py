@@ -13,8 +13,8 @@ from urllib.parse import quote
 import httpx2
 
 from shared.errors import SettingsError
-from shared.process.host_port import host_port
 from shared.process.tasks import Tasks
+from shared.sockets.listening import host_port
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import task_failed
 from shared.wire.messages import WorkerReport

@@ -12,6 +12,7 @@ import pytest
 from ops.operate.up import _missing, wait_ready
 from ops.stack.processes import Child, ServiceError, free_port
 from shared.settings import load_settings
+from shared.sockets.listening import ListenAddress
 from shared.telemetry.logs import configure_logs
 from shared.telemetry.status import Readiness, serve_status
 from tests.support.hostile.one_answer import saying
@@ -38,7 +39,7 @@ async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_
     configure_logs(load_settings().log, process="up")
     port, begun_s = free_port(), time.monotonic()
     readiness = Readiness({"engine": for_so_long(begun_s, 2 * START_S, "the model is loading")})
-    async with await serve_status("127.0.0.1", port, readiness):
+    async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), readiness):
         await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
     assert time.monotonic() - begun_s >= 2 * START_S
     [line] = map(json.loads, capsys.readouterr().out.splitlines())
@@ -48,7 +49,7 @@ async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_
 async def test_what_misses_anything_else_is_given_up(child: Child) -> None:
     port = free_port()
     readiness = Readiness({"kafka": lambda: "no broker"})
-    async with await serve_status("127.0.0.1", port, readiness):
+    async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), readiness):
         with pytest.raises(ServiceError, match="the worker is not ready after"):
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
 
@@ -60,7 +61,9 @@ async def test_what_nobody_hears_of_is_given_up(child: Child) -> None:
 
 async def test_a_process_that_ends_while_its_model_loads_is_not_waited_for(child: Child) -> None:
     port = free_port()
-    async with await serve_status("127.0.0.1", port, Readiness({"engine": lambda: "the model is loading"})):
+    async with await serve_status(
+        ListenAddress("127.0.0.1", port, "", ""), Readiness({"engine": lambda: "the model is loading"})
+    ):
         child.kill()
         with pytest.raises(ServiceError, match="the worker was ended by signal 9"):
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
@@ -71,7 +74,7 @@ async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monke
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # Python's own, which keeps the first proxies that it sees
     port = free_port()
-    async with await serve_status("127.0.0.1", port, Readiness({"kafka": lambda: "no broker"})):
+    async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), Readiness({"kafka": lambda: "no broker"})):
         assert await asyncio.to_thread(_missing, f"http://127.0.0.1:{port}/ready") == {"kafka": "no broker"}
 
 

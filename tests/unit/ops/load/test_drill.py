@@ -21,6 +21,7 @@ from ops.load.drill.page import page, table
 from ops.load.drill.schedule import Command, Drain, Fault, Kill, Pause, Schedule, read_schedule, refusal, wait_s
 from ops.stack.processes import free_port
 from shared.errors import SettingsError
+from shared.sockets.listening import ListenAddress
 from shared.telemetry.status import Drain as Drained
 from shared.telemetry.status import Readiness, serve_status
 
@@ -165,7 +166,7 @@ def test_a_worker_is_asked_to_drain_at_its_port_for_operators() -> None:
     async def drained() -> tuple[bool, int]:
         asked, port = Drained(), free_port()
         worker = Drain(worker=f"127.0.0.1:{port}", seconds=1)
-        async with await serve_status("127.0.0.1", port, Readiness(drain=asked)), made(worker):
+        async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), Readiness(drain=asked)), made(worker):
             pass
         return asked.asked.is_set(), port
 

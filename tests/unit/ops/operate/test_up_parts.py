@@ -13,7 +13,6 @@ from ops.operate.doctor.rows import PortUse
 from ops.operate.up import EmbeddedSystem
 from ops.stack.port_use import another_port, port_use
 from ops.stack.processes import ServiceError
-from shared.process.host_port import host_port
 from shared.settings import Settings
 
 
@@ -46,13 +45,6 @@ def test_the_doctor_does_not_say_that_somebody_listens_where_nobody_can(monkeypa
 @pytest.mark.parametrize(("port", "another"), [(8_080, 8_081), (65_534, 65_535), (65_535, 8_080), (80, 8_080)])
 def test_a_port_that_is_proposed_exists_and_is_anybodys(port: int, another: int) -> None:
     assert another_port(port) == another
-
-
-@pytest.mark.parametrize(
-    ("host", "text"), [("127.0.0.1", "127.0.0.1:1"), ("shop.example", "shop.example:1"), ("::1", "[::1]:1")]
-)
-def test_an_ipv6_address_stands_in_brackets(host: str, text: str) -> None:
-    assert host_port(host, 1) == text
 
 
 @dataclass

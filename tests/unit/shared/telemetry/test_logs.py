@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -107,19 +106,6 @@ def test_a_fault_that_ends_a_process_is_one_line_and_status_1(capsys: pytest.Cap
         assert run_until_signal(serve) == 1
     assert [(line["event"], line["log_level"]) for line in lines] == [("failed", "error")]
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_port_that_is_taken_is_one_line_with_its_address_and_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-
-        async def serve(_: asyncio.Event) -> None:
-            await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", port)
-
-        assert run_until_signal(serve) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert str(port) in line
-    assert line.endswith("choose another port")
 
 
 async def test_a_callback_that_fails_is_told_without_what_it_was_given() -> None:

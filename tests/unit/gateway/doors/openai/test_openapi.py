@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi
 
-from gateway.http.server import HttpServer, listen
+from gateway.http.server import HttpServer
 from shared.kafka import Outgoing
+from shared.sockets.listening import bind
 from tests.support.fakes.gateway_services import FakeProducer
 from tests.support.fakes.gateways import Edge, done
 from tests.support.fakes.openai_doors import door_of
@@ -45,7 +46,7 @@ class AnsweringProducer(FakeProducer):
 async def url() -> AsyncIterator[str]:
     producer = AnsweringProducer()
     producer.edge = edge = Edge(producer)
-    door, listening = door_of(edge, drain_s=1), listen("127.0.0.1", 0)
+    door, listening = door_of(edge, drain_s=1), bind("127.0.0.1", 0)
     server = HttpServer(app=door.app(), settings=door.http.settings)
     serving = asyncio.create_task(server.serve(listening))
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -56,7 +57,7 @@ async def url() -> AsyncIterator[str]:
 
 async def test_who_sends_no_request_is_not_waited_for() -> None:
     """Nor who sends the half of one; the others are served."""
-    door, listening = door_of(Edge(), hello_timeout_s=1, drain_s=1), listen("127.0.0.1", 0)
+    door, listening = door_of(Edge(), hello_timeout_s=1, drain_s=1), bind("127.0.0.1", 0)
     server = HttpServer(app=door.app(), settings=door.http.settings)
     serving = asyncio.create_task(server.serve(listening))
     port = listening.getsockname()[1]

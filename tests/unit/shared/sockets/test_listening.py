@@ -1,0 +1,91 @@
+"""Where a server listens, and what it says where it cannot."""
+
+import errno
+import os
+import socket
+
+import pytest
+
+from shared.errors import ListenError
+from shared.process.lifetime import run_until_signal
+from shared.settings.gateway import GatewaySettings
+from shared.sockets import listening
+from shared.sockets.listening import ListenAddress, bind, host_port
+
+
+def problem_of(address: ListenAddress) -> str:
+    with pytest.raises(ListenError) as caught:
+        address.listen().close()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("taken_at", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_port_that_is_taken_at_one_address_is_taken_at_every_address(taken_at: str) -> None:
+    family = socket.AF_INET6 if ":" in taken_at else socket.AF_INET
+    with socket.create_server((taken_at, 0), family=family) as taken:
+        port = taken.getsockname()[1]
+        settings = GatewaySettings(host="::", http_port=port)
+        said = problem_of(ListenAddress.of_settings("gateway", settings, "http_port"))
+    assert said == (
+        f"port {port} is taken on :: (REPLYLINE_GATEWAY__HTTP_PORT); end what listens there, or set "
+        "REPLYLINE_GATEWAY__HTTP_PORT to another port"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
+def test_another_reason_names_both_settings(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(number, f"{os.strerror(number)} (while attempting to bind)")
+
+    monkeypatch.setattr(listening, "bind", refuse)
+    settings = GatewaySettings(metrics_host="fd00::1", metrics_port=80)
+    said = problem_of(ListenAddress.of_settings("gateway", settings, "metrics_port"))
+    assert said.startswith(
+        f"cannot listen on [fd00::1]:80 ({os.strerror(number)}); set REPLYLINE_GATEWAY__METRICS_HOST"
+    )
+    assert "\n" not in said
+
+
+def test_a_name_that_is_not_known_is_one_line_and_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+    async def serve(_: object) -> None:
+        ListenAddress("gatway", 8_080, "--metrics-host", "--metrics-port").listen()
+
+    assert run_until_signal(serve) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("replyline: cannot listen on gatway:8080 (Name or service not known); set --metrics-host")
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("::", {"127.0.0.1", "::1"}), ("", {"127.0.0.1"}), ("0.0.0.0", {"127.0.0.1"}), ("::1", {"::1"})],
+)
+def test_one_setting_listens_on_both_families(host: str, reached: set[str]) -> None:
+    with bind(host, 0) as listening_socket:
+        port = listening_socket.getsockname()[1]
+        for address in ("127.0.0.1", "::1"):
+            try:
+                socket.create_connection((address, port), timeout=5).close()
+            except OSError:
+                assert address not in reached
+            else:
+                assert address in reached
+
+
+def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with bind("::", 0) as listening_socket:
+        assert listening_socket.family is socket.AF_INET
+
+
+@pytest.mark.parametrize(
+    ("host", "text"), [("127.0.0.1", "127.0.0.1:1"), ("shop.example", "shop.example:1"), ("::1", "[::1]:1")]
+)
+def test_an_ipv6_address_stands_in_brackets(host: str, text: str) -> None:
+    assert host_port(host, 1) == text
