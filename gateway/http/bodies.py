@@ -1,23 +1,25 @@
 """Decode JSON bodies: pure."""
 
-from typing import Final, TypeVar
+from functools import cache
+from typing import Final, TypeVar, cast
 
 import msgspec
 
 from shared.errors import ProtocolError
 from shared.wire.codec import read_validation_error
+from shared.wire.lenient import UNREADABLE, lenient_json
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_decoder: Final = cache(lenient_json)
 
 
 def read_body(data: bytes, kind: type[BodyT]) -> BodyT:
     """Decode a body. Raises `ProtocolError`."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return cast(BodyT, _decoder(kind)(data))
     except msgspec.ValidationError as error:
         expected, param = read_validation_error(error)
         raise ProtocolError("invalid_field", expected, param=param) from None
-    except _UNREADABLE:
+    except UNREADABLE:
         raise ProtocolError("bad_json", "the body is not valid JSON") from None

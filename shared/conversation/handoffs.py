@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from shared.wire.cloud_events import event_headers
 from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Identifier, Tenant
@@ -33,9 +31,7 @@ class Handoff(Message, frozen=True, tag=_TYPE):
         return SessionKey(self.tenant, self.session_id)
 
 
-decode_handoff: Final[Callable[[bytes | None], Handoff]] = record_decoder(
-    msgspec.msgpack.Decoder(Handoff).decode, f"not a {_TYPE}"
-)
+decode_handoff: Final[Callable[[bytes | None], Handoff]] = record_decoder(Handoff, f"not a {_TYPE}")
 
 
 def handoff_headers(handoff: Handoff, *, source: str) -> dict[str, bytes]:

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
-from shared.errors import BrokerUnavailable
+from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import LogReader, Outgoing, Producer, Record, read_on
 from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
@@ -99,8 +97,8 @@ class VersionsLog:
     def _apply(self, records: list[Record]) -> None:
         for record in records:
             try:
-                entry = decode_entry(record.value or b"")
-            except msgspec.MsgspecError:
+                entry = decode_entry(record.value)
+            except ProtocolError:
                 metrics.records_ignored.labels("version").inc()
                 continue
             self.registry.apply(entry)

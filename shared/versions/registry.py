@@ -1,5 +1,6 @@
 """The model registry, as its records tell it one after the other. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from shared.versions.state import Move, State
 from shared.versions.version import Version
+from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Revision
 from shared.wire.lanes import Lane
 
@@ -104,7 +106,7 @@ class Registry:
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
-decode_entry: Final = msgspec.msgpack.Decoder(Entry).decode
+decode_entry: Final[Callable[[bytes | None], Entry]] = record_decoder(Entry, "not of the registry")
 
 
 def key_of(entry: Entry, nonce: str) -> bytes:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from shared.errors import ProtocolError
 from shared.wire.fields import PATTERN_WORDS
+from shared.wire.lenient import UNREADABLE, lenient_decoder, lenient_json, lenient_msgpack, read_record
 from shared.wire.messages import (
     CLIENT_TYPES,
     ChatRequest,
@@ -31,9 +32,6 @@ MSGPACK: Final = "application/msgpack"
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
 
-# What msgspec raises for bytes that are no message: a wrong form, text that is not UTF-8, nesting without end.
-_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-
 
 class _Head(Struct):
     """The part of a client's message that an error can be pinned to."""
@@ -42,8 +40,8 @@ class _Head(Struct):
     event_id: Any = None
 
 
-_head_from_json = msgspec.json.Decoder(_Head).decode
-_head_from_msgpack = msgspec.msgpack.Decoder(_Head).decode
+_head_from_json = lenient_json(_Head)
+_head_from_msgpack = lenient_msgpack(_Head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,7 @@ class Codec(Generic[T]):
 
 def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
     """Return a decoder of client messages that raises `ProtocolError` with `event_id` where the client gave one."""
-    decode: Callable[[Any], ClientMessage] = (
-        msgspec.json.Decoder(ClientMessage).decode if text else msgspec.msgpack.Decoder(ClientMessage).decode
-    )
+    decode: Callable[[bytes | str], ClientMessage] = (lenient_json if text else lenient_msgpack)(ClientMessage)
     head = _head_from_json if text else _head_from_msgpack
     malformed = "bad_json" if text else "bad_msgpack"
 
@@ -69,7 +65,7 @@ def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
             return decode(data)
         except msgspec.ValidationError as error:
             raise _explain(error, head, data) from None
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             form = "JSON" if text else "MessagePack"
             raise ProtocolError(malformed, f"not valid {form}: {error}; send one object a message") from None
 
@@ -80,7 +76,7 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
     """Turn msgspec's message into the protocol's: which field, what was expected."""
     try:
         kind = head(data).type
-    except _UNREADABLE:
+    except UNREADABLE:
         return ProtocolError("invalid_field", "a message is one object with a `type`", param="type")
     if kind is None or (isinstance(kind, str) and kind not in CLIENT_TYPES):
         known = ", ".join(sorted(CLIENT_TYPES))
@@ -122,8 +118,8 @@ def event_id_of(data: bytes | str, *, text: bool) -> str | None:
     if isinstance(data, str) and not text:
         return None  # a text frame where MessagePack is spoken
     try:
-        value = (_head_from_json if text else _head_from_msgpack)(data).event_id  # type: ignore[arg-type]
-    except _UNREADABLE:
+        value = (_head_from_json if text else _head_from_msgpack)(data).event_id
+    except UNREADABLE:
         return None
     return value if isinstance(value, str) and len(value) <= 64 else None  # noqa: PLR2004 - the protocol's bound
 
@@ -140,45 +136,27 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
     "chat.v1.msgpack": Codec("chat.v1.msgpack", False, msgpack_encode, msgspec.msgpack.Decoder(ServerMessage).decode),
 }
 
-_request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
-    MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
-    JSON: msgspec.json.Decoder(ChatRequest).decode,
-}
 
-
-def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequest:
-    """Return a record's `ChatRequest`, by its content type. Raises `ProtocolError` for anything else."""
-    if value is None:
-        raise ProtocolError("invalid_record", "the record has no value; write a chat.request")
-    decode = _request_decoders.get(content_type.partition(";")[0].strip().lower())
-    if decode is None:
-        raise ProtocolError("invalid_record", f"content-type {_short(content_type)}; write {MSGPACK} or {JSON}")
-    try:
-        return decode(value)
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
-
-
-def record_decoder(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | None], T]:
-    """Return a decoder of records that raises `ProtocolError` for anything else."""
+def record_decoder(kind: type[T] | Any, what: str) -> Callable[[bytes | None], T]:
+    """Return a decoder of records in any form of `read_record` that raises `ProtocolError` for anything else."""
+    decode: Callable[[bytes], T] = lenient_decoder(kind, msgspec.msgpack.Decoder(kind).decode, read_record)
 
     def decode_record(value: bytes | None) -> T:
         try:
             return decode(value or b"")
-        except _UNREADABLE as error:
-            raise ProtocolError("invalid_record", f"{what}: {error}") from None
+        except UNREADABLE as error:
+            raise ProtocolError("invalid_record", f"{what} in MessagePack or JSON: {error}") from None
 
     return decode_record
 
 
-decode_reply: Final[Callable[[bytes | None], Reply]] = record_decoder(
-    msgspec.msgpack.Decoder(Reply).decode, "not a reply"
-)
+decode_request: Final[Callable[[bytes | None], ChatRequest]] = record_decoder(ChatRequest, "not a chat.request")
+decode_reply: Final[Callable[[bytes | None], Reply]] = record_decoder(Reply, "not a reply")
 decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
-    msgspec.msgpack.Decoder(Notice).decode, "neither a chat.cancel nor a chat.adopt"
+    Notice, "neither a chat.cancel nor a chat.adopt"
 )
-decode_erase = record_decoder(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
-decode_observation = record_decoder(msgspec.msgpack.Decoder(Observation).decode, "not a chat.observation")
-decode_report = record_decoder(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")
-decode_demand = record_decoder(msgspec.msgpack.Decoder(DemandReport).decode, "not a chat.demand")
-decode_scaling = record_decoder(msgspec.msgpack.Decoder(ScalingRecord).decode, "not a chat.scaling")
+decode_erase: Final[Callable[[bytes | None], Erase]] = record_decoder(Erase, "not a chat.erase")
+decode_observation: Final[Callable[[bytes | None], Observation]] = record_decoder(Observation, "not a chat.observation")
+decode_report: Final[Callable[[bytes | None], WorkerReport]] = record_decoder(WorkerReport, "not a chat.worker")
+decode_demand: Final[Callable[[bytes | None], DemandReport]] = record_decoder(DemandReport, "not a chat.demand")
+decode_scaling: Final[Callable[[bytes | None], ScalingRecord]] = record_decoder(ScalingRecord, "not a chat.scaling")

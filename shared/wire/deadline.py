@@ -5,11 +5,13 @@ can share; in a process by its own (`shared.process.clock`).
 """
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 # 2001-09-09 … 2286-11-20 as seconds; as milliseconds, days of 1970 in which nothing was asked.
 _FIRST_SECONDS: Final = 1_000_000_000
 _LAST_SECONDS: Final = 9_999_999_999
+_BINARY: Final = (4, 8)
 _MAX_DIGITS: Final = 16  # of the largest integer that every reader holds exactly, 2^53 - 1
 
 
@@ -54,6 +56,25 @@ def reads_as_seconds(unix_ms: int) -> bool:
     return _FIRST_SECONDS <= unix_ms <= _LAST_SECONDS
 
 
-def parse_unix_ms(text: bytes) -> int | None:
-    """Return a time as a header has it: up to sixteen digits. None for anything else."""
-    return int(text) if text.isdigit() and len(text) <= _MAX_DIGITS else None
+def parse_unix_ms(header: bytes) -> int | None:
+    """Return a time, or another number, as a header has it: up to sixteen digits, with quotes or without, a big-endian
+    integer of 4 or 8 bytes, or an ISO time with its offset. None for anything else."""
+    if len(header) in _BINARY and header[0] == 0:
+        return int.from_bytes(header, "big")
+    text = header.decode("ascii", "replace").strip(' "')
+    if text.isdigit():
+        return int(text) if len(text) <= _MAX_DIGITS else None
+    time = read_time(text)
+    return time if isinstance(time, int) else None
+
+
+def read_time(said: object) -> object:
+    """Return a time that is written in ISO 8601 with its offset from UTC, or is one already, in Unix milliseconds;
+    anything else as it is."""
+    try:
+        time = datetime.fromisoformat(said) if isinstance(said, str) else said
+    except ValueError:
+        return said
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        return said
+    return int(time.timestamp() * 1_000)

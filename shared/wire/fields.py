@@ -1,8 +1,11 @@
 """The types of the wire's fields, with their bounds."""
 
+import re
 from typing import Annotated, Final
 
 from msgspec import Meta
+
+from shared.wire.deadline import read_time
 
 MAX_ID_CHARS: Final = 64
 MAX_TURNS: Final = 50
@@ -11,6 +14,7 @@ MAX_SEED: Final = 2**63 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1
 MAX_PREDICTED_MS: Final = 1e9
+_SMALLEST_TOP_P: Final = 1e-6
 
 _NOT_BLANK: Final = r"\S"
 # `(?!\n)`: Python's `$` would let one newline follow.
@@ -23,6 +27,18 @@ PATTERN_WORDS: Final = {
     _TRACEPARENT: "of W3C Trace Context: version-trace-parent-flags in lower hexadecimal",
 }
 
+
+def _greedy_at_0(said: object) -> object:
+    return _SMALLEST_TOP_P if said == 0 and not isinstance(said, bool) else said
+
+
+def _none_at_minus_1(said: object) -> object:
+    return None if said == -1 else said
+
+
+_matches_identifier: Final = re.compile(_IDENTIFIER).match
+
+# `extra["reads"]` is what `shared.wire.lenient` makes of a value that the type does not take as it is.
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=_IDENTIFIER)]
 RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
@@ -30,14 +46,26 @@ Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"
 Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK)]
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
-TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
-Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
+TopP = Annotated[
+    float, Meta(gt=0.0, le=1.0, description="0 is read as the smallest: greedy", extra={"reads": _greedy_at_0})
+]
+Seed = Annotated[int, Meta(ge=0, le=MAX_SEED, description="-1 is read as none", extra={"reads": _none_at_minus_1})]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+UnixMs = Annotated[
+    int,
+    Meta(ge=0, le=MAX_INTEGER, description="an ISO 8601 time with its offset is read too", extra={"reads": read_time}),
+]
 PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
-MaxOutputTokens = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+MaxOutputTokens = Annotated[
+    int, Meta(ge=1, le=MAX_INTEGER, description="-1 is read as none", extra={"reads": _none_at_minus_1})
+]
 Stop = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=4)]
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
 Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT)]
+
+
+def is_identifier(text: str) -> bool:
+    return len(text) <= MAX_ID_CHARS and _matches_identifier(text) is not None

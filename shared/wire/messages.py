@@ -26,6 +26,7 @@ from shared.wire.fields import (
     Text,
     TopP,
     Traceparent,
+    UnixMs,
 )
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
@@ -260,9 +261,9 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     top_p: TopP | None = None
     seed: Seed | None = None
     stop: Stop = ()
-    created_unix_ms: Count | None = None
-    deadline_unix_ms: Count | None = None
-    first_token_unix_ms: Count | None = None
+    created_unix_ms: UnixMs | None = None
+    deadline_unix_ms: UnixMs | None = None
+    first_token_unix_ms: UnixMs | None = None
     reply_topic: str | None = None
     reply_partition: Count | None = None
     metadata: Metadata = field(default_factory=dict)
@@ -308,7 +309,7 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
 
     request_id: Identifier
     reply_partition: Count | None = None
-    created_unix_ms: Count | None = None
+    created_unix_ms: UnixMs | None = None
 
 
 class Adopt(Message, frozen=True, tag="chat.adopt"):

@@ -1,6 +1,5 @@
 """A `ChatRequest` as it came becomes one with nothing left open: defaults, limits and the deadline, decided once."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -8,14 +7,15 @@ import msgspec
 
 from shared.errors import ProtocolError
 from shared.wire.cloud_events import event_headers
-from shared.wire.codec import MSGPACK, decode_request
+from shared.wire.codec import decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
+from shared.wire.headers import Headers, header_of, number_of, text_of
+from shared.wire.lenient import UNREADABLE, read_record
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
     CE_ID,
     CE_TYPE,
-    CONTENT_TYPE,
     REPLY_PARTITION,
     REPLY_TOPIC,
     reply_topic_allowed,
@@ -25,8 +25,9 @@ from shared.wire.topics import TRACEPARENT as TRACEPARENT_HEADER
 
 _SHOWN_BYTES = 40
 _SHOWN_CHARS = 100
+_MOST_NAME_CHARS = 255
 _MAX_PARTITION = 2**31 - 1  # Kafka's are 32 bits wide
-_CE_TYPE = b"chat.request"
+_CE_TYPE = "chat.request"
 
 Target = tuple[str, int | None]
 """Where a reply goes: a topic and, where one is named, its partition."""
@@ -114,11 +115,21 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
     )
 
 
-def asker_of(request: ChatRequest, defaults: Defaults) -> Target | None:
-    """Return the reply topic and partition at which a request that is refused is told so; None where it names none that
-    it may have."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a refused record says of its asker."""
+
+    id: str
+    session_id: str
+    reply_topic: str | None
+    reply_partition: int | None
+
+
+def asker_of(request: ChatRequest | Names, defaults: Defaults) -> Target | None:
+    """Return the reply topic and partition to which the error of a refused request goes; None if it names none that it
+    may have."""
     topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition
-    if not reply_topic_allowed(topic, defaults.reply_topics) or (partition or 0) > _MAX_PARTITION:
+    if not reply_topic_allowed(topic, defaults.reply_topics) or not 0 <= (partition or 0) <= _MAX_PARTITION:
         return None
     return topic, partition
 
@@ -136,7 +147,7 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     return headers
 
 
-def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadable: str = "") -> ChatRequest:
+def open_request(value: bytes | None, headers: Headers, *, unreadable: str = "") -> ChatRequest:
     """Return a record's request, as its value and its headers say it together. `unreadable`: why it could not even be
     read.
 
@@ -144,30 +155,51 @@ def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadabl
     """
     if unreadable:
         raise ProtocolError("invalid_record", unreadable)
-    content_type = headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-    return heed_headers(decode_request(value, content_type), headers)
+    return heed_headers(decode_request(value), headers)
 
 
-def heed_headers(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
+def heed_headers(request: ChatRequest, headers: Headers) -> ChatRequest:
     """Return the request with what its headers say of it. Whoever read no more than the headers has already gone by
     them: so of two deadlines the earlier counts, a reply topic or partition that only the header names is the
     request's, and another id, type, reply topic or partition than the value's is refused.
 
     Raises `ProtocolError`: `header_mismatch`, or `invalid_field` for a header that is no time or no number.
     """
-    _refuse_other(CE_TYPE, headers.get(CE_TYPE), _CE_TYPE.decode())
-    _refuse_other(CE_ID, headers.get(CE_ID), request.id)
-    topic, partition = headers.get(REPLY_TOPIC), headers.get(REPLY_PARTITION)
+    _refuse_other(CE_TYPE, text_of(headers, CE_TYPE), _CE_TYPE)
+    _refuse_other(CE_ID, text_of(headers, CE_ID), request.id)
+    topic, partition = text_of(headers, REPLY_TOPIC), header_of(headers, REPLY_PARTITION)
     if request.reply_topic:
         _refuse_other(REPLY_TOPIC, topic, request.reply_topic)
     elif topic is not None:
-        request = msgspec.structs.replace(request, reply_topic=topic.decode("utf-8", "replace"))
+        request = msgspec.structs.replace(request, reply_topic=topic)
     if partition is not None:
         number = _partition_in(partition)
         if request.reply_partition not in {None, number}:
-            _refuse_other(REPLY_PARTITION, partition, str(request.reply_partition))
+            _refuse_other(REPLY_PARTITION, str(number), str(request.reply_partition))
         request = msgspec.structs.replace(request, reply_partition=number)
-    return _with_earlier_deadline(request, headers.get(DEADLINE_HEADER))
+    return _with_earlier_deadline(request, header_of(headers, DEADLINE_HEADER))
+
+
+def names_in(value: bytes | None, headers: Headers, key: bytes | None) -> Names | None:
+    """Return what a record that is no `ChatRequest` says of its asker, by its value or else its headers and its key
+    (`tenant/session`); None where it names no id."""
+    try:
+        said = read_record(value or b"")
+    except UNREADABLE:
+        said = None
+    fields = said if isinstance(said, dict) else {}
+    partition = fields.get("reply_partition")
+    names = Names(
+        id=_word(fields.get("id")) or text_of(headers, CE_ID) or "",
+        session_id=_word(fields.get("session_id")) or (key or b"").decode("utf-8", "replace").partition("/")[2],
+        reply_topic=_word(fields.get("reply_topic")) or text_of(headers, REPLY_TOPIC),
+        reply_partition=partition if isinstance(partition, int) else number_of(headers, REPLY_PARTITION),
+    )
+    return names if 0 < len(names.id) <= _MOST_NAME_CHARS and len(names.session_id) <= _MOST_NAME_CHARS else None
+
+
+def _word(said: object) -> str | None:
+    return str(said) if isinstance(said, str | int) else None
 
 
 def _with_earlier_deadline(request: ChatRequest, header: bytes | None) -> ChatRequest:
@@ -197,11 +229,12 @@ def _partition_in(header: bytes) -> int:
     return number
 
 
-def _refuse_other(name: str, header: bytes | None, value: str) -> None:
-    if header is not None and header != value.encode():
+def _refuse_other(name: str, header: str | None, value: str) -> None:
+    if header is not None and header != value:
+        shown = header[:_SHOWN_BYTES]
         raise ProtocolError(
             "header_mismatch",
-            f"header {name}={_shown(header)}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
+            f"header {name}={shown!r}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
             param=name,
         )
 

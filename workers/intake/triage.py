@@ -7,21 +7,20 @@ terminal event is written, for a gateway whose timer is late. Any other producer
 however late.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from shared.wire.deadline import parse_unix_ms, reads_as_seconds
+from shared.wire.deadline import reads_as_seconds
+from shared.wire.fields import is_identifier
+from shared.wire.headers import number_of, text_of
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import Outcome
 from shared.wire.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_topic_allowed
 
 ANSWERED_MS: Final = 1_000
-_MAX_PARTITION_DIGITS: Final = 9
-# `shared.wire.fields.Identifier`: who reads a reply relies on it.
-_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}")
+_MAX_PARTITION: Final = 999_999_999
 
 
 class Fate(Enum):
@@ -42,8 +41,7 @@ class Late:
 
 def deadline_in(headers: Mapping[str, bytes]) -> int | None:
     """Return the hard deadline by the headers, in Unix milliseconds; None where they have none that is valid."""
-    value = headers.get(DEADLINE)
-    deadline = parse_unix_ms(value) if value else None
+    deadline = number_of(headers, DEADLINE)
     return None if deadline is None or reads_as_seconds(deadline) else deadline
 
 
@@ -60,16 +58,16 @@ class Triage:
         deadline = deadline_in(headers)
         if deadline is None or deadline > now_unix_ms:
             return Fate.OPEN
-        topic = headers.get(REPLY_TOPIC, b"").decode(errors="replace")
+        topic = text_of(headers, REPLY_TOPIC) or ""
         if topic == self.gateways and deadline + self.answered_ms <= now_unix_ms:
             return Fate.SKIP
-        request_id = headers.get(CE_ID, b"").decode(errors="replace")
-        if not _IDENTIFIER.fullmatch(request_id) or not reply_topic_allowed(topic, self.allowed):
+        request_id = text_of(headers, CE_ID) or ""
+        if not is_identifier(request_id) or not reply_topic_allowed(topic, self.allowed):
             return Fate.OPEN
-        partition = headers.get(REPLY_PARTITION, b"")
+        partition = number_of(headers, REPLY_PARTITION)
         return Late(
             topic,
-            int(partition) if partition.isdigit() and len(partition) <= _MAX_PARTITION_DIGITS else None,
+            partition if partition is not None and partition <= _MAX_PARTITION else None,
             _cut(request_id, key, attempt=int(now_unix_ms)),
         )
 
@@ -81,6 +79,6 @@ def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
     return Outcome.uncounted("incomplete", "deadline").within(
         ReplyDone,
         request_id=request_id,
-        session_id=session_id if _IDENTIFIER.fullmatch(session_id) else "",
+        session_id=session_id if is_identifier(session_id) else "",
         attempt=attempt,
     )

@@ -19,6 +19,7 @@ from gateway.http.handlers import detail_of_raised
 from gateway.http.requests import HttpRequests
 from shared.errors import ProtocolError
 from shared.telemetry.faults import contained
+from shared.wire.lenient import UNREADABLE, lenient_json
 
 _IDLE_S: Final = 60.0  # a page opens a new socket with its next request
 # So soon a resumption that takes another's place follows that one's end.
@@ -44,7 +45,7 @@ class _Abort(msgspec.Struct, tag="abort", tag_field="type", rename="camel"):
     request_id: str
 
 
-_decode: Final = msgspec.json.Decoder(_Ask | _Resume | _Abort).decode
+_decode: Final = lenient_json(_Ask | _Resume | _Abort)
 
 
 class _ClosingError(Exception):
@@ -106,13 +107,13 @@ class ChatSocket:
             else:
                 if message["type"] == "websocket.disconnect":
                     raise WebSocketDisconnect
-                return (message.get("text") or "").encode()
+                return (message.get("text") or "").encode("utf-8", "surrogatepass")
 
     def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
         """Begin what a frame asks."""
         try:
             frame = _decode(data)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             raise _ClosingError(_BAD_FRAME) from None
         if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
             raise _ClosingError(_BAD_FRAME)

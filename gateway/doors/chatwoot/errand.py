@@ -1,8 +1,7 @@
 """An errand of `chat.posts`: an answer that a conversation of Chatwoot waits for. Pure."""
 
+from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Identifier
@@ -31,4 +30,4 @@ class Errand(Message, frozen=True, tag="chat.post"):
         return f"/api/v1/accounts/{self.account}/conversations/{self.conversation}"
 
 
-decode_errand: Final = record_decoder(msgspec.msgpack.Decoder(Errand).decode, "not a chat.post")
+decode_errand: Final[Callable[[bytes | None], Errand]] = record_decoder(Errand, "not a chat.post")

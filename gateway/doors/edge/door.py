@@ -23,12 +23,13 @@ from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, Store
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
 from shared.process.clock import now_unix_ms
 from shared.versions.faq_bundle import Bundle
+from shared.wire.lenient import UNREADABLE, lenient_json
 from shared.wire.outcome import ErrorDetail
 from shared.wire.session_key import SessionKey
 
 EDGE: Final = "/edge"
 _encode: Final = msgspec.json.Encoder().encode
-_entries: Final = msgspec.json.Decoder(list[Journalled])
+_entries: Final = lenient_json(list[Journalled])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,8 +101,8 @@ class EdgeDoor:
         tenant = self._tenant(request)
         body = await self.http.body(request)
         try:
-            entries = _entries.decode(body)
-        except msgspec.DecodeError as error:
+            entries = _entries(body)
+        except UNREADABLE as error:
             raise ProtocolError("invalid_field", f"this is no journal of an edge: {error}") from None
         try:
             for entry in entries:

@@ -4,7 +4,7 @@ An enum's value is the wire's word in capitals behind the enum's name. A field t
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
@@ -14,6 +14,7 @@ from google.protobuf.message import Message as Protobuf
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ProtocolError
 from shared.wire.codec import field_error
+from shared.wire.lenient import lenient_convert
 from shared.wire.messages import ClientMessage, ResponseDelta, ServerMessage
 from shared.wire.outcome import Message
 
@@ -33,7 +34,7 @@ def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
 def checked(fields: Mapping[str, Any], kind: type[WireT]) -> WireT:
     """Return the wire's message with these fields. Raises `ProtocolError`."""
     try:
-        return msgspec.convert(fields, kind)
+        return cast(WireT, lenient_convert(fields, kind))
     except msgspec.ValidationError as error:
         raise field_error(error, kind.__name__) from None
 
@@ -42,7 +43,7 @@ def client_message(said: Mapping[str, Any]) -> ClientMessage:
     """Return the message that a client has said, as `read` has it. Raises `ProtocolError`."""
     for name, fields in said.items():
         try:
-            message: ClientMessage = msgspec.convert({"type": name.replace("_", "."), **fields}, ClientMessage)
+            message: ClientMessage = lenient_convert({"type": name.replace("_", "."), **fields}, ClientMessage)
         except msgspec.ValidationError as error:
             raise field_error(error, name) from None
         return message

@@ -38,7 +38,7 @@ class _Options(Struct):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
-    top_logprobs: Any = None
+    top_logprobs: int | None = None
     tool_choice: Any = None
 
 
@@ -53,8 +53,8 @@ class ChatBody(_Options):
     seed: Seed | None = None
     stop: str | Stop | None = None
     stream_options: _StreamOptions | None = None
-    n: Any = None
-    logprobs: Any = None
+    n: int | None = None
+    logprobs: bool | None = None
     response_format: Any = None
     function_call: Any = None
     audio: Any = None

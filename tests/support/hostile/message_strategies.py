@@ -19,6 +19,7 @@ def any_of(message: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def _values(info: Any) -> st.SearchStrategy[Any]:
+    info = info.type if isinstance(info, msgspec.inspect.Metadata) else info
     match info:
         case msgspec.inspect.UnionType():
             return st.one_of([_values(part) for part in info.types])

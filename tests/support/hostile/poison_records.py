@@ -1,13 +1,17 @@
-"""Records that no honest producer writes, each with the reason that its dead letter must bear.
+"""Records that no honest producer writes, each with the reason of its dead letter, and those that honest producers
+write in a form of their own.
 
 `demo` and `shop.*` are the tenants that may be named, `chat.replies` and `chat.replies.*` the reply topics.
 """
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
+
+from shared.wire.messages import ChatRequest
 
 TENANTS = ("demo", "shop.*")
 SECONDS = 1_795_000_000
@@ -61,8 +65,6 @@ _IDS = {
     "a right-to-left override": "a\u202eb",
     "another alphabet": "сессия",
     "a full-width letter": "\uff41",
-    "a number": 7,
-    "bytes": b"r1",
     "nothing": None,
     "a list": ["r1"],
     "a colon first": ":r1",
@@ -91,10 +93,7 @@ MALFORMED: dict[str, Poison] = {
     "an extension": Poison(b"\xd6\x05abcd"),
     "a timestamp for an id": Poison(_raw("id", b"\xd6\xff\x00\x00\x00\x00")),
     "an extension for a text": Poison(_raw("input", b"\xd4\x07x")),
-    "half a surrogate pair": Poison(_raw("input", b"\xa3\xed\xa0\x80")),
     "half a surrogate pair in an id": Poison(_raw("id", b"\xa3\xed\xa0\x80")),
-    "an overlong NUL": Poison(_raw("input", b"\xa2\xc0\x80")),
-    "half a character": Poison(_raw("input", b"\xa1\xff")),
     "a deep list": Poison(b"\x91" * 100_000),
     "a deep map": Poison(b"\x81\xa1x" * 100_000),
     "a deep field that nobody knows": Poison(b"\x85" + packed()[1:] + b"\xa1x" + b"\x91" * 100_000),
@@ -103,12 +102,7 @@ MALFORMED: dict[str, Poison] = {
     "a deep JSON field": Poison(b'{"x":' * 100_000, JSON),
     "JSON that is cut": Poison(written()[:-1], JSON),
     "JSON with something behind it": Poison(written() + b"x", JSON),
-    "JSON in UTF-16": Poison(json.dumps(fields()).encode("utf-16"), JSON),
-    "half a surrogate pair in JSON": Poison(written(input="\ud800"), JSON),
-    "NaN in JSON": Poison(written(temperature=float("nan")), JSON),
     "a JSON list": Poison(b"[" + written() + b"]", JSON),
-    "JSON that says MessagePack": Poison(written()),
-    "MessagePack that says JSON": Poison(packed(), JSON),
 }
 
 TYPED_WRONG: dict[str, Poison] = {
@@ -122,20 +116,7 @@ TYPED_WRONG: dict[str, Poison] = {
             "response.create",
             "CHAT.REQUEST",
             5,
-            None,
             ["chat.request"],
-        )
-    },
-    **{
-        f"content type {told!r}": Poison(packed(), {"content-type": told})
-        for told in (
-            b"application/avro",
-            b"",
-            b"text/plain",
-            b"\xff",
-            b"msgpack",
-            b"x" * 1_000,
-            b"application/msgpack\x00",
         )
     },
     **{
@@ -148,21 +129,20 @@ TYPED_WRONG: dict[str, Poison] = {
     "tenant: a colon": Poison(packed(tenant="a:b")),
     "a blank input": Poison(packed(input=" \n\t")),
     "an empty input": Poison(packed(input="")),
-    "an input that is bytes": Poison(packed(input=b"hi")),
     **{
         f"{name}={value!r}": Poison(packed(**{name: value}))
         for name, values in {
             "temperature": (float("nan"), float("inf"), -0.1, 2.1, "hot", True),
-            "top_p": (0.0, 1.1, float("nan"), -1.0),
-            "max_output_tokens": (0, -1, 2**53, 2**64 - 1, 1.5, True, "5"),
-            "seed": (-1, 2**63, "x"),
+            "top_p": (1.1, float("nan"), -1.0),
+            "max_output_tokens": (0, -2, 2**53, 2**64 - 1, 1.5, True, "many"),
+            "seed": (-2, 2**63, "x"),
             "deadline_unix_ms": (-1, 2**53, "soon", 1.5, True),
             "created_unix_ms": (-1, 2**53),
             "first_token_unix_ms": (-1, 2**53),
-            "reply_partition": (-1, 2**53, "0"),
-            "reply_topic": (5, b"chat.replies", ["chat.replies"]),
-            "stop": (["x"] * 5, [""], ["x" * 65], "x", [5]),
-            "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, {"a": 1}, {1: "a"}, []),
+            "reply_partition": (-1, 2**53, "first"),
+            "reply_topic": (["chat.replies"],),
+            "stop": (["x"] * 5, [""], ["x" * 65], "", [["x"]]),
+            "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, {"a": {}}, [], "a"),
             "traceparent": ("", "00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
         }.items()
         for value in values
@@ -207,12 +187,12 @@ FORGED: dict[str, Poison] = {
     "another partition in the header": Poison(packed(reply_partition=1), {"reply-partition": b"2"}, "header_mismatch"),
     **{
         f"reply partition {told!r} in the header": _with_headers("invalid_field", reply_partition=told)
-        for told in (b"", b"x", b"-1", b"1.5", b"9" * 5_000, b"4294967296", b"\xff", "²".encode(), b" 1")
+        for told in (b"", b"x", b"-1", b"1.5", b"9" * 5_000, b"4294967296", b"\xff", "²".encode())
     },
     "a partition no topic has": Poison(packed(reply_partition=2**31), reason="invalid_field"),
     **{
         f"deadline {told!r} in the header": _with_headers("invalid_field", deadline_unix_ms=told)
-        for told in (b"", b"soon", b"-1", b"1e12", b"9" * 5_000, b"%d" % SECONDS, b"\xff", b"1.5", b" 5", b"0x10")
+        for told in (b"", b"soon", b"-1", b"1e12", b"9" * 5_000, b"%d" % SECONDS, b"\xff", b"1.5", b"0x10")
     },
     **{
         f"{name} in seconds": Poison(packed(**{name: SECONDS}), reason="invalid_field")
@@ -227,3 +207,88 @@ FORGED: dict[str, Poison] = {
 }
 
 POISON: dict[str, Poison] = MALFORMED | TYPED_WRONG | FORGED
+
+
+NULLS = {name: None for name in ChatRequest.__struct_fields__ if name not in fields()}
+UNPACKED = {name: value for name, value in fields().items() if name != "id"}
+SLOPPY: dict[str, Poison] = {
+    "half a surrogate pair": Poison(_raw("input", b"\xa3\xed\xa0\x80")),
+    "an overlong NUL": Poison(_raw("input", b"\xa2\xc0\x80")),
+    "half a character": Poison(_raw("input", b"\xa1\xff")),
+    "JSON in UTF-16": Poison(json.dumps(fields()).encode("utf-16"), JSON),
+    "half a surrogate pair in JSON": Poison(written(input="\ud800"), JSON),
+    "NaN in JSON": Poison(written(temperature=float("nan")), JSON),
+    "JSON that says MessagePack": Poison(written()),
+    "MessagePack that says JSON": Poison(packed(), JSON),
+    "an input that is bytes": Poison(packed(input=b"hi")),
+    **{
+        f"content type {told!r}": Poison(packed(), {"content-type": told})
+        for told in (
+            b"application/avro",
+            b"",
+            b"text/plain",
+            b"\xff",
+            b"msgpack",
+            b"x" * 1_000,
+            b"application/msgpack\x00",
+        )
+    },
+    "null for all that is not set, in JSON": Poison(written(**NULLS), JSON),
+    "null for all that is not set": Poison(packed(**NULLS)),
+    "null in what is nested": Poison(written(consent={"training": None}, turns=[{"user": "a", "assistant": None}])),
+    **{
+        f"{name}={value!r}": Poison(encode(**{name: value}))
+        for encode in (packed, written)
+        for name, values in {
+            "top_p": (0, 0.0, "0.5"),
+            "max_output_tokens": (-1, 75.0, "75", "75.0", "-1"),
+            "seed": (-1, 7.0),
+            "temperature": (1, "0.7"),
+            "reply_partition": ("0", 0.0),
+            "created_unix_ms": ("2026-11-28T11:00:00Z", "1795863600000", 1795863600000.0),
+            "deadline_unix_ms": ("2026-11-28T12:00:00.5+01:00",),
+            "stop": ("x", [5], None),
+            "metadata": ({"a": 1, "b": 1.5, "c": True, "d": None}, None),
+            "type": (None,),
+            "id": ("r1", 7),
+            "session_id": (7, 7.0),
+            "consent": ({"training": "true"}, {"training": 1}),
+        }.items()
+        for value in values
+    },
+    "bytes for texts": Poison(
+        msgpack.packb({name: str(value).encode() for name, value in fields().items()} | {"type": "chat.request"})
+    ),
+    "a byte order mark": Poison(b"\xef\xbb\xbf" + written(), JSON),
+    "surrogates as bytes": Poison(written(input="xx").replace(b"xx", b"\xed\xa0\xbd\xed\xb2\xa9 \xed\xa0\xbd")),
+    "a text that was cut in a character": Poison(packed(input="abcd").replace(b"abcd", b"ab\xf0\x9f")),
+    "a line break in a string": Poison(written(input="a?").replace(b"a?", b"a\nb?")),
+    "JSON in JSON": Poison(json.dumps(written().decode()).encode(), JSON),
+    "JSON behind a schema's number": Poison(b"\0\0\0\0\x07" + written()),
+    "a structured CloudEvent": Poison(
+        json.dumps(
+            {"specversion": "1.0", "id": "r1", "source": "/crm", "type": "chat.request", "data": UNPACKED}
+        ).encode(),
+        {"content-type": b"application/cloudevents+json; charset=utf-8"},
+    ),
+    "a structured CloudEvent with MessagePack": Poison(
+        json.dumps({"specversion": "1.0", "id": "e1", "data_base64": b64encode(packed()).decode()}).encode()
+    ),
+    **{
+        f"JSON as {name} {value!r}": Poison(written(), {name: value})
+        for name in ("content-type", "Content-Type", "contentType", "CONTENT_TYPE")
+        for value in (
+            b'"application/json"',
+            b"application/json;charset=UTF-8",
+            b"text/json",
+            b"application/vnd.crm+json",
+        )
+    },
+    "quoted headers": Poison(
+        packed(id="r1"), {"ce_id": b'"r1"', "ce_type": b'"chat.request"', "reply-topic": b'"chat.replies.crm"'}
+    ),
+    "a deadline as a Java long": Poison(packed(), {"Deadline-Unix-Ms": (1_890_000_000_000).to_bytes(8, "big")}),
+    "a partition as a Java int": Poison(packed(), {"reply-partition": (3).to_bytes(4, "big")}),
+    "a deadline in ISO 8601": Poison(packed(), {"deadline-unix-ms": b"2026-11-28T12:00:00Z"}),
+    "unknown fields": Poison(packed(colour="red", nested={"a": [None]}), {"x": b"y"}),
+}

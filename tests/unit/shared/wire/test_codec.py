@@ -1,6 +1,8 @@
 """Whatever a client or a producer sends is a message or a `ProtocolError` that names the field; never anything else."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,8 +13,6 @@ from shared.errors import ProtocolError
 from shared.wire.codec import (
     CLIENT_CODECS,
     GATEWAY_CODECS,
-    JSON,
-    MSGPACK,
     client_decoder,
     decode_erase,
     decode_notice,
@@ -32,6 +32,7 @@ from shared.wire.messages import (
     Reply,
     ResponseCreate,
     ServerMessage,
+    SessionRefresh,
     WorkerReport,
 )
 from shared.wire.outcome import Message
@@ -100,9 +101,7 @@ def test_a_client_reads_what_a_gateway_writes(message: Message) -> None:
 @given(any_of(ChatRequest))
 def test_a_request_record_is_read_in_either_form(request: ChatRequest) -> None:
     assert decode_request(msgpack_encode(request)) == request
-    assert decode_request(msgpack_encode(request), MSGPACK) == request
-    assert decode_request(json_encode(request), JSON) == request
-    assert decode_request(json_encode(request), JSON + "; charset=utf-8") == request
+    assert decode_request(json_encode(request)) == request
 
 
 @given(any_of(Reply), any_of(Notice), any_of(Erase), any_of(WorkerReport))
@@ -123,7 +122,7 @@ def test_text_frames_may_be_text_or_bytes() -> None:
 # --- what is not: which code, which field
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"{", b'{"type":"pong"} {}', b'{"type":"pong","x":01}', b"NaN"])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{", b'{"type":"pong"} {}', b'{"type":"pong","x":01}'])
 def test_what_is_no_json_is_bad_json(data: bytes) -> None:
     error = refused(from_json, data)
     assert (error.code, error.kind, error.retriable) == ("bad_json", "invalid_request_error", False)
@@ -151,12 +150,6 @@ def test_what_is_no_object_with_a_type_is_told_so_briefly(value: object) -> None
         assert len(str(error)) < 300
 
 
-def test_of_two_types_the_one_that_is_wrong_is_told_briefly() -> None:
-    error = refused(from_json, b'{"type":"%b","type":"session.start"}' % (b"x" * 5_000))
-    assert (error.code, error.param) == ("invalid_field", "type")
-    assert len(str(error)) < 300
-
-
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -164,9 +157,8 @@ def test_of_two_types_the_one_that_is_wrong_is_told_briefly() -> None:
         ({"event_id": "x" * 65}, "event_id"),
         ({"event_id": "-starts wrong"}, "event_id"),
         ({"event_id": "e\n"}, "event_id"),
-        ({"event_id": 5}, "event_id"),
+        ({"event_id": ["e"]}, "event_id"),
         ({"input": ""}, "input"),
-        ({"input": None}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 1.5}, "max_output_tokens"),
         ({"max_output_tokens": MAX_INTEGER + 1}, "max_output_tokens"),
@@ -174,18 +166,17 @@ def test_of_two_types_the_one_that_is_wrong_is_told_briefly() -> None:
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
-        ({"top_p": 0}, "top_p"),
         ({"top_p": 1.01}, "top_p"),
-        ({"seed": -1}, "seed"),
+        ({"seed": -2}, "seed"),
         ({"seed": MAX_SEED + 1}, "seed"),
-        ({"stop": "x"}, "stop"),
+        ({"stop": ""}, "stop[0]"),
         ({"stop": ["a", ""]}, "stop[1]"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"deadline_ms": 2**70}, "deadline_ms"),
         ({"first_token_ms": -1}, "first_token_ms"),
         ({"metadata": []}, "metadata"),
-        ({"metadata": {"k": 1}}, "metadata[...]"),
+        ({"metadata": {"k": [1]}}, "metadata[...]"),
         ({"metadata": {"k" * 65: "v"}}, "metadata"),
         ({"metadata": {"k": "v" * 513}}, "metadata[...]"),
         ({"metadata": {str(n): "v" for n in range(17)}}, "metadata"),
@@ -209,7 +200,8 @@ def test_a_wrong_field_is_named(change: dict[str, object], param: str) -> None:
         ({"type": "response.create", "input": "x"}, "event_id"),
         ({"type": "session.refresh"}, "token"),
         ({"type": "session.start", "resume": {}}, "cursor"),
-        ({"type": "session.start", "client": {"name": 5}}, "client.name"),
+        ({"type": "session.start", "client": {"name": [5]}}, "client.name"),
+        ({"type": "response.create", "event_id": "e", "input": None}, "input"),
     ],
 )
 def test_a_missing_field_is_named(message: dict[str, object], param: str) -> None:
@@ -219,10 +211,9 @@ def test_a_missing_field_is_named(message: dict[str, object], param: str) -> Non
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_numbers_that_are_none_are_refused(number: float) -> None:
+def test_numbers_that_are_none_are_refused_or_read_as_null(number: float) -> None:
     assert refused(from_msgpack, msgspec.msgpack.encode({**ASK, "temperature": number})).param == "temperature"
-    literal = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(number)]
-    assert refused(from_json, f'{{"type":"pong","x":{literal}}}').code == "bad_json"
+    assert from_json(json.dumps({**ASK, "temperature": number})) == ResponseCreate(event_id="e1", input="hi")
 
 
 @pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
@@ -232,11 +223,27 @@ def test_huge_integers_are_refused_where_a_number_is_wanted(digits: int) -> None
         assert (error.code, error.param) == ("invalid_field", name)
 
 
-def test_half_a_surrogate_pair_is_refused_however_it_comes() -> None:
-    assert refused(from_json, r'{"type":"session.refresh","token":"\ud800"}').code == "bad_json"
-    assert refused(from_json, '{"type":"session.refresh","token":"\ud800"}').code == "bad_json"
-    assert refused(from_json, b'{"type":"session.refresh","token":"\xed\xa0\x80"}').code == "bad_json"
-    assert refused(from_msgpack, b"\x82\xa4type\xafsession.refresh\xa5token\xa3\xed\xa0\x80").code == "bad_msgpack"
+@pytest.mark.parametrize(
+    ("decode", "data"),
+    [
+        (from_json, r'{"type":"session.refresh","token":"a\ud800"}'),
+        (from_json, '{"type":"session.refresh","token":"a\ud800"}'),
+        (from_json, b'{"type":"session.refresh","token":"a\xed\xa0\x80"}'),
+        (from_json, b'{"type":"session.refresh","token":"a\xf0\x9f\x93"}'),
+        (from_msgpack, b"\x82\xa4type\xafsession.refresh\xa5token\xa4a\xed\xa0\x80"),
+        (from_msgpack, b"\x82\xa4type\xafsession.refresh\xa5token\xa4a\xf0\x9f\x93"),
+    ],
+)
+def test_text_that_is_not_unicode_is_replaced(decode: Callable[[Any], object], data: bytes | str) -> None:
+    assert decode(data) == SessionRefresh(token="a\ufffd")
+
+
+def test_many_broken_texts_in_messagepack_cost_little() -> None:
+    """Each is mended by itself: what has more of them than anybody writes is refused."""
+    broken = msgspec.msgpack.encode(ASK | {"stop": [f"{n:05}###" for n in range(5_000)]}).replace(
+        b"###", b"\xf0\x9f\x93"
+    )
+    assert refused(from_msgpack, broken).code == "bad_msgpack"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +279,6 @@ def test_arbitrary_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
         decode_erase,
         decode_report,
     ]
-    decoders.append(lambda value: decode_request(value, JSON))
     for decode in decoders:
         assert code_of(decode, data) in {None, "invalid_record", *CODES}
     for text in (True, False):
@@ -286,8 +292,7 @@ def test_arbitrary_values_are_a_message_or_a_protocol_error(value: object, text:
     except OverflowError:  # an integer that MessagePack has no form for
         return
     assert code_of(from_json if text else from_msgpack, data) in {None, "unknown_type", "invalid_field"}
-    form = JSON if text else MSGPACK
-    assert code_of(lambda data: decode_request(data, form), data) in {None, "invalid_record"}
+    assert code_of(decode_request, data) in {None, "invalid_record"}
 
 
 @given(st.text(max_size=60))
@@ -311,7 +316,7 @@ def test_a_record_without_a_value_is_refused() -> None:
 def test_a_producers_number_can_be_written_on_or_is_refused(name: str) -> None:
     """What JSON allows and MessagePack cannot write stops here, not at the router's producer."""
     error = refused(
-        lambda data: decode_request(data, JSON),  # type: ignore[arg-type]
+        decode_request,  # type: ignore[arg-type]
         f'{{"type":"chat.request","id":"a","session_id":"s","input":"x","{name}":{2**64}}}'.encode(),
     )
     assert (error.code, name in str(error)) == ("invalid_record", True)
@@ -338,5 +343,5 @@ def test_a_message_that_cannot_be_read_has_no_event_id(data: bytes) -> None:
     assert event_id_of(data, text=False) is None
 
 
-def test_an_event_id_of_broken_text_is_none() -> None:
-    assert event_id_of('{"event_id":"\ud800"}', text=True) is None
+def test_an_error_finds_an_event_id_of_broken_text() -> None:
+    assert event_id_of('{"event_id":"\ud800"}', text=True) == "\ufffd"

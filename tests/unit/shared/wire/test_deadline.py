@@ -57,10 +57,40 @@ def test_a_time_of_ours_is_told_from_the_same_in_seconds(moment: datetime) -> No
     assert not reads_as_seconds(seconds * 1_000)
 
 
-@pytest.mark.parametrize("text", [b"", b"soon", b"-5", b"1.5", b"1e12", b" 1", b"1\n", "١٢".encode(), b"9" * 17])
-def test_what_is_not_a_row_of_digits_is_no_time(text: bytes) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"soon",
+        b"tomorrow",
+        b"-5",
+        b"1.5",
+        b"1e12",
+        b"1\n",
+        "١٢".encode(),
+        b"9" * 17,
+        b"2026-11-28",
+        b"2026-11-28T12:00",
+    ],
+)
+def test_what_is_no_number_and_no_moment_is_no_time(text: bytes) -> None:
     assert parse_unix_ms(text) is None
 
 
 def test_the_largest_time_is_that_of_the_messages() -> None:
     assert parse_unix_ms(str(MAX_INTEGER).encode()) == MAX_INTEGER
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"1795867200000",
+        b'"1795867200000"',
+        b" 1795867200000",
+        (1795867200000).to_bytes(8, "big"),
+        b"2026-11-28T12:00:00Z",
+        b'"2026-11-28T13:00:00.000+01:00"',
+    ],
+)
+def test_a_time_is_read_as_kafkas_clients_write_it(header: bytes) -> None:
+    assert parse_unix_ms(header) == 1795867200000

@@ -1,0 +1,38 @@
+"""Read a record's headers as Kafka's clients write them: pure.
+
+A name counts in any case and punctuation (`Content-Type`, Spring's `contentType`). A text may be in quotes, as Spring
+writes it, and a number may be digits or a big-endian integer of 4 or 8 bytes.
+"""
+
+from collections.abc import Mapping
+
+from shared.wire.deadline import parse_unix_ms
+
+Headers = Mapping[str, bytes]
+
+
+def header_of(headers: Headers, name: str) -> bytes | None:
+    """Return the header of that name, however it is spelt; None where there is none."""
+    found = headers.get(name)
+    if found is None:
+        plain = _plain(name)
+        found = next((value for each, value in headers.items() if _plain(each) == plain), None)
+    return found
+
+
+def text_of(headers: Headers, name: str) -> str | None:
+    """Return a header's text without the quotes of a JSON string."""
+    found = header_of(headers, name)
+    if found is None:
+        return None
+    text = found.decode("utf-8", "replace")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def number_of(headers: Headers, name: str) -> int | None:
+    """Return a header's number; None where there is none, or no number."""
+    return parse_unix_ms(header_of(headers, name) or b"")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

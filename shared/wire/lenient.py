@@ -1,0 +1,221 @@
+"""Decode what other serializers write: pure. Bytes that the strict decoder accepts cost nothing more.
+
+What it does not accept is read once more and repaired by the type that is wanted: `null` is absent, `75.0` and `"75"`
+are 75, a number is also its text, one value is also a list of it, and text that is not Unicode has U+FFFD in its place.
+What is then still wrong is refused as before. docs/protocol.md lists what is accepted.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+Decode = Callable[[Any], Any]
+
+# What bytes that are no message raise: a wrong form, text that is not UTF-8, nesting without end.
+UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
+
+_TAKES: Final[dict[type, tuple[type, ...]]] = {
+    dict: (inspect.StructType, inspect.DictType),
+    list: (inspect.ListType, inspect.VarTupleType),
+    bool: (inspect.BoolType,),
+    int: (inspect.IntType, inspect.FloatType),
+    float: (inspect.FloatType, inspect.IntType),
+    str: (inspect.StrType, inspect.LiteralType),
+}
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_MOST_MENDED: Final = 64  # texts in one MessagePack message
+_MOST_DIGITS: Final = 40
+_CONFLUENT_BYTES: Final = 5  # a zero and a schema's number, before the value
+# The first bytes of a map in MessagePack; no JSON begins with one.
+_MAPS: Final = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+_read_number: Final = msgspec.json.Decoder(int | float).decode
+
+
+def lenient_decoder(kind: Any, strict: Callable[[Any], Any], form: Callable[[Any], Any]) -> Decode:
+    """Return a decoder of `kind`: `strict`, and for what that refuses the `form`'s reader and the repair. The decoder
+    raises one of `UNREADABLE`."""
+    wanted = inspect.type_info(kind)
+
+    def decode(data: Any) -> Any:
+        try:
+            return strict(data)
+        except UNREADABLE:
+            return msgspec.convert(_fit(form(data), wanted), kind)
+
+    return decode
+
+
+def lenient_json(kind: Any) -> Decode:
+    return lenient_decoder(kind, msgspec.json.Decoder(kind).decode, read_json)
+
+
+def lenient_msgpack(kind: Any) -> Decode:
+    return lenient_decoder(kind, msgspec.msgpack.Decoder(kind).decode, read_msgpack)
+
+
+def lenient_convert(said: Any, kind: Any) -> Any:
+    """Return plain objects as that type. Raises `msgspec.ValidationError`."""
+    try:
+        return msgspec.convert(said, kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(_fit(said, inspect.type_info(kind)), kind)
+
+
+# --- bytes to plain objects
+
+
+def read_json(data: bytes | str) -> Any:
+    """Return what JSON says: with a byte order mark or without, in UTF-8, UTF-16 or UTF-32. Raises one of
+    `UNREADABLE`."""
+    text = data if isinstance(data, str) else _text_of(bytes(data), json.detect_encoding(data))
+    said = _load(well_formed(text).lstrip("\ufeff"))
+    return _load(well_formed(json.dumps(said, ensure_ascii=False))) if "\\u" in text else said
+
+
+def read_msgpack(data: bytes) -> Any:
+    """Return what MessagePack says. Raises one of `UNREADABLE`."""
+    data = bytes(data)
+    for _ in range(_MOST_MENDED):
+        try:
+            return msgspec.msgpack.decode(data)
+        except UnicodeDecodeError as error:
+            raw = bytes(error.object)
+            head = msgspec.msgpack.encode("a" * len(raw))[: -len(raw)]
+            data = data.replace(head + raw, msgspec.msgpack.encode(_text_of(raw)))
+    return msgspec.msgpack.decode(data)
+
+
+def read_record(value: bytes) -> Any:
+    """Return what a record's value says: MessagePack, JSON, JSON encoded as JSON once more or behind a schema's number,
+    or a CloudEvent with one of these in it (structured mode). Raises one of `UNREADABLE`."""
+    if value[:1] == b"\0":
+        value = value[_CONFLUENT_BYTES:]
+    said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)
+    if isinstance(said, str):
+        said = read_json(said)
+    if not isinstance(said, dict) or "specversion" not in said:
+        return said
+    inner = said.get("data", said.get("data_base64"))
+    if isinstance(inner, str):
+        inner = read_record(inner.encode() if "data" in said else b64decode(inner))
+    return {"id": said.get("id"), **inner} if isinstance(inner, dict) else inner
+
+
+def well_formed(text: str) -> str:
+    """Return a text with two surrogates that belong together as their character, and any other as U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
+    try:
+        return well_formed(raw.decode(encoding, "surrogatepass"))
+    except UnicodeDecodeError:
+        return raw.decode(encoding, "replace")
+
+
+def _load(text: str) -> Any:
+    """Return what JSON says, with line breaks in its strings too; NaN and the infinities are null."""
+    return json.loads(text, strict=False, parse_constant=lambda _: None, parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer; one that no field takes as a float, which costs no time that grows with its length."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+
+
+# --- plain objects to what a type takes
+
+
+def _fit(said: Any, wanted: inspect.Type) -> Any:
+    """Return a value as that type takes it; unchanged where it cannot be repaired."""
+    fit = _FITS.get(type(wanted))
+    return said if fit is None else fit(said, wanted)
+
+
+def _fit_annotated(said: Any, wanted: inspect.Metadata) -> Any:
+    said = _fit(said, wanted.type)
+    reads = (wanted.extra or {}).get("reads")
+    return said if reads is None or said is None else reads(said)
+
+
+def _fit_union(said: Any, wanted: inspect.UnionType) -> Any:
+    """Return a value as the member of the union that it is of, or may become."""
+    members: list[Any] = [each for each in wanted.types if not isinstance(each, inspect.NoneType)]
+    found = [each for each in members if isinstance(getattr(each, "type", each), _TAKES.get(type(said), ()))]
+    if len(found) > 1 and isinstance(said, dict):
+        tagged = [each for each in found if said.get(each.tag_field) == each.tag]
+        return _fit(said, tagged[0]) if tagged else said
+    return _fit(said, (found or members)[0])
+
+
+def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
+    if not isinstance(said, dict):
+        return said
+    given = {name: value for name, value in said.items() if value is not None}
+    return {_fit(name, wanted.key_type): _fit(value, wanted.value_type) for name, value in given.items()}
+
+
+def _fit_list(said: Any, wanted: Any) -> Any:
+    """Return each item as the list's type takes it; one value is a list of one."""
+    return [_fit(each, wanted.item_type) for each in (said if isinstance(said, list) else [said])]
+
+
+def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
+    """Return the fields that the struct knows, without those that are null."""
+    if not isinstance(said, dict):
+        return said
+    fitted: dict[str, Any] = {}
+    if wanted.tag_field is not None:
+        tag = said.get(wanted.tag_field)
+        fitted[wanted.tag_field] = wanted.tag if tag is None else tag
+    for field in wanted.fields:
+        value = said.get(field.encode_name)
+        if value is not None:
+            value = _fit(value, field.type)
+        elif field.required and field.encode_name in said and isinstance(field.type, inspect.StrType):
+            value = None if field.type.min_length else ""
+        if value is not None:
+            fitted[field.encode_name] = value
+    return fitted
+
+
+def _fit_number(said: Any, wanted: Any = None) -> Any:
+    del wanted
+    if isinstance(said, str):
+        try:
+            said = _read_number(said.strip())
+        except UNREADABLE:
+            return said
+    return int(said) if isinstance(said, float) and said.is_integer() else said
+
+
+def _fit_bool(said: Any, wanted: inspect.BoolType) -> Any:
+    del wanted
+    return _BOOLEANS.get(str(said).lower(), said)
+
+
+def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
+    del wanted
+    if isinstance(said, bytes):
+        return _text_of(said)
+    if isinstance(said, bool):
+        return "true" if said else "false"
+    return str(_fit_number(said)) if isinstance(said, int | float) else said
+
+
+_FITS: Final[dict[type[inspect.Type], Callable[[Any, Any], Any]]] = {
+    inspect.Metadata: _fit_annotated,
+    inspect.UnionType: _fit_union,
+    inspect.StructType: _fit_struct,
+    inspect.DictType: _fit_dict,
+    inspect.ListType: _fit_list,
+    inspect.VarTupleType: _fit_list,
+    inspect.IntType: _fit_number,
+    inspect.FloatType: _fit_number,
+    inspect.BoolType: _fit_bool,
+    inspect.StrType: _fit_text,
+}

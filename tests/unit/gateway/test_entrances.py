@@ -1,0 +1,156 @@
+"""At every entrance a message reads the same as other serializers write it: one table of entrances, one of habits."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.doors.ai_sdk.bodies import ChatBody as AiSdkBody
+from gateway.doors.ai_sdk.sockets import _decode as decode_frame
+from gateway.doors.chatwoot.errand import decode_errand
+from gateway.doors.chatwoot.events import read_event
+from gateway.doors.edge.door import _entries as decode_journal
+from gateway.doors.grpc.messages import client_message
+from gateway.doors.openai.bodies import ChatBody, ResponsesBody
+from gateway.http.bodies import read_body
+from shared.conversation.handoffs import decode_handoff
+from shared.versions.registry import decode_entry
+from shared.wire import codec
+from shared.wire.requests import open_request
+
+HALF = "where is my parcel \ud83d"
+ASKS = {"type": "response.create", "event_id": "e1", "input": HALF, "seed": 7, "deadline_ms": 9_000, "turns": []}
+RECORD = {"type": "chat.request", "id": "r1", "session_id": "s1", "input": HALF, "max_output_tokens": 75}
+PARTS = {"role": "user", "parts": [{"type": "text", "text": HALF}]}
+NAMED = {"request_id": "r1", "reply_partition": 3, "created_unix_ms": 1_795_867_200_000}
+NUMBERED = {"id": 7, "status": "pending"}
+TURN = {"request_id": "r1", "user": HALF, "output_text": "a", "source": "faq", "created_unix_ms": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """`decode` takes JSON, or plain objects where `plain`; `packed`: MessagePack."""
+
+    decode: Callable[[Any], Any]
+    message: Any
+    packed: bool = False
+    plain: bool = False
+
+    def read(self, message: Any) -> Any:
+        if self.plain:
+            return self.decode(message)
+        if self.packed:
+            whole = json.dumps(message).replace("\\ud83d", "###")
+            return self.decode(msgspec.msgpack.encode(json.loads(whole)).replace(b"###", b"\xed\xa0\xbd"))
+        return self.decode(json.dumps(message).encode())
+
+
+def record(decode: Callable[[bytes], Any], **message: Any) -> dict[str, Entrance]:
+    name = str(message["type"])
+    return {f"{name} in {form}": Entrance(decode, message, form == "MessagePack") for form in ("JSON", "MessagePack")}
+
+
+ENTRANCES: dict[str, Entrance] = {
+    "WebSocket, JSON": Entrance(codec.client_decoder(text=True), ASKS),
+    "WebSocket, MessagePack": Entrance(codec.client_decoder(text=False), ASKS, packed=True),
+    "gRPC": Entrance(
+        lambda said: client_message({"response_create": {**said, "input": "hi"}}), {**ASKS, "input": "hi"}, plain=True
+    ),
+    "chat completions": Entrance(
+        lambda data: read_body(data, ChatBody),
+        {"model": "replyline", "messages": [{"role": "user", "content": HALF}], "max_tokens": 75, "n": 1},
+    ),
+    "responses": Entrance(
+        lambda data: read_body(data, ResponsesBody),
+        {"model": "replyline", "input": [{"role": "user", "content": [{"type": "input_text", "text": HALF}]}]},
+    ),
+    "AI SDK": Entrance(lambda data: read_body(data, AiSdkBody), {"id": "c1", "messages": [PARTS]}),
+    "AI SDK, sockets": Entrance(
+        decode_frame, {"type": "send", "requestId": "1", "id": "c1", "messages": [PARTS], "headers": {"a": "b"}}
+    ),
+    "Chatwoot": Entrance(
+        read_event,
+        {
+            "event": "message_created",
+            "message_type": "incoming",
+            "content": HALF,
+            "account": {"id": 1},
+            "conversation": NUMBERED,
+        },
+    ),
+    "edge": Entrance(decode_journal, [{"session_id": "s1", "turn": TURN}, {"session_id": "s1", "erased": 3}]),
+    **record(lambda value: open_request(value, {}), **RECORD),
+    **record(codec.decode_notice, type="chat.cancel", **NAMED),
+    **record(codec.decode_notice, type="chat.adopt", **NAMED),
+    **record(codec.decode_erase, type="chat.erase", tenant="demo", session_id="s1", generation=4),
+    **record(
+        codec.decode_reply, type="chat.delta", request_id="r1", session_id="s", attempt=1, seq=0, offset=0, delta=HALF
+    ),
+    **record(
+        decode_handoff,
+        type="chat.handoff",
+        id="h1",
+        tenant="demo",
+        session_id="s1",
+        reason="requested",
+        language="en",
+        created_unix_ms=7,
+        transcript="key",
+    ),
+    **record(decode_errand, type="chat.post", account=1, conversation=7, tenant="t", session_id="s", created_unix_ms=5),
+    **record(decode_entry, type="checked", revision="r1", author="a", unix_ms=5, failures=[]),
+}
+
+
+def each(message: Any, change: Callable[[Any], Any]) -> Any:
+    """The message with each of its numbers and texts changed, however deep."""
+    if isinstance(message, dict):
+        return {name: each(value, change) for name, value in message.items()}
+    if isinstance(message, list):
+        return [each(value, change) for value in message]
+    return change(message)
+
+
+def with_nulls(message: Any) -> Any:
+    """The message with null for what stands nowhere in it, and for what nobody knows."""
+    absent = ("metadata", "stop", "temperature", "top_p", "consent", "resume", "status", "private", "user", "unknown")
+    if isinstance(message, list):
+        return [with_nulls(value) for value in message]
+    if not isinstance(message, dict):
+        return message
+    return {**dict.fromkeys(absent), **{name: with_nulls(value) for name, value in message.items()}}
+
+
+HABITS: dict[str, Callable[[Any], Any]] = {
+    "null for what is absent": with_nulls,
+    "integers as floats": lambda message: each(message, lambda value: float(value) if type(value) is int else value),
+    "integers as texts": lambda message: each(message, lambda value: str(value) if type(value) is int else value),
+    "unknown fields": lambda message: {**message, "colour": {"a": [1]}} if isinstance(message, dict) else message,
+}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_a_message_reads_the_same_as_other_serializers_write_it(entrance: str, habit: str) -> None:
+    at = ENTRANCES[entrance]
+    whole = each(at.message, lambda value: "whole" if value == HALF else value)
+    assert repr(at.read(HABITS[habit](whole))) == repr(at.read(whole))
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_half_an_emoji_is_read_as_a_replacement_character(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+    read = repr(at.read(at.message))
+    assert "\ud83d" not in read
+    assert ("\ufffd" in read) == (HALF in repr(at.message) or "\\ud83d" in repr(at.message))
+
+
+@pytest.mark.parametrize("entrance", [name for name, at in ENTRANCES.items() if not at.packed and not at.plain])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_json_is_read_in_every_unicode_encoding(entrance: str, encoding: str) -> None:
+    at = ENTRANCES[entrance]
+    message = each(at.message, lambda value: "退款" if value == HALF else value)
+    assert at.decode(json.dumps(message, ensure_ascii=False).encode(encoding)) == at.read(message)
