@@ -22,6 +22,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.cloud_events import letter_headers
 from shared.wire.topics import DEAD_DETAIL, DEAD_LEFT_OUT, DEAD_ORIGIN, DEAD_REASON, TopicNames
 
+POISON: Final = "poison"
 _DETAIL_CHARS: Final = 500
 _KEY_BYTES: Final = 1_024
 _FIRST_PAUSE_S: Final = 0.2
@@ -83,7 +84,7 @@ def own_fault(error: Exception) -> ProtocolError:
 def poison() -> ProtocolError:
     """Return the error of a record that was delivered as often as it may be."""
     return ProtocolError(
-        "poison",
+        POISON,
         f"{MAX_DELIVERIES} processes in a row ended while they worked on it, the last on it alone; see the ends of "
         "their logs",
         kind="server_error",

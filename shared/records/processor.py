@@ -1,8 +1,8 @@
 """Process records, each by itself, from its reading until it is done.
 
 Whatever is wrong with a record, those after it are processed and committed. A record that cannot be decoded or handled
-becomes a dead letter with its reason, and its reader gets an error, where the record names one. A record that ends the
-processes that work on it is set aside after the fourth.
+becomes a dead letter with its reason, and its reader gets an error if the record names its id and a reply topic. A
+record that ends the processes that work on it is set aside after the fourth.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
-from shared.records.dead_letters import Letters, origin_of, own_fault, poison
+from shared.records.dead_letters import POISON, Letters, origin_of, own_fault, poison
 from shared.records.deliveries import MAX_DELIVERIES
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import caught, contained, record_failed
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import ChatRequest, ReplyDone
-from shared.wire.requests import Defaults, Target, asker_of, open_request
+from shared.wire.requests import Defaults, Target, asker_of, names_in, open_request
 
 _RETRY_S: Final = 0.2
 # So many records set aside are waited for beside what is handled; each beyond them counts among `busy`.
@@ -88,15 +88,17 @@ class RecordProcessor:
         if task in self.busy and len(self.tasks) - len(self.busy) < _MOST_ASIDE:
             del self.busy[task]  # a record that waits for Kafka here takes no room
         self.offsets.deliveries.survived(*record.origin)
-        errors = [] if request is None else [self._publish_error(request, error)]
-        await asyncio.gather(*errors, self.letters.put(record, error))
+        await asyncio.gather(self._publish_error(record, error, request), self.letters.put(record, error))
         self.offsets.done(*record.origin)
 
-    async def _publish_error(self, request: ChatRequest, error: ProtocolError) -> None:
-        """Publish an error to the reader. Raises nothing: where that fails there is the dead letter."""
-        with contained("record", request_id=request.id):
-            if (asker := asker_of(request, self.defaults)) is not None:
-                end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))
+    async def _publish_error(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Publish an error to the reader, whom a record that is no request may still name; the value of one that has
+        ended processes is not opened again. Raises nothing: if that fails, there is the dead letter."""
+        with contained("record", origin=origin_of(record)):
+            value = None if error.code == POISON else record.value
+            names = request or names_in(value, record.headers, record.key)
+            if names is not None and (asker := asker_of(names, self.defaults)) is not None:
+                end = failed_end(names.id, names.session_id, detail_of(error), attempt=int(wire_unix_ms()))
                 await _until_kafka_is_back(partial(self.refuse, asker, end))
 
 

@@ -211,16 +211,17 @@ async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() 
 
 
 async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
-    """An input that is too long; not what contradicts itself."""
+    """An input that is too long, a record that contradicts itself, one that is no request."""
     bench = Bench()
     long = "word " * 2_000
     await bench.forward(record(0, packed(id="r0", input=long)), record(1), record(2, ce_id=b"other"))
-    [reply] = bench.producer.of(TOPICS.external_replies)
-    end = msgspec.msgpack.decode(reply.value or b"", type=ReplyDone)
-    assert (end.request_id, end.status, end.reason, end.origin) == ("r0", "failed", "internal", "gateway")
-    assert end.error is not None
-    assert end.error.code == "input_too_long"
-    assert bench.committed == {(TOPICS.inbox, 0): 3}
+    await bench.forward(record(3, packed(id="r3", temperature=9)))
+    replies = bench.producer.of(TOPICS.external_replies)
+    ends = [msgspec.msgpack.decode(reply.value or b"", type=ReplyDone) for reply in replies]
+    assert {(end.status, end.reason, end.origin) for end in ends} == {("failed", "internal", "gateway")}
+    codes = {end.request_id: end.error.code for end in ends if end.error is not None}
+    assert codes == {"r0": "input_too_long", "r2": "header_mismatch", "r3": "invalid_record"}
+    assert bench.committed == {(TOPICS.inbox, 0): 4}
 
 
 async def test_an_end_that_did_not_get_through_is_published_again() -> None:

@@ -1,6 +1,7 @@
 """A record is handled, or told to who asked and kept as a dead letter: then it is done, whatever was wrong with it."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,11 +156,42 @@ async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> 
     assert (bench.told, len(bench.letters), bench.position) == ([], 2, 2)
 
 
-async def test_who_contradicts_himself_is_told_nowhere() -> None:
+async def test_the_asker_of_a_contradictory_record_gets_its_end_by_what_the_value_says() -> None:
     bench = Bench()
     await bench.take(packed(id="r"), b"\xc1", ce_id=b"other")
-    assert (bench.told, bench.position) == ([], 2)
-    assert bench.reasons == ["header_mismatch", "invalid_record"]
+    assert [(target, end.request_id) for target, end, _ in bench.told] == [(EXTERNAL, "r"), (EXTERNAL, "other")]
+    for _, _, acknowledged in bench.told:
+        acknowledged.set()
+    await quiet()
+    assert (bench.reasons, bench.position) == (["header_mismatch", "invalid_record"], 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "told"),
+    [
+        (packed(id="r", temperature=9), {}, ("r", "s1")),
+        (packed(id="r", input=None), {}, ("r", "s1")),
+        (json.dumps({"id": 7, "session_id": 42, "reply_topic": "chat.replies.external"}).encode(), {}, ("7", "42")),
+        (b"\xc1", {"ce_id": b'"r"', "Reply-Topic": b'"chat.replies.external"'}, ("r", "")),
+        (packed(id="order 7/1", session_id="a b"), {}, ("order 7/1", "a b")),
+    ],
+    ids=["a wrong field", "a missing field", "too little", "headers alone", "names that may not be"],
+)
+async def test_the_asker_of_a_record_that_is_no_request_gets_its_end(
+    value: bytes, headers: dict[str, bytes], told: tuple[str, str]
+) -> None:
+    bench = Bench()
+    await bench.take(value, **headers)
+    [(target, end, _)] = bench.told
+    assert (target, end.status, (end.request_id, end.session_id)) == (EXTERNAL, "failed", told)
+    assert end.error is not None
+    assert (end.error.code, bench.reasons) == ("invalid_record", ["invalid_record"])
+
+
+async def test_a_record_that_names_no_id_or_no_topic_it_may_have_is_a_dead_letter_alone() -> None:
+    bench = Bench()
+    await bench.take(packed(id=None), packed(id="x" * 300), packed(id="r", temperature=9, reply_topic="payments"))
+    assert (bench.told, len(bench.letters), bench.position) == ([], 3, 3)
 
 
 async def test_after_a_fault_that_came_before_it_was_opened_a_record_is_opened_to_see_whom_to_tell() -> None:
