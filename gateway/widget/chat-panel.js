@@ -5,7 +5,8 @@ import { AnswerView } from "./chat-answer.js";
 import { CareBar } from "./chat-care.js";
 import { h, icon } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
-import { ReplylineClient, tabStorage } from "./replyline-client.js";
+import { safeStorage } from "./replyline-browser.js";
+import { ReplylineClient } from "./replyline-client.js";
 
 const NEAR_THE_END_PX = 48;
 const MAX_INPUT_CHARACTERS = 4000;
@@ -22,7 +23,7 @@ export class ChatPanel {
   #announcer = new Announcer();
   /** @type {Map<string, Turn>} by event_id, oldest first */ #turns = new Map();
   #strings = chooseLanguage([]).strings;
-  #storage = tabStorage();
+  #storage = safeStorage("sessionStorage");
   #storageKey;
   #closeCode = 0;
   /** the reader is at the end and wants to stay there */ #following = true;
@@ -284,7 +285,7 @@ export class ChatPanel {
     const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response;
     const turns = [...this.#turns.values()].filter((turn) => !failed(turn));
     const saved = turns.map(({ event_id, question, response, rating }) => ({ event_id, question, response, rating }));
-    this.#storage?.setItem(this.#storageKey, JSON.stringify(saved));
+    this.#storage.set(this.#storageKey, JSON.stringify(saved));
   }
 
   #restore() {
@@ -298,7 +299,7 @@ export class ChatPanel {
   /** The turns a reload restores; none where the page has put something else under the key. @returns {SavedTurn[]} */
   #saved() {
     try {
-      return JSON.parse(this.#storage?.getItem(this.#storageKey) ?? "[]").filter(isSavedTurn);
+      return JSON.parse(this.#storage.get(this.#storageKey) ?? "[]").filter(isSavedTurn);
     } catch {
       return [];
     }

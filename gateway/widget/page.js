@@ -1,19 +1,14 @@
 /** The page's language switch: the words of both languages stand in the page, `lang` on <html> chooses. */
 
+import { safeStorage } from "./replyline-browser.js";
+
 const KEY = "harbor-and-pine:language";
 const TITLES = { en: "Harbor & Pine · Customer care", zh: "Harbor & Pine · 客户服务" };
 
-/** @returns {Storage | null} */
-function storage() {
-  try {
-    return window.localStorage;
-  } catch {
-    return null;
-  }
-}
+const storage = safeStorage("localStorage");
 
 function preferred() {
-  const wishes = [storage()?.getItem(KEY), ...navigator.languages].map((wish) =>
+  const wishes = [storage.get(KEY), ...navigator.languages].map((wish) =>
     wish?.slice(0, 2).toLowerCase(),
   );
   return wishes.find((wish) => wish && wish in TITLES) ?? "en";
@@ -34,7 +29,7 @@ function speak(language) {
 document.querySelector(".languages")?.addEventListener("click", ({ target }) => {
   const language = /** @type {HTMLElement} */ (target).dataset.language;
   if (!language) return;
-  storage()?.setItem(KEY, language);
+  storage.set(KEY, language);
   speak(language);
 });
 

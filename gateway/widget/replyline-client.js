@@ -36,6 +36,7 @@
  *     sent: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
 
+import { newEventId, safeStorage } from "./replyline-browser.js";
 import { Care } from "./replyline-care.js";
 
 const SUBPROTOCOL = "chat.v1.json";
@@ -56,28 +57,12 @@ const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
 /** @param {number} code a WebSocket close code */
 const isTerminal = (code) => (code >= 4500 && code < 4600) || code === MESSAGE_TOO_BIG;
 
-/** `crypto.randomUUID` exists only on pages served securely; a phone that tries a laptop's demo has no such page. */
-const newEventId = () =>
-  crypto.randomUUID?.() ??
-  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join(
-    "",
-  );
-
-/** sessionStorage, or null where the embedding page's privacy settings forbid it. */
-export function tabStorage() {
-  try {
-    return globalThis.sessionStorage ?? null; // Node has none
-  } catch {
-    return null;
-  }
-}
-
 export class ReplylineClient extends EventTarget {
   #urls;
   #at = 0; // of them, the one in use
   #token;
   #consent;
-  #storage = tabStorage();
+  #storage = safeStorage("sessionStorage");
   #storageKey;
 
   /** @type {State} */ #state = "idle";
@@ -117,7 +102,7 @@ export class ReplylineClient extends EventTarget {
     this.#token = token;
     this.#consent = consent;
     this.#storageKey = `replyline:session:${this.#urls[0]}`;
-    this.#sessionId = this.#storage?.getItem(this.#storageKey) ?? null;
+    this.#sessionId = this.#storage.get(this.#storageKey);
   }
 
   /**
@@ -391,7 +376,7 @@ export class ReplylineClient extends EventTarget {
     const isAnother = this.#sessionId !== session_id;
     if (isAnother) this.#cursor = null;
     this.#sessionId = session_id;
-    this.#storage?.setItem(this.#storageKey, session_id);
+    this.#storage.set(this.#storageKey, session_id);
     this.#setState("online");
     if (this.#erasing) this.#send({ type: "session.delete" });
     for (const question of this.#questions.values()) {
@@ -407,7 +392,7 @@ export class ReplylineClient extends EventTarget {
     this.#erasing = false;
     this.#sessionId = null;
     this.#cursor = null;
-    this.#storage?.removeItem(this.#storageKey);
+    this.#storage.remove(this.#storageKey);
     this.#drop();
     this.#setState("connecting");
     this.#open();

@@ -1,0 +1,43 @@
+/** What a browser, or Node, may lack or forbid: storage and random ids. Nothing here throws. */
+
+/** @type {Map<string, string | null>} what the browser refuses to store; null: removed */ const pageMemory = new Map();
+
+/**
+ * Return a storage that keeps in memory, for the life of the page, what the browser refuses to store: in a sandboxed
+ * frame, under strict privacy settings, over its quota. In Node, where many customers may share one process, each call
+ * returns a separate memory.
+ * @param {"sessionStorage" | "localStorage"} kind
+ */
+export function safeStorage(kind) {
+  const inPage = typeof document !== "undefined";
+  const memory = inPage ? pageMemory : new Map();
+  /** @template T @param {(storage: Storage) => T} use @returns {T | undefined} undefined if the browser refuses */
+  const attempt = (use) => {
+    try {
+      return inPage ? use(globalThis[kind]) : undefined;
+    } catch {
+      return undefined;
+    }
+  };
+  return {
+    /** @param {string} key @returns {string | null} */
+    get: (key) => (memory.has(key) ? memory.get(key) : attempt((storage) => storage.getItem(key))) ?? null,
+
+    /** @param {string} key @param {string} value */
+    set(key, value) {
+      if (attempt((storage) => (storage.setItem(key, value), storage.getItem(key) === value))) memory.delete(key);
+      else memory.set(key, value);
+    },
+
+    /** @param {string} key */
+    remove(key) {
+      if (attempt((storage) => (storage.removeItem(key), storage.getItem(key) === null))) memory.delete(key);
+      else memory.set(key, null);
+    },
+  };
+}
+
+/** Return a random id. `crypto.randomUUID` exists only on pages served over HTTPS or from the machine itself. */
+export const newEventId = () =>
+  crypto.randomUUID?.() ??
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
