@@ -1,4 +1,4 @@
-/** What a browser, or Node, may lack or forbid: storage and random ids. Nothing here throws. */
+/** What a browser, or Node, may lack or forbid: storage, random ids, well-formed text. Nothing here throws. */
 
 /** @type {Map<string, string | null>} what the browser refuses to store; null: removed */ const pageMemory = new Map();
 
@@ -41,3 +41,17 @@ export function safeStorage(kind) {
 export const newEventId = () =>
   crypto.randomUUID?.() ??
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/**
+ * Return a copy in which U+FFFD replaces each half of a character, as a cut emoji leaves one: UTF-8 cannot carry it.
+ * @template T @param {T} value a string, or plain objects and arrays that hold strings @returns {T}
+ */
+export const wellFormed = (value) => /** @type {T} */ (replaceSurrogates(value));
+
+/** @param {unknown} value @returns {unknown} */
+function replaceSurrogates(value) {
+  if (typeof value === "string") return value.replace(/\p{Surrogate}/gu, "\uFFFD");
+  if (Array.isArray(value)) return value.map(replaceSurrogates);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map((entry) => entry.map(replaceSurrogates)));
+}

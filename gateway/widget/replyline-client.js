@@ -33,10 +33,10 @@
  *     answer now; null where it could not be taken
  * @property {{ event_id?: string, error: ErrorDetail }} error with an event_id: that question will get no answer
  * @typedef {{ request: ResponseCreate, response_id: string | null, text: string, next_seq: number, characters: number,
- *     sent: boolean, cancelled: boolean, had_gap: boolean }} Question
+ *     sent: boolean, refused: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
 
-import { newEventId, safeStorage } from "./replyline-browser.js";
+import { newEventId, safeStorage, wellFormed } from "./replyline-browser.js";
 import { Care } from "./replyline-care.js";
 
 const SUBPROTOCOL = "chat.v1.json";
@@ -51,8 +51,20 @@ const SOONEST_REFRESH_MS = 10_000;
 const AT_ONCE_MS = 200; // at most: a gateway that goes sends all its clients away together
 const SHUTTING_DOWN = "shutting_down";
 const TOO_MANY_CONNECTIONS = "too_many_connections";
+const SILENCE_MS = 2_500; // a gateway confirms a question within milliseconds
+const WAKE_SILENCE_MS = 1_000; // while an answer is open
+const PAGE_HIDDEN_MS = 1_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
+
+/** After these the line may be dead though it looks open. "pagehide": a page with an open socket is not kept for "back". */
+const PAGE_EVENTS = /** @type {const} */ ([
+  ["window", "online"],
+  ["window", "pageshow"],
+  ["window", "pagehide"],
+  ["document", "visibilitychange"],
+  ["document", "resume"],
+]);
 
 /** @param {number} code a WebSocket close code */
 const isTerminal = (code) => (code >= 4500 && code < 4600) || code === MESSAGE_TOO_BIG;
@@ -79,6 +91,9 @@ export class ReplylineClient extends EventTarget {
   #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
   /** @type {number | undefined} */ #retryTimer;
   /** @type {number | undefined} */ #watchdog;
+  /** @type {number | undefined} runs while something sent has no frame after it */ #silenceTimer;
+  #silenceMs = SILENCE_MS;
+  #heardAt = 0; // Unix milliseconds: a monotonic clock stops while the machine sleeps
   /** @type {number | undefined} */ #refreshTimer;
   #erasing = false;
   #care = new Care(
@@ -86,7 +101,7 @@ export class ReplylineClient extends EventTarget {
     (type, detail) => this.#emit(type, detail),
     newEventId,
   );
-  #reconnectAtOnce = () => this.#state === "reconnecting" && !this.#socket && this.#open();
+  #onPageEvent = (/** @type {Event} */ { type }) => this.#checkLine(type);
 
   /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
   /**
@@ -120,14 +135,13 @@ export class ReplylineClient extends EventTarget {
 
   connect() {
     if (this.#state !== "idle" && this.#state !== "closed") return;
-    globalThis.addEventListener?.("online", this.#reconnectAtOnce);
     this.#setState("connecting");
     this.#open();
   }
 
   /** Hangs up. Not a cancel: unfinished answers go on, and `connect` finds them again. */
   close() {
-    globalThis.removeEventListener?.("online", this.#reconnectAtOnce);
+    this.#watchPage(false);
     this.#drop();
     this.#setState("idle");
   }
@@ -147,6 +161,7 @@ export class ReplylineClient extends EventTarget {
       next_seq: 0,
       characters: 0,
       sent: false,
+      refused: false,
       cancelled: false,
       had_gap: false,
     };
@@ -193,6 +208,7 @@ export class ReplylineClient extends EventTarget {
 
   #open() {
     clearTimeout(this.#retryTimer);
+    this.#watchPage(true);
     this.#reconnectAfterMs = null;
     this.#waitsAsTold = false;
     const socket = new WebSocket(this.#urls[this.#at % this.#urls.length], SUBPROTOCOL);
@@ -211,6 +227,8 @@ export class ReplylineClient extends EventTarget {
     };
     socket.onmessage = (event) => {
       this.#restartWatchdog();
+      this.#heardAt = Date.now();
+      this.#silenceTimer = void clearTimeout(this.#silenceTimer);
       this.#receive(JSON.parse(event.data));
     };
     socket.onclose = (event) => this.#lost(event.code);
@@ -221,6 +239,7 @@ export class ReplylineClient extends EventTarget {
     clearTimeout(this.#retryTimer);
     clearTimeout(this.#watchdog);
     clearTimeout(this.#refreshTimer);
+    this.#silenceTimer = void clearTimeout(this.#silenceTimer);
     const socket = this.#socket;
     this.#socket = null;
     if (!socket) return;
@@ -232,7 +251,7 @@ export class ReplylineClient extends EventTarget {
   #lost(code = 0) {
     this.#drop();
     if (isTerminal(code)) {
-      globalThis.removeEventListener?.("online", this.#reconnectAtOnce);
+      this.#watchPage(false);
       this.#setState("closed", { code });
       return;
     }
@@ -247,6 +266,42 @@ export class ReplylineClient extends EventTarget {
     this.#retryTimer = setTimeout(() => this.#open(), delay);
     this.#setState("reconnecting");
     this.#hurry();
+  }
+
+  /** Leave a line that may be dead for another one. What it did not confirm is sent again there. */
+  #replaceLine(delayMs = 0) {
+    this.#drop();
+    this.#waitsAsTold = false;
+    this.#retryTimer = setTimeout(() => this.#open(), delayMs);
+    this.#setState("reconnecting");
+  }
+
+  /** Each silent line in a row gets twice the time, so that a gateway that is only slow is not asked ever more. */
+  #onSilence() {
+    this.#silenceMs = Math.min(2 * this.#silenceMs, 2 * this.#heartbeatMs);
+    this.#at += 1;
+    this.#replaceLine();
+  }
+
+  /** @param {boolean} on */
+  #watchPage(on) {
+    for (const [target, type] of PAGE_EVENTS) {
+      const page = target === "window" ? globalThis : globalThis.document;
+      page?.[on ? "addEventListener" : "removeEventListener"]?.(type, this.#onPageEvent);
+    }
+  }
+
+  /** Replace a line that the page's sleep, or a change of network, may have cut. @param {string} type of the event */
+  #checkLine(type) {
+    if (type === "pagehide") return this.#socket ? this.#replaceLine(PAGE_HIDDEN_MS) : undefined;
+    if (globalThis.document?.visibilityState === "hidden" && type !== "online") return;
+    if (this.#state === "reconnecting" && !this.#socket && (type === "online" || !this.#waitsAsTold)) {
+      this.#open();
+    } else if (this.#state === "online") {
+      const patienceMs = this.#questions.size > 0 ? WAKE_SILENCE_MS : this.#heartbeatMs;
+      const isSuspect = type !== "visibilitychange" || Date.now() - this.#heardAt > patienceMs;
+      if (isSuspect) this.#replaceLine();
+    }
   }
 
   /** Who has nothing to ask of a gateway that goes waits as long as he was told; who has goes to another at once. */
@@ -295,9 +350,12 @@ export class ReplylineClient extends EventTarget {
 
   // --- client → server ---------------------------------------------------------------------------------------
 
-  /** @param {ClientMessage} message */
+  /** Send a message, and replace the line unless some frame follows soon. @param {ClientMessage} message */
   #send(message) {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+    if (this.#socket?.readyState !== WebSocket.OPEN) return;
+    this.#socket.send(JSON.stringify(wellFormed(message)));
+    if (message.type === "session.start" || message.type === "pong") return; // the watchdog suffices
+    this.#silenceTimer ??= setTimeout(() => this.#onSilence(), this.#silenceMs);
   }
 
   /** @param {string} [token] undefined fields stay off the wire */
@@ -401,6 +459,7 @@ export class ReplylineClient extends EventTarget {
   /** @param {ResponseCreated} message */
   #onCreated({ response_id, event_id, cursor }) {
     if (cursor) this.#keep(cursor);
+    this.#silenceMs = SILENCE_MS;
     const question = this.#questions.get(event_id);
     if (!question) return;
     const isAnother = question.response_id !== response_id;
@@ -462,8 +521,24 @@ export class ReplylineClient extends EventTarget {
       if (!this.#questions.delete(event_id)) return;
     } else if (this.#erasing) {
       this.#forgetSession(); // not erased now, but it expires there, and nothing here points to it any more
+    } else {
+      event_id = this.#unreadable();
     }
     this.#emit("error", { event_id, error });
+  }
+
+  /**
+   * Return the question that an error without an event_id ends, if any. The gateway could not read some message. The
+   * oldest unconfirmed question is sent again, which does no harm; if that fails too, it is the one.
+   */
+  #unreadable() {
+    const question = [...this.#questions.values()].find(({ sent, response_id }) => sent && !response_id);
+    if (!question) return undefined;
+    if (question.refused) this.#questions.delete(question.request.event_id);
+    else this.#submit(question);
+    const isRefused = question.refused;
+    question.refused = true;
+    return isRefused ? question.request.event_id : undefined;
   }
 
   /** @param {string} response_id */

@@ -78,6 +78,10 @@ class Script:
     timings: Timings = TIMINGS
     refusal: ErrorDetail | None = None
     """Sent as `error` in place of an answer."""
+    names_refused: bool = True
+    """Whether that `error` carries the question's event_id."""
+    waits_to_confirm: bool = False
+    """Waits for `release` before `response.created`."""
     pause_before: int | None = None
     """Waits for `release` before this delta; `len(deltas)` is before the end."""
     drop_before: int | None = None
@@ -140,6 +144,8 @@ class ScriptedGateway:
         self.no_room: ErrorDetail | None = None
         """Told to everybody who comes, before the close."""
         self.rating_refusal: ErrorDetail | None = None
+        self.silent: set[ServerConnection] = set()
+        """Open lines on which nothing is read or sent."""
         self.received: list[ClientMessage] = []
         self.sessions: dict[str, Session] = {}
         self.num_computed = 0
@@ -191,6 +197,13 @@ class ScriptedGateway:
         for session in self.sessions.values():
             await session.send(message)
 
+    def fall_silent(self) -> None:
+        """Cut every open line without a close, as a sleeping phone or a forgetful NAT does. New ones are served."""
+        for session in self.sessions.values():
+            if session.connection is not None:
+                self.silent.add(session.connection)
+                session.connection = None
+
     async def hang_up(self, code: int) -> None:
         for session in self.sessions.values():
             if session.connection is not None:
@@ -206,7 +219,10 @@ class ScriptedGateway:
         session: Session | None = None
         with suppress(ConnectionClosed):
             while True:
-                message = CODEC.decode(await connection.recv())
+                frame = await connection.recv()
+                if connection in self.silent:
+                    continue
+                message = CODEC.decode(frame)
                 if isinstance(message, SessionStart) and self.no_room is not None:
                     await connection.send(CODEC.encode(ErrorEvent(error=self.no_room)), text=True)
                     await connection.close(4009)
@@ -280,7 +296,8 @@ class ScriptedGateway:
     async def _create(self, session: Session, message: ResponseCreate) -> None:
         script = self.scripts.get(message.input, Script(deltas=(f"You asked: {message.input}",)))
         if script.refusal is not None:
-            await session.send(ErrorEvent(event_id=message.event_id, error=script.refusal))
+            event_id = message.event_id if script.names_refused else None
+            await session.send(ErrorEvent(event_id=event_id, error=script.refusal))
         elif message.event_id in session.running:
             await reattach(session, message.event_id, session.running[message.event_id])
         else:
@@ -309,6 +326,8 @@ def delta_of(session: Session, running: Running, *, offset: int, text: str) -> R
 
 async def answer(session: Session, event_id: str, running: Running, script: Script) -> None:
     """Plays a script to its end, whether anyone listens or not."""
+    if script.waits_to_confirm:
+        await running.released.wait()
     await session.say(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
     for seq, delta in enumerate((*script.deltas, None)):
         if seq == script.pause_before:
@@ -367,13 +386,16 @@ def html_response(body: bytes, headers: Headers) -> Response:
 
 
 @asynccontextmanager
-async def foreign_site(html: str) -> AsyncIterator[str]:
-    """Another shop's page, on an origin of its own."""
+async def foreign_site(html: str, policy: str | None = None) -> AsyncIterator[str]:
+    """Serve another shop's page, on a separate origin, with a Content-Security-Policy if one is given."""
 
     def respond(connection: ServerConnection, request: Request) -> Response:
         if request.path != "/":
             return connection.respond(404, "not found\n")
-        return html_response(html.encode(), Headers({"Content-Type": "text/html; charset=utf-8"}))
+        headers = Headers({"Content-Type": "text/html; charset=utf-8"})
+        if policy is not None:
+            headers["Content-Security-Policy"] = policy
+        return html_response(html.encode(), headers)
 
     async def refuse(connection: ServerConnection) -> None:
         await connection.close()
