@@ -80,8 +80,14 @@ class UpstreamClient:
                 for piece in events.feed(data):
                     finished = finished or piece.finish is not None
                     yield piece
+                if events.thoughts:
+                    events.thoughts = 0
+                    yield Piece(thinks=True)
                 if events.done:
                     break
+        for piece in events.close():
+            finished = finished or piece.finish is not None
+            yield piece
         if not finished:
             raise UpstreamFailure("broken_stream", "its stream ended before the answer did")
 
@@ -133,8 +139,6 @@ class UpstreamClient:
             async with self._http.stream(method, url, **more) as response:
                 if response.status_code != _OK:
                     raise of_status(response.status_code, response.headers.get("retry-after"))
-                if body is not None and "json" in response.headers.get("content-type", ""):
-                    raise UpstreamFailure("no_stream", "it answers without a stream; use a server that streams")
                 async for data in response.aiter_raw():
                     yield data
         except httpx2.ConnectTimeout:

@@ -1,8 +1,11 @@
 """Bytes of a chat completion's stream to pieces of text, bounded: nothing that an upstream sends is believed. Pure.
 
-Server-sent events as OpenAI's servers send them: lines of `data:`, each one JSON document; `[DONE]` at the end.
+Server-sent events as OpenAI's servers send them: lines of `data:`, `[DONE]` at the end. A JSON document may take
+several lines, or stand there without `data:`, as in an answer that is no stream. An answer has ended only where a
+reason says so that is known to mean its end; `[DONE]` alone does not.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -15,23 +18,54 @@ from workers.engine.upstream.failures import UpstreamFailure
 _MOST_LINE_BYTES: Final = 64 * 1_024
 _MOST_BYTES: Final = 4 * 1_024 * 1_024
 _DONE: Final = b"[DONE]"
+_BOM: Final = b"\xef\xbb\xbf"
+_NO_DATA: Final = frozenset((b"", b"event", b"id", b"retry"))
+_TRUNCATED: Final = "Input data was truncated"
+_TEXT_PARTS: Final = frozenset(("text", "output_text"))
 
 Finish = Literal["stop", "length"]
 
+# Reasons that OpenAI, vLLM, SGLang, TGI, llama-server, Ollama, TensorRT-LLM, Mistral, Anthropic, Google, Cohere, Zhipu,
+# DeepSeek and watsonx write, in lower case.
+_RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|(finish_reason_)?unspecified")
+_STOP: Final = re.compile(r"(finish_reason_)?stop|eos(_token)?|stop_(sequence|token|string|str)|end_turn|completed?")
+_LENGTH: Final = re.compile(
+    r"length|max_(new_|output_|completion_)?(tokens|length)|(model|context)_length|token_limit|.*context_window_exceeded"
+)
+_WITHHELD: Final = re.compile(
+    r"content_filter(ed)?|safety|recitation|blocklist|prohibited_content|spii|refusal|sensitive|error_toxic|guardrail.*"
+)
+_CALLS: Final = re.compile(r"tool_(calls?|use)|function_call")
+_BROKEN: Final = re.compile(
+    r"abort(ed)?|.*error.*|timeout|time_limit|(user_)?cancel(l?ed)?|insufficient_.*|overloaded|(un)?load|pause_turn"
+)
+_LEGACY: Final = {"eos": "stop", "word": "stop", "limit": "length"}  # llama-server's `stop_type`, `stopped_eos`
+
 
 class _Delta(Struct):
-    content: str | None = None
+    content: str | list[Any] | dict[str, Any] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    thinking: Any = None
 
 
 class _Choice(Struct):
     delta: _Delta | None = None
-    finish_reason: str | None = None
+    message: _Delta | None = None
+    text: str | None = None
+    finish_reason: Any = None
 
 
 class _Chunk(Struct):
     choices: list[_Choice] | None = None
     usage: Any = None
     error: Any = None
+    object: Any = None
+    done_reason: Any = None
+    stop_type: Any = None
+    stopped_eos: Any = None
+    stopped_word: Any = None
+    stopped_limit: Any = None
 
 
 class _Details(Struct):
@@ -49,11 +83,13 @@ _decode: Final = msgspec.json.Decoder(_Chunk).decode
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer: its text; with the last of them the `finish`; `usage` as the upstream tells it."""
+    """A piece of an answer: its text; with the last of them the `finish`; `usage` as the upstream tells it. `thinks`:
+    a thought came, in a field of its own."""
 
     text: str = ""
     finish: Finish | None = None
     usage: Any = None
+    thinks: bool = False
 
 
 class Events:
@@ -61,41 +97,114 @@ class Events:
 
     def __init__(self) -> None:
         self._line = b""
+        self._begun = b""  # a JSON document that goes on in the next line
         self._num_bytes = 0
+        self._has_text = False
         self.done = False
         """Whether `[DONE]` came."""
+        self.thoughts = 0
+        """The chunks that came with a thought in a field of its own."""
 
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Give the pieces that are whole with these bytes."""
         self._num_bytes += len(data)
         if self._num_bytes > _MOST_BYTES:
             raise UpstreamFailure("too_much", f"its stream goes on after {_MOST_BYTES:,} bytes")
-        *lines, self._line = (self._line + data).split(b"\n")
+        *lines, self._line = (self._line + data).replace(b"\r", b"\n").split(b"\n")
         for line in lines:
-            if (piece := self._read(line.rstrip(b"\r"))) is not None:
+            if (piece := self._read(line.removeprefix(_BOM))) is not None:
                 yield piece
-        if len(self._line) > _MOST_LINE_BYTES:
+        if len(self._line) + len(self._begun) > _MOST_LINE_BYTES:
             raise UpstreamFailure("line_too_long", f"a line of its stream has more than {_MOST_LINE_BYTES:,} bytes")
+
+    def close(self) -> Iterator[Piece]:
+        """Give what the last line brings, after which the stream has ended."""
+        yield from self.feed(b"\n")
+        if self._begun:
+            raise _no_chunk()
 
     def _read(self, line: bytes) -> Piece | None:
         name, _, value = line.partition(b":")
-        if name != b"data" or self.done:  # a comment, an event's name, the end of an event
-            return None
+        if name == b"error" or (name == b"event" and value.strip() == b"error"):
+            raise _an_error()
+        if name != b"data":
+            if not line.startswith(b"{") and (not self._begun or name in _NO_DATA):
+                return None  # a comment, an event's name, the end of an event
+            value = line
         value = value.strip()
         if value == _DONE:
             self.done = True
+        if self.done or not value:
             return None
+        value, self._begun = self._begun + value, b""
         try:
-            chunk = _decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise UpstreamFailure("broken_stream", "its stream holds what is no chunk of a chat completion") from None
-        if chunk.error is not None:
-            raise UpstreamFailure("failed", "its stream ends with an error; look into its log")
+            return self._piece(_decode(value))
+        except msgspec.DecodeError as error:
+            if not str(error).startswith(_TRUNCATED):
+                raise _no_chunk() from None
+            self._begun = value
+            return None
+        except (UnicodeDecodeError, RecursionError):
+            raise _no_chunk() from None
+
+    def _piece(self, chunk: _Chunk) -> Piece | None:
+        if chunk.error or chunk.object == "error":
+            raise _an_error()
         first = chunk.choices[0] if chunk.choices else _Choice()
-        text = (first.delta.content or "") if first.delta is not None else ""
-        if first.finish_reason is None:
-            return Piece(text, usage=chunk.usage) if text or chunk.usage is not None else None
-        return Piece(text, "length" if first.finish_reason == "length" else "stop", chunk.usage)
+        said = first.delta or (None if self._has_text else first.message)
+        text = _text_in(said.content) if said is not None else first.text or ""
+        self._has_text = self._has_text or bool(text)
+        if said is not None and not text and (said.reasoning_content or said.reasoning or said.thinking):
+            self.thoughts += 1
+        finish = _finish(_reason(chunk, first))
+        return Piece(text, finish, chunk.usage) if text or finish or chunk.usage is not None else None
+
+
+def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:
+    """Return the text of a delta, which may be a list of parts: those of type `text` alone are shown."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS]
+    return "".join([text for text in texts if isinstance(text, str)])
+
+
+def _reason(chunk: _Chunk, choice: _Choice) -> Any:
+    """Return the reason for an answer's end as a server wrote it."""
+    given = choice.finish_reason or chunk.done_reason
+    if isinstance(given, dict):  # SGLang's own
+        given = given.get("type")
+    if given:
+        return given
+    old = {"eos": chunk.stopped_eos, "word": chunk.stopped_word, "limit": chunk.stopped_limit}
+    return next((_LEGACY[name] for name, value in old.items() if value is True or chunk.stop_type == name), None)
+
+
+def _finish(reason: Any) -> Finish | None:
+    """Return how an answer ended; None where it has not. Raises `UpstreamFailure` for an end that is not the
+    answer's."""
+    name = "" if reason is None else str(reason).strip().lower()
+    if _RUNNING.fullmatch(name):
+        return None
+    if _STOP.fullmatch(name):
+        return "stop"
+    if _LENGTH.fullmatch(name):
+        return "length"
+    if _WITHHELD.fullmatch(name):
+        raise UpstreamFailure("withheld", "its content filter has ended the answer")
+    if _CALLS.fullmatch(name):
+        raise UpstreamFailure("calls_tool", "it calls a tool where an answer was asked for; start it without tools")
+    if _BROKEN.fullmatch(name):
+        raise UpstreamFailure("failed", "it has given up the answer; look into its log")
+    raise UpstreamFailure("unknown_end", "its answer ends with a finish_reason that is not known; look into its log")
+
+
+def _an_error() -> UpstreamFailure:
+    return UpstreamFailure("failed", "its stream ends with an error; look into its log")
+
+
+def _no_chunk() -> UpstreamFailure:
+    return UpstreamFailure("broken_stream", "its stream holds what is no chunk of a chat completion")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ Cause = Literal[
     "redirects",
     "refused",
     "failed",
-    "no_stream",
     "broken_stream",
     "line_too_long",
     "too_much",
     "nothing_said",
     "other_words",
+    "withheld",
+    "calls_tool",
+    "unknown_end",
 ]
 
 _SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset(
@@ -55,7 +57,7 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
 
     @property
     def blameless(self) -> bool:
-        return self.cause in {"refused", "nothing_said", "other_words", "short"}
+        return self.cause in {"refused", "nothing_said", "other_words", "short", "withheld", "calls_tool"}
 
     @property
     def shuts(self) -> bool:

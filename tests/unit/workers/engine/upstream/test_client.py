@@ -91,7 +91,7 @@ async def test_closing_the_pieces_ends_the_answer_at_the_upstream() -> None:
         (sends(HEAD, chunk("You "), b"data: [DONE]\n\n"), "broken_stream"),
         (sends(HEAD, b"data: <html>\n\n"), "broken_stream"),
         (sends(HEAD.replace(b"event:", b"event"), b"data: {]\n\n"), "broken_stream"),
-        (sends(HEAD.replace(b"text/event-stream", b"application/json"), b"{}"), "no_stream"),
+        (sends(HEAD.replace(b"text/event-stream", b"application/json"), b"{}"), "broken_stream"),
         (endless_line, "line_too_long"),
         (endless_chunks, "too_much"),
         (status(302, "location: http://127.0.0.1:1/"), "redirects"),

@@ -18,7 +18,7 @@ STREAM = (
 
 def read(*parts: bytes) -> list[Piece]:
     events = Events()
-    return [piece for part in parts for piece in events.feed(part)]
+    return [piece for part in parts for piece in events.feed(part)] + list(events.close())
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=6))
