@@ -173,7 +173,13 @@ class GatewayProcess:
             source=self._source,
             quotas=redis.quotas,
         )
-        return People(settings=settings.handoff, handoffs=handoffs, quotas=redis.quotas, bad_answers=redis.bad_answers)
+        return People(
+            settings=settings.handoff,
+            handoffs=handoffs,
+            quotas=redis.quotas,
+            history=redis.history,
+            bad_answers=redis.bad_answers,
+        )
 
     def _readiness(self) -> Readiness:
         return Readiness(

@@ -1,19 +1,55 @@
-"""Decide whether a customer plainly asks for a person, in English or Chinese. Pure.
+"""Decide whether a customer plainly asks for a person, or accepts the offer of one, in English or Chinese. Pure.
 
-The test is a list of phrasings, a clause at a time: a customer that asks whether a person packed the parcel, or does
-not want one, gets the model's answer. A missed wish costs one more question, and there is a button; an imagined one
-costs an answer. So a doubtful one is none.
+The test is a list of phrasings (here and in `wishes.json`), a clause at a time: a customer that asks whether a person
+packed the parcel, or does not want one, gets the model's answer. A missed wish costs one more question, and there is a
+button; an imagined one costs an answer. So a doubtful one is none.
 """
 
+import itertools
 import re
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Self
 
+import msgspec
+
+from shared.faq.small_talk import is_pieces_only
 from shared.faq.words.fold import fold, plain
 
 MAX_CHARS: Final = 2_000
 """What is longer than this is no plain wish."""
 
 _CLAUSES: Final = re.compile(r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s")
+
+_MAX_PHRASE_CHARS: Final = 80
+_NO_WORD: Final = re.compile(r"[^\w']+")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """One language's phrases. What is `agreeing` accepts an offer too, unless thanks stand beside it."""
+
+    wishes: list[str]
+    around: list[str]
+    accepting: list[str]
+    agreeing: list[str]
+    fillers: list[str]
+    thanks: list[str]
+
+
+class _Table(msgspec.Struct, frozen=True):
+    english: _Said
+    chinese: _Said
+    accepting_signs: str
+
+    @property
+    def by_end(self) -> tuple[tuple[str, _Said], ...]:
+        """Return the phrases by what stands behind a word in their language."""
+        return ((" ", self.english), ("", self.chinese))
+
+
+_TABLE: Final = msgspec.json.decode(Path(__file__).with_name("wishes.json").read_bytes(), type=_Table)
 
 # --- English
 
@@ -22,13 +58,16 @@ _PERSON = (
     r"(?:person|people|human(?: being)?|agent|representative|rep|operator|advis[eo]r|member of staff|staff member)"
 )
 _HUMAN = rf"{_KIND}{_PERSON}"
-_OFFICE = r"(?:a |the |your )?(?:manager|supervisor|customer (?:service|support|care)|support|staff|team)"
+_OFFICE = (
+    r"(?:(?:a|the|your|live|online|human|technical) )*"
+    r"(?:manager|supervisor|customer (?:service|support|care)|support|staff|team)"
+)
 _SOMEONE = r"(?:someone|somebody)(?=$| (?:real|human|there|else|from|in|at|on|who|that|i|about|please|now)\b)"
 _SOMEBODY = rf"(?:{_HUMAN}|{_OFFICE}|{_SOMEONE})"
 _TALK = r"(?:talk|speak|chat) (?:to|with)"
 _MANNERS = r"(?:(?:please|just|really|now|only|still|finally) ){0,3}"
 _WOULD = rf"i(?:'d| would) {_MANNERS}(?:like|love|prefer|want|rather)"
-_WANT = rf"(?:i {_MANNERS}(?:want|need|wish|have|demand)|{_WOULD}|i must) {_MANNERS}"
+_WANT = rf"(?:i {_MANNERS}(?:want|wanna|gotta|need|wish|have|demand)|{_WOULD}|i must) {_MANNERS}"
 _HOW = r"(?:how (?:can|do|could|would)|where (?:can|do|could))"
 _MAY = rf"(?:(?:can(?:'t)?|could|may|might|{_HOW}) i|let me|allow me to) {_MANNERS}"
 _PURPOSE = r"to (?:help|talk|speak|answer|look|call|explain)"
@@ -81,13 +120,78 @@ _ZH_NOT: Final = re.compile(
 _ZH_ASKS: Final = re.compile(r"(?:能|可|可以)不$|能不能.{0,4}$|可不可以.{0,4}$|要不要$")
 
 
-def wants_person(text: str) -> bool:
-    """Return whether a text asks in so many words for a person."""
+def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
+    """Return whether a text asks in so many words for a person. `own`: the shop's further wordings of the wish, each a
+    whole clause, whatever polite words stand around it."""
     text = plain(text)
     if len(text) > MAX_CHARS:
         return False
     clauses = [" ".join(clause.split()) for clause in _CLAUSES.split(fold(text))]
-    return any(_in_english(clause) or _in_chinese(clause.replace(" ", "")) for clause in clauses if clause)
+    return any(
+        _in_english(clause)
+        or _in_chinese(clause.replace(" ", ""))
+        or any(phrasing.fits(clause) for phrasing in _wishes(own))
+        for clause in clauses
+        if clause
+    )
+
+
+def accepts_offer(text: str) -> bool:
+    """Return whether a text that follows the offer of a person accepts it: "yes please", "好的", a thumb. "Ok, thanks"
+    does not: it ends the talk."""
+    text = plain(text)
+    if any(char.isalnum() for char in text):
+        return any(phrasing.fits(text) for phrasing in _ACCEPTANCES)
+    return any(sign in _TABLE.accepting_signs for sign in text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrasing:
+    """Texts that are `telling` phrases and others around them, of one language, and nothing else."""
+
+    pieces: re.Pattern[str]
+    telling: re.Pattern[str]
+    end: str
+
+    @classmethod
+    def of(cls, end: str, telling: Sequence[str], *around: Sequence[str]) -> Self:
+        """`end` stands behind each word in this language."""
+        phrases, others = (
+            "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+            for words in (telling, [*telling, *itertools.chain(*around)])
+        )
+        return cls(re.compile(f"(?:{others}){end}"), re.compile(f"(?:{phrases}){end}"), end)
+
+    def fits(self, text: str) -> bool:
+        words = _words(text, self.end)
+        return (
+            len(words) <= _MAX_PHRASE_CHARS
+            and self.telling.search(words) is not None
+            and is_pieces_only(words, self.pieces)
+        )
+
+
+def _words(text: str, end: str) -> str:
+    return "".join(f"{word}{end}" for word in _NO_WORD.split(fold(text)) if word)
+
+
+@lru_cache(4)
+def _wishes(own: tuple[str, ...]) -> list[_Phrasing]:
+    """Return the wishes that are listed, and the shop's own."""
+    return [
+        _Phrasing.of(end, [*said.wishes, *(_words(wish, end).removesuffix(end) for wish in own)], said.around)
+        for end, said in _TABLE.by_end
+    ]
+
+
+_ACCEPTANCES: Final = [
+    phrasing
+    for end, said in _TABLE.by_end
+    for phrasing in (
+        _Phrasing.of(end, said.accepting, said.agreeing, said.fillers, said.thanks),
+        _Phrasing.of(end, said.agreeing, said.fillers),
+    )
+]
 
 
 def _in_english(clause: str) -> bool:

@@ -1,5 +1,7 @@
 """Serve what people do in conversations: hand-offs, asked for or due, and customers' ratings."""
 
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -7,27 +9,39 @@ from typing import Final, Literal
 from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from gateway.people.bad_answers import BadAnswers
-from gateway.people.handoff_wish import wants_person
+from gateway.people.handoff_wish import accepts_offer, wants_person
 from gateway.people.handoffs import Handoffs, Opening
 from gateway.people.session_answers import SessionAnswers
 from gateway.request.entry import Entry
+from gateway.request.request import Request
 from gateway.session.connection import Connection, refuse
 from shared.conversation.handoffs import Handoff
+from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.faq import detect_language
+from shared.faq.answer_policy import offers_person
 from shared.faq.fallback import Fallback
 from shared.process.tasks import Tasks
 from shared.settings.gateway import HandoffSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import Feedback, FeedbackRecorded, HandoffCreated, HandoffReason, HandoffRequest, Language
+from shared.wire.messages import (
+    Feedback,
+    FeedbackRecorded,
+    HandoffCreated,
+    HandoffReason,
+    HandoffRequest,
+    Language,
+    Said,
+)
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
 log = get_logger()
 
 _RETRY_AFTER_MS: Final = 5_000
+_LAST_TURNS: Final = 8
 _TEXTS: Final[dict[Literal["created", "open", "failed"], dict[Language, str]]] = {
     "created": {
         "en": "I have asked a person to take over and passed our conversation on. You can go on asking me meanwhile.",
@@ -51,6 +65,7 @@ class People:
     settings: HandoffSettings
     handoffs: Handoffs
     quotas: Quotas
+    history: History
     bad_answers: BadAnswers
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
@@ -97,10 +112,17 @@ class People:
             _send_created(connection, opening.handoff, request.event_id)
         connection.flush()
 
-    async def answer_wish(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
-        """Return the answer to a question that asks for a person; None for any other question, or where there have been
-        too many: the question is answered as any other then."""
-        if not self.settings.enabled or not wants_person(entry.input):
+    async def answer_wish(
+        self, entry: Entry, connection: Connection | None, caller: Caller, turns: Sequence[Said] | None = None
+    ) -> Fallback | None:
+        """Return the answer to a question that asks for a person, or accepts the offer of one; None for any other
+        question, or where there have been too many: the question is answered as any other then. `turns` are those that
+        came with the question."""
+        if not self.settings.enabled:
+            return None
+        if not wants_person(entry.input, self.settings.wishes) and not (
+            accepts_offer(entry.input) and await self._was_offered(entry.request, turns)
+        ):
             return None
         language = detect_language(entry.input)
         try:
@@ -116,6 +138,19 @@ class People:
             _send_created(connection, opening.handoff)
         text = _TEXTS["open" if opening.was_open else "created"][language]
         return Fallback(source="handoff", text=text, language=language)
+
+    async def _was_offered(self, request: Request, turns: Sequence[Said] | None) -> bool:
+        """Return whether the conversation's last answer offered a person: by the turns that came with the question, or
+        by the history. An answer of this gateway that the history lacks is later than those in it."""
+        if turns is not None:
+            return bool(turns) and offers_person(turns[-1].assistant)
+        last = self.answers.last(request.session)
+        remembered = await self.history.turns(
+            request.session, limit=_LAST_TURNS, before_unix_ms=math.inf, generation=request.generation
+        )
+        if last is not None and all(turn.request_id != last.id for turn in remembered):
+            return last.offers
+        return bool(remembered) and offers_person(remembered[-1].output_text)
 
     # --- or is due
 

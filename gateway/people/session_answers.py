@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shared.errors import ProtocolError
+from shared.faq.answer_policy import offers_person
 from shared.wire.messages import Feedback, RatingReason
 from shared.wire.outcome import Response, Source
 from shared.wire.session_key import SessionKey
@@ -20,7 +21,10 @@ Verdict = Literal["resolved", "unresolved"]
 
 @dataclass(slots=True)
 class _Answer:
+    id: str
     source: Source
+    offers: bool
+    """It offered a person."""
     verdict: Verdict | None = None
     reason: RatingReason | None = None
 
@@ -81,7 +85,7 @@ class SessionAnswers:
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
         if response.id not in session.answers:
-            session.answers[response.id] = _Answer(response.source)
+            session.answers[response.id] = _Answer(response.id, response.source, offers_person(response.output_text))
             self._num_answers += 1
             if stood_in or (response.source == "unsure" and not response.grounding):
                 session.fallbacks += 1
@@ -100,6 +104,11 @@ class SessionAnswers:
         """Return the ids of the last answers, oldest first."""
         session = self._sessions.get(key)
         return () if session is None else tuple(session.answers)
+
+    def last(self, key: SessionKey) -> _Answer | None:
+        """Return the answer of a session that ended last here; None where none did."""
+        session = self._sessions.get(key)
+        return session.answers[next(reversed(session.answers))] if session and session.answers else None
 
     def rate(self, key: SessionKey, feedback: Feedback) -> Rated:
         """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is not the session's or is

@@ -124,7 +124,7 @@ class Asking:
             await self.quotas.charge_shared("ask", session.caller)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
-            stand_in = await self.people.answer_wish(entry, self.connections.of(entry), session.caller)
+            stand_in = await self.people.answer_wish(entry, self.connections.of(entry), session.caller, asked.turns)
         except ProtocolError as error:
             self._refuse(entry, error)
             return None

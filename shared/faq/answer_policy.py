@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from shared.faq import FaqEntry, FaqHit, Language, detect_language
 from shared.faq.fallback import Fallback
-from shared.faq.small_talk import Kind, courtesy, small_talk
+from shared.faq.small_talk import IN_NEED, Kind, courtesy, small_talk
 from shared.faq.terms import seems_foreign
 from shared.faq.words.fold import plain
 from shared.settings.answers import AnswerSettings
@@ -141,7 +141,10 @@ class AnswerPolicy:
         """Return the answer, where no model writes it. A person is offered where one can be asked for."""
         match decision:
             case Courtesy(kind, language):
-                return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
+                offer = [_OFFER[language]] if self.handoff and kind in IN_NEED else []
+                return Fallback(
+                    source="courtesy", text="\n\n".join([courtesy(kind, language), *offer]), language=language
+                )
             case Unsure(language, entries, foreign):
                 perhaps = "".join(
                     (_NEXT if place else _PERHAPS)[language].format(
@@ -165,6 +168,11 @@ class AnswerPolicy:
                     language=entries[0].language,
                     grounding=tuple(entry.as_grounding() for entry in entries),
                 )
+
+
+def offers_person(answer: str) -> bool:
+    """Return whether an answer offers a person."""
+    return any(offer in answer for offer in _OFFER.values())
 
 
 def sureness_of(hits: Sequence[FaqHit]) -> float:

@@ -38,6 +38,8 @@ _PAIR: Final = 2
 _HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _KANA_OR_HANGUL: Final = re.compile(r"[\u3040-\u30ff\u1100-\u11ff\uac00-\ud7af]")
 _WORD: Final = re.compile(r"[a-z0-9]+")
+# In a text without words these say how it was typed.
+_CHINESE_SIGNS: Final = re.compile("[\u3002\u3001\uff01\uff0c\uff1f\u2026]{1}")
 _LETTERS: Final = re.compile(r"[^\W\d_]{2,}")
 _WHOLE_WORD: Final = re.compile(r"[^\W\d_]+")
 _SKU: Final = re.compile(r"(?<![a-z0-9])([a-z]{2})[-_ ]?([0-9]{4})(?:[-_ ]?([a-z]))?(?![a-z0-9])")
@@ -84,6 +86,8 @@ def detect_language(text: str) -> Language:
     """
     text = ends_of(text)
     han = sum(len(run) for run in _HAN.findall(text))
+    if not any(map(str.isalnum, text)):
+        return "zh" if _CHINESE_SIGNS.search(text) else "en"
     if han == 0 or len(_KANA_OR_HANGUL.findall(text)) * 2 > han:
         return "en"
     latin = len(_LETTERS.findall(_HAN.sub(" ", text)))

@@ -162,6 +162,11 @@ class HandoffSettings(Group):
         description="a person is asked after so many answers in a row that were fallbacks or said that "
         "nothing is known (0: never)",
     )
+    wishes: tuple[str, ...] = Field(
+        (),
+        description="further wordings by which customers ask for a person, each a whole clause, as a JSON list: "
+        '["beam me up", "找掌柜"]',
+    )
     per_minute: int = Field(
         30,
         ge=0,

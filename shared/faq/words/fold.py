@@ -87,6 +87,8 @@ def fold(text: str) -> str:
 
 def _plain_characters(text: str) -> str:
     text = _BLANK.sub(" ", _DROPPED.sub("", text))
+    if not any(map(str.isalnum, text)):
+        return text  # "？" says more than "?": which language is typed
     text = unicodedata.normalize("NFKC", text).translate(_ALIKE)
     text = _PHRASE.sub(lambda found: _PHRASES[found[0]], text)
     return _WORD.sub(_in_one_script, text) if _PASSES_FOR_LATIN.search(text) else text

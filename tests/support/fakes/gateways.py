@@ -211,7 +211,11 @@ class Edge:
                 question_reader=questions,
             ),
             people=People(
-                settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas, bad_answers=nobody
+                settings=HandoffSettings(enabled=self.people),
+                handoffs=nobody,
+                quotas=quotas,
+                bad_answers=nobody,
+                history=fakes["history"],
             ),
             tracer=Tracer(),
             observing=Observing(producer=producer, topic=TOPICS.observations),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.people.handoff_wish import MAX_CHARS, wants_person
+from gateway.people.handoff_wish import MAX_CHARS, accepts_offer, wants_person
 from shared.faq import FaqIndex
 from tests.support.samples.faq_questions import (
     CHINESE_OFF_TOPIC,
@@ -33,6 +33,11 @@ WISHES: Final = (
     "人工客服", "真人客服，谢谢", "客服", "我要人工客服", "帮我转接人工", "我想和真人说话", "我要跟真人聊",
     "能不能转人工？", "可以帮我转到人工吗", "怎么联系人工客服", "怎么转人工", "我想跟你们经理谈",
     "我不要机器人，我要人工", "这个回答没用。找真人！", "让我和客服人员沟通", "请帮我转接客服", "给我一个真人",
+    "I wanna talk to a human", "need human", "real person pls", "transfer me to live support",
+    "speak to a real person", "operator", "agent please", "live chat please", "customer service",
+    "I'd like a live agent", "Hello, human support now please", "no more bots!", "有没有真人", "有真人吗？",
+    "找客服", "換真人", "來個活人", "人工在吗", "找你们经理", "有沒有真人客服", "𝐡𝐮𝐦𝐚𝐧 please",
+    "Hi,\n\nI want to talk to a person\n\nBest regards\nJane", "<p>operator</p>",
 )  # fmt: skip
 NONE: Final = (
     "I don't want to talk to a person", "I do not want to speak with an agent", "I'd rather not talk to a person",
@@ -50,6 +55,9 @@ NONE: Final = (
     "需要人工安装吗", "不用转人工", "我不想转人工", "不要给我转人工", "别转人工", "我不需要人工客服", "你是真人吗",
     "是不是人工回答", "人工客服几点上班？", "这是真人模特吗", "我想找真人模特拍的照片", "如果转人工要等多久？",
     "需要人工吗", "我们三个人一起买有优惠吗", "", "   ", "?!",
+    "I don't want a person", "no human please", "not an agent", "I don't need live support", "do you have live chat",
+    "what does the operator do", "is the customer service good", "不要客服", "有没有真人模特", "yes", "可以", "好的",
+    "> I want to talk to a person\nWhere is my parcel?",
 )  # fmt: skip
 
 
@@ -89,3 +97,21 @@ PARTS = (
 @given(st.lists(st.sampled_from(PARTS), max_size=400) | st.text(max_size=300).map(list))
 def test_any_text_is_judged(parts: list[str]) -> None:
     assert wants_person("".join(parts)) in {True, False}
+
+
+def test_a_shop_adds_wordings_of_its_own() -> None:
+    own = ("Beam me up", "找掌柜")
+    assert [
+        text for text in ("beam me up, please!", "请找掌櫃", "Beam\u00ad me up") if not wants_person(text, own)
+    ] == []
+    assert not wants_person("beam me up")
+    assert not wants_person("don't beam me up", own)
+    assert not wants_person("beam me up a coupon", own)
+
+
+@pytest.mark.parametrize("piece", ["要", "转接", "好", "please ", "yes ", "ok ok "])
+@pytest.mark.timeout(5)
+def test_what_can_be_read_in_many_ways_takes_no_time(piece: str) -> None:
+    for text in (piece * 20, piece * 900 + "x"):
+        wants_person(text + "退")
+        accepts_offer(text + "退")

@@ -31,6 +31,7 @@ def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
         handoffs=made(broker, Store(), quotas=quotas),
         quotas=counts,
         bad_answers=counts,
+        history=counts,
     )
 
 
@@ -64,7 +65,9 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
 
     handoffs: Any = Faulty()
     quotas: Any = FakeQuotas()
-    people = People(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas, bad_answers=quotas)
+    people = People(
+        settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas, bad_answers=quotas, history=quotas
+    )
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():
@@ -78,7 +81,9 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
     assert not Settings().handoff.enabled
     broker = Broker()
     quotas: Any = FakeQuotas()
-    people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=quotas, bad_answers=quotas)
+    people = People(
+        settings=Settings().handoff, handoffs=made(broker, Store()), quotas=quotas, bad_answers=quotas, history=quotas
+    )
     await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
     assert await people.answer_wish(asked, None, Caller(SessionKey("t", "a"))) is None
@@ -96,7 +101,7 @@ async def test_a_bad_answer_is_kept_only_where_its_customer_consents_to_training
     kept: Any = Kept()
     handoffs: Any = object()
     quotas: Any = FakeQuotas()
-    people = People(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas, bad_answers=kept)
+    people = People(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas, bad_answers=kept, history=quotas)
     client = await Edge().connect().say(SessionStart(session_id="s", consent=consent))
     people.answers.answered(client.session.key, answer("resp_1"))
     people.receive(client, Feedback(response_id="resp_1", rating="down"))
