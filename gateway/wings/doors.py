@@ -77,7 +77,7 @@ class DoorsWing:
         self._exchanges = self._make_exchanges(self.gate)
         self._chats = Chats(exchanges=self._exchanges, cursors=self.running)
         self._http = self._make_http(gateway)
-        self._grpc = _grpc_door(self._exchanges, gateway, self.readiness) if gateway.grpc_port else None
+        self._grpc = self._make_grpc() if gateway.grpc_port else None
 
     def _make_exchanges(self, gate: TokenGate | None) -> Exchanges:
         return Exchanges(
@@ -105,6 +105,23 @@ class DoorsWing:
         )
         doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
         return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)
+
+    def _make_grpc(self) -> "GrpcDoor":
+        """Return the door over gRPC, whose library a gateway without it does not load."""
+        from gateway.doors.grpc.door import GrpcDoor
+
+        settings = self.settings.gateway
+        calls = OpenSockets(
+            most=settings.max_connections, quotas=self.settings.quotas, proxies=settings.trusted_proxies
+        )
+        ready = self.readiness
+        return GrpcDoor(
+            exchanges=self._exchanges,
+            settings=settings,
+            ready=lambda: ready.takes_traffic,
+            sockets=self.sockets,
+            calls=calls,
+        )
 
     def _make_chatwoot(self) -> list[Mount]:
         """Return its door, where there is one, which asks by a signature in the place of a token."""
@@ -159,10 +176,3 @@ class DoorsWing:
             closing.push_async_callback(self._exchanges.stop)
             closing.push_async_callback(self._chats.close)
             closing.push_async_callback(self._frontend.close_all)
-
-
-def _grpc_door(exchanges: Exchanges, settings: GatewaySettings, readiness: Readiness) -> "GrpcDoor":
-    """Return the door over gRPC, whose library a gateway without it does not load."""
-    from gateway.doors.grpc.door import GrpcDoor
-
-    return GrpcDoor(exchanges=exchanges, settings=settings, ready=lambda: readiness.takes_traffic)

@@ -63,6 +63,17 @@ class Call:
             return None
         return data if isinstance(data, bytes) else None
 
+    async def request(self) -> bytes:
+        """Read a call's only message. Raises `ProtocolError` where none comes in time."""
+        try:
+            async with asyncio.timeout(self.settings.hello_timeout_s):
+                data = await self.read()
+        except TimeoutError:
+            data = None
+        if data is None:
+            raise ProtocolError("no_request", f"no message within {self.settings.hello_timeout_s:g} s")
+        return data
+
     def leave(self) -> None:
         """Note that the client is gone."""
         self.gone = True
@@ -85,6 +96,8 @@ class Call:
             if not isinstance(error, RefusalError):
                 metrics.refused.labels(error.code).inc()
             await self._abort(detail_of(error))
+        except aio.AbortError:  # it has its status
+            raise
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
             caught("connection", error, door="grpc")
             await self._abort(OWN_FAULT)

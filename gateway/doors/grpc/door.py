@@ -3,45 +3,52 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import grpc
 from grpc import aio
 from grpc.aio import ServicerContext
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_health.v1 import health_pb2
 
 from gateway.doors.grpc.calls import Call
 from gateway.doors.grpc.chat import Chatting
+from gateway.doors.grpc.connections import GrpcConnections, open_files
+from gateway.doors.grpc.probes import Probes
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.doors.grpc.respond import Responding
 from gateway.exchange.exchanges import Exchanges
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.listening import ListenAddress, host_port
+from shared.sockets.open_sockets import REFUSALS, OpenSockets
 
 _SERVICE: Final = v1.DESCRIPTOR.services_by_name["Replyline"].full_name
-_REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
 # A client may ping so often, and one that says every 10 s may be early; one that pings more is told to go away.
 _MIN_PING_MS: Final = 9_000
 _PING_TIMEOUT_MS: Final = 20_000
+# A client's channel connects again with its next call.
+_IDLE_MS: Final = 60_000
 _LAST_WORDS_S: Final = 0.5
 _WATCH_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
 class GrpcDoor:
-    """`ready`: whether new calls may come."""
+    """`ready`: whether new calls may come. `sockets` counts the connections, `calls` the calls, by address."""
 
     exchanges: Exchanges
     settings: GatewaySettings
     ready: Callable[[], bool]
+    sockets: OpenSockets = field(default_factory=lambda: OpenSockets(spare=REFUSALS))
+    calls: OpenSockets = field(default_factory=OpenSockets)
     _chatting: Chatting = field(init=False)
     _server: aio.Server = field(init=False)
-    _health: health.aio.HealthServicer = field(init=False)
+    _probes: Probes = field(init=False)
+    _connections: GrpcConnections = field(init=False)
     _stopping: "asyncio.Task[None] | None" = None
 
     def __post_init__(self) -> None:
         self._chatting = Chatting(exchanges=self.exchanges, settings=self.settings)
+        self._probes = Probes(_SERVICE, self._carry)
 
     async def listen(self) -> int:
         """Listen; return the port. Raises `ListenError`."""
@@ -51,19 +58,16 @@ class GrpcDoor:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_concurrent_streams", settings.max_connections),
-                ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
                 ("grpc.server_handshake_timeout_ms", round(settings.hello_timeout_s * 1_000)),
                 ("grpc.keepalive_time_ms", round(settings.heartbeat_s * 1_000)),
                 ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_MS),
-            ],
-            maximum_concurrent_rpcs=settings.max_connections,
+            ]
         )
-        self._server.add_generic_rpc_handlers((self._own_service(), *_reflections()))
-        self._health = health.aio.HealthServicer()
-        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers((self._own_service(), *self._probes.handlers()))
+        await self._probes.servicer.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         address = ListenAddress.of_settings("gateway", settings, "grpc_port")
         address.listen().close()  # gRPC gives no reason for a failure
         with address.explained():
@@ -72,46 +76,58 @@ class GrpcDoor:
             except RuntimeError as error:
                 raise OSError(str(error)) from None
         await self._server.start()
+        self._connections = GrpcConnections(self.sockets, int(port))
         return int(port)
 
     def _own_service(self) -> grpc.GenericRpcHandler:
-        """Return the service's methods. They take bytes: what cannot be read is refused as any other mistake."""
+        """Return the service's methods. Each reads its messages itself, as bytes: one that does not come, or cannot be
+        read, is refused as any other mistake."""
         responding = Responding(self.exchanges)
 
-        async def respond(data: bytes, context: ServicerContext) -> None:
-            await self._carry(context, lambda call: responding.respond(call, data))
+        async def respond(call: Call) -> None:
+            await responding.respond(call, await call.request())
 
-        async def resume(data: bytes, context: ServicerContext) -> None:
-            await self._carry(context, lambda call: responding.resume(call, data))
+        async def resume(call: Call) -> None:
+            await responding.resume(call, await call.request())
 
-        async def chat(_: object, context: ServicerContext) -> None:
-            await self._carry(context, self._chatting.chat)
-
+        works = {"Respond": respond, "Resume": resume, "Chat": self._chatting.chat}
         return grpc.method_handlers_generic_handler(
-            _SERVICE,
-            {
-                "Respond": grpc.unary_stream_rpc_method_handler(respond),
-                "Resume": grpc.unary_stream_rpc_method_handler(resume),
-                "Chat": grpc.stream_stream_rpc_method_handler(chat),
-            },
+            _SERVICE, {name: self._method(work) for name, work in works.items()}
         )
 
-    async def _carry(self, context: ServicerContext, work: Callable[[Call], Awaitable[None]]) -> None:
+    def _method(self, work: Callable[[Call], Awaitable[None]]) -> grpc.RpcMethodHandler:
+        async def handle(_: object, context: ServicerContext) -> None:
+            await self._carry(context, self.calls, work)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _carry(
+        self, context: ServicerContext, calls: OpenSockets, work: Callable[[Call], Awaitable[None]]
+    ) -> None:
         promised_ms = self.exchanges.session_limits.announced.deadline_ms
         call = Call(context=context, settings=self.settings, promised_ms=promised_ms)
-        await call.carry(work(call))
+
+        async def counted() -> None:
+            calls.add(call, call.asker.address)
+            try:
+                await work(call)
+            finally:
+                calls.remove(call)
+
+        await call.carry(counted())
 
     async def watch(self) -> None:
-        """Tell health checks whether new calls may come."""
+        """Publish whether new calls may come, and count the connections, once a second."""
         while True:
+            self._connections.update(await asyncio.to_thread(open_files))
             status = "SERVING" if self.ready() else "NOT_SERVING"
             for service in ("", _SERVICE):
-                await self._health.set(service, health_pb2.HealthCheckResponse.ServingStatus.Value(status))
+                await self._probes.servicer.set(service, health_pb2.HealthCheckResponse.ServingStatus.Value(status))
             await asyncio.sleep(_WATCH_S)
 
     async def drain(self) -> None:
         """Say that nobody new may come, then take no new call. Those that are begun go on."""
-        await self._health.enter_graceful_shutdown()
+        await self._probes.servicer.enter_graceful_shutdown()
         self._chatting.announce_shutdown()
         self._stopping = asyncio.create_task(self._server.stop(self.settings.drain_s))
 
@@ -121,17 +137,3 @@ class GrpcDoor:
         await self._server.stop(_LAST_WORDS_S)
         if self._stopping is not None:
             await self._stopping
-
-
-def _reflections() -> list[grpc.GenericRpcHandler]:
-    """Return reflection by both its names: the messages are the same."""
-    servicer: Any = reflection.aio.ReflectionServicer((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME))
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    return [
-        grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler})
-        for name in (_REFLECTION, reflection.SERVICE_NAME)
-    ]

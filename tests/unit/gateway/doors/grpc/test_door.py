@@ -191,3 +191,27 @@ def test_the_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     run([sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={tmp_path}", PROTO], check=True)
     generated = PROTO.replace(".proto", "_pb2.py")
     assert (folder / generated).read_text() == (tmp_path / generated).read_text()
+
+
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [
+        ("grpc.health.v1.Health/Watch", 16),
+        ("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 16),
+        ("replyline.v1.Replyline/Respond", 0),
+        ("replyline.v1.Replyline/Resume", 0),
+    ],
+)
+async def test_calls_that_go_on_without_a_message_leave_room_for_others(method: str, left: int) -> None:
+    """Health and reflection have their own limit by address; the message of any other call has to come in time."""
+    async with serving(Edge(), hello_timeout_s=0.1) as client:
+        begun = client.channel.stream_stream(f"/{method}")
+        calls = [begun(metadata=(("x-forwarded-for", "192.0.2.7"),)) for _ in range(40)]
+        if method.endswith("Watch"):
+            for call in calls:
+                await call.write(b"")
+        await until(lambda: [call.done() for call in calls].count(False) == left)
+        probe = client.channel.unary_unary(
+            "/grpc.health.v1.Health/Check", response_deserializer=health_pb2.HealthCheckResponse.FromString
+        )
+        assert (await probe(b"", metadata=(("x-forwarded-for", "192.0.2.8"),))).status == SERVING
