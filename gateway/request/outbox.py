@@ -102,7 +102,7 @@ class Outbox:
     def drop_answer(self, response_id: str) -> None:
         """Drop an answer that another client's outbox has from now on: nothing more of it is written here, nor in the
         cursor."""
-        self._points.pop(response_id, None)
+        self._forget(response_id)
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
@@ -126,9 +126,13 @@ class Outbox:
             self._points[name], self._received_unix_ms[name] = item.resume_point, item.received_unix_ms
             return msgspec.structs.replace(item.created, cursor=self._cursor(now))
         if isinstance(item, Response):
-            self._points.pop(item.id, None)
+            self._forget(item.id)
             return ResponseDone(response=item, cursor=self._cursor(now))
         return item
+
+    def _forget(self, response_id: str) -> None:
+        self._points.pop(response_id, None)
+        self._received_unix_ms.pop(response_id, None)
 
     def _cursor(self, now: float) -> str:
         assert self._seal is not None  # no answer comes before the session has begun

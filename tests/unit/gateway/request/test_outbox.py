@@ -187,3 +187,14 @@ def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: lis
             write()
     write()
     assert got == said
+
+
+def test_nothing_is_kept_of_an_answer_that_has_ended_or_is_told_elsewhere() -> None:
+    box = outbox()
+    for end in (lambda: box.put(ended("hi")), lambda: box.drop_answer(NAMES["r"])):
+        box.put(opened())
+        box.put(shown(0, "hi"))
+        box.drain(0.0)
+        end()
+        box.drain(0.0)
+        assert (box._points, box._received_unix_ms) == ({}, {})
