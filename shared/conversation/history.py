@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from shared.conversation.erasures import ERASED_FOR_S
-from shared.conversation.journal import JOURNAL, erased_entry, turn_entry
+from shared.conversation.journal import JOURNAL, MAX_JOURNALLED, erased_entry, turn_entry
 from shared.conversation.turn import Turn, decode_turn, encode_turn
 from shared.conversation.turn_writing import TurnWriting
 from shared.errors import StoreUnavailable
@@ -26,6 +26,7 @@ from shared.wire.session_key import SessionKey
 _MAX_TURNS = 50
 # So far back the turn of one request is looked for: its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
+_JOURNAL_FULL = 2
 
 # A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
 _APPEND = """
@@ -34,7 +35,10 @@ if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
 redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], ARGV[3], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
-if ARGV[5] then redis.call('RPUSH', KEYS[3], ARGV[5]) end
+if ARGV[5] and redis.call('RPUSH', KEYS[3], ARGV[5]) > tonumber(ARGV[6]) then
+  redis.call('LTRIM', KEYS[3], 0, -2)
+  return 2
+end
 return 1
 """
 # An erasure's generation is later than every one before, whatever its clock says. A full Redis refuses a script's first
@@ -147,11 +151,13 @@ class History:
         values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
         if journal and session.tenant == self._journal_of:
             keys.append(JOURNAL)
-            values.append(turn_entry(session, turn))
+            values += [turn_entry(session, turn), MAX_JOURNALLED]
         try:
             kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
             return None
+        if kept == _JOURNAL_FULL:
+            metrics.history_unavailable.labels("journal").inc()
         return bool(kept)
 
     async def delete(self, session: SessionKey, *, generation: int, journal: bool = True) -> int:

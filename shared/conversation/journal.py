@@ -16,6 +16,7 @@ from shared.wire.fields import Count, Identifier
 from shared.wire.session_key import SessionKey
 
 JOURNAL: Final = "replyline:journal"
+MAX_JOURNALLED: Final = 100_000  # turns; an erasure is kept all the same
 _PLACE: Final = "replyline:journal:erasures"
 _MOST: Final = 50
 _MOST_BYTES: Final = 48 * 1_024  # a gateway reads bodies of 64 KiB

@@ -172,7 +172,8 @@ consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions
 history_unavailable = Counter(
     "replyline_history_unavailable_total",
     "read: answers given without what was said before; lost: turns that Redis did not take for 30 s; "
-    "share: turns of a tenant that had too much of a Redis that fills",
+    "share: turns of a tenant that had too much of a Redis that fills; journal: turns that a full journal of an edge "
+    "does not take for its centre",
     ["what"],
 )
 for _what in ("read", "lost", "share"):  # each from 0: an alert sees the first

@@ -1,5 +1,6 @@
 """The door of edges over HTTP (docs/edge.md). Each call bears the edge's token, and reaches its tenant alone."""
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from shared.wire.outcome import ErrorDetail
 from shared.wire.session_key import SessionKey
 
 EDGE: Final = "/edge"
+_PLACE: Final = re.compile(r"[0-9]{1,18}")
 _encode: Final = msgspec.json.Encoder().encode
 _entries: Final = lenient_json(list[Journalled])
 
@@ -89,7 +91,7 @@ class EdgeDoor:
     async def _erasures(self, request: Request) -> Answer:
         tenant = self._tenant(request)
         after = request.query_params.get("after")
-        if after is not None and not (after.isascii() and after.isdigit()):
+        if after is not None and not _PLACE.fullmatch(after):
             raise ProtocolError(
                 "invalid_field", "after is the number that an earlier answer gave as next", param="after"
             )

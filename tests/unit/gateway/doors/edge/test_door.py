@@ -156,4 +156,5 @@ async def test_an_edge_hears_of_its_tenants_erasures_or_of_a_gap(centre: Centre)
     assert missed == {"next": 7, "gap": False, "erased": [{"session_id": "s", "generation": 3}]}
     assert (await centre.get("/faq")).headers["replyline-erasures"] == "7"
     assert (await centre.get("/erasures?after=4")).json()["gap"]
-    assert (await centre.get("/erasures?after=x")).status_code == 400
+    for place in ("x", "-1", "9" * 19, "9" * 5_000, "1" + "%d9%a1"):
+        assert (await centre.get(f"/erasures?after={place}")).status_code == 400
