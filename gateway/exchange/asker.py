@@ -10,12 +10,14 @@ _MARGIN_MS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """The sender of one request, beside its question. `address` is the client's, for charges; `origins` are the web
-    pages it comes from; `deadline_ms` is None where the promise applies; `key` is the app's idempotency key."""
+    """The sender of one request, beside its question. `address` is the client's, for charges, and `subject` a customer
+    whom no token names; `origins` are the web pages it comes from; `deadline_ms` is None where the promise applies;
+    `key` is the app's idempotency key."""
 
     address: str = ""
     origins: tuple[str, ...] = ()
     token: str | None = None
+    subject: str = ""
     deadline_ms: int | None = None
     key: str | None = None
     is_retry: bool = False

@@ -78,6 +78,10 @@ class Exchanges:
             )
         raise ProtocolError("response_not_found", "this cursor is of no answer here that is open", param="cursor")
 
+    async def charge_lookup(self, exchange: Exchange) -> None:
+        """Charge a look-up of what the client names, as for coming back. Raises `ProtocolError`."""
+        await self.gateway.rate_limits.quotas.charge("resume", exchange.session.caller)
+
     def check_memory(self) -> None:
         """Raise `ProtocolError` where no memory is left for another client."""
         if self.memory.refuses:
@@ -92,6 +96,7 @@ class Exchanges:
             limits=self.session_limits,
             now_unix_ms=now_unix_ms(),
             address=asker.address,
+            subject=asker.subject,
         )
 
     async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:

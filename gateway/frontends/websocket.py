@@ -22,6 +22,7 @@ from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.connection import refuse, send_away
 from gateway.session.protocol import CloseCode, Session, SessionLimits
+from gateway.session.protocol import State as SessionState
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
@@ -40,6 +41,7 @@ DEFAULT_SUBPROTOCOL = "chat.v1.json"
 _SWEEP_S = 1.0
 _SWEEP_AT_ONCE = 200
 _RELIEVE_S = 0.05
+_FRAMES_AT_ONCE = 64
 _MESSAGE_BYTES = 200  # of a message about its text
 _MAX_RECONNECT_MS = 5_000
 # A client that does not read does not read a goodbye either.
@@ -244,7 +246,13 @@ class WebSocketFrontend:
     async def _receive(
         self, connection: WebSocketConnection, socket: ServerConnection, codec: Codec[ClientMessage]
     ) -> None:
+        num_frames = 0
         async for data in socket:
+            num_frames += 1
+            if num_frames % _FRAMES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if connection.session.state is SessionState.CLOSED:
+                continue
             try:
                 message = self._decode(connection, codec, data)
             except ProtocolError as error:

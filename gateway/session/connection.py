@@ -7,6 +7,7 @@ from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.session.protocol import CloseCode, Session, error_event
 from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.messages import ServerMessage
@@ -56,6 +57,8 @@ def send_away(connection: Connection) -> None:
 
 
 def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
-    """Send a client an error, and count it."""
+    """Send a client an error, and count it; close a connection that has had too many."""
     metrics.refused.labels(error.code).inc()
     connection.put(error_event(error, event_id))
+    if (end := connection.session.refuse(now_unix_ms())) is not None:
+        connection.close(end.code, end.reason)

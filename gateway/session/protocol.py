@@ -6,7 +6,7 @@ NEW --session.start--> OPEN --close, token expired--> CLOSED
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 
 from gateway.access.charges import Caller
@@ -37,6 +37,8 @@ from shared.wire.messages import (
 from shared.wire.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 
 _RECONNECT_MS = 1_000
+_PONGS_PER_MINUTE = 120
+_REFUSALS_PER_MESSAGE = 10  # of the messages a minute
 
 
 class CloseCode(IntEnum):
@@ -50,6 +52,7 @@ class CloseCode(IntEnum):
     NO_PONG = 4012
     INVALID_TOKEN = 4500
     NO_HELLO = 4502
+    FLOOD = 4503
 
 
 class State(Enum):
@@ -138,7 +141,7 @@ class Session:
 
     With a `gate` the tenant and the subject are the token's, and `conversation_id`, the session's name behind the
     gateway, is that subject's alone. Without one every client speaks for `tenant`, and the session's id is all that
-    identifies a conversation. `address` is the client's, for charges."""
+    identifies a conversation. `address` is the client's, for charges, and `subject` where no token names one."""
 
     __slots__ = (
         "_address",
@@ -147,6 +150,9 @@ class Session:
         "_last_ping_unix_ms",
         "_limits",
         "_opened_unix_ms",
+        "_pongs",
+        "_refusals",
+        "_subject",
         "_unanswered_pings",
         "connection_id",
         "consent",
@@ -168,6 +174,7 @@ class Session:
         limits: SessionLimits,
         now_unix_ms: float,
         address: str,
+        subject: str = "",
     ) -> None:
         self.connection_id = connection_id
         self.session_id = fresh_session_id
@@ -177,6 +184,7 @@ class Session:
         self.consent: Consent | None = None
         self._gate = gate
         self._address = address
+        self._subject = subject
         self.state = State.NEW
         self._limits = limits
         self._opened_unix_ms = now_unix_ms
@@ -184,6 +192,8 @@ class Session:
         self._last_ping_unix_ms = now_unix_ms
         self._unanswered_pings = 0
         self.rate = MessageRate(limits.messages_per_minute, now_unix_ms)
+        self._pongs = MessageRate(_PONGS_PER_MINUTE, now_unix_ms)
+        self._refusals = MessageRate(limits.messages_per_minute * _REFUSALS_PER_MESSAGE, now_unix_ms)
 
     @property
     def key(self) -> SessionKey:
@@ -197,7 +207,7 @@ class Session:
             return []
         if isinstance(message, Pong):
             self._unanswered_pings = 0
-            return []
+            return [] if _passes(self._pongs, now_unix_ms) else [self._end_flood()]
         self.rate.spend(now_unix_ms)
         if self.state is State.NEW:
             return self._start(message, now_unix_ms)
@@ -263,13 +273,23 @@ class Session:
         self.state = State.CLOSED
         return Close(_code_of(error), error.code)
 
+    def refuse(self, now_unix_ms: float) -> Close | None:
+        """Count a message that is refused; return the end of a session whose client goes on all the same."""
+        if self.state is State.CLOSED or _passes(self._refusals, now_unix_ms):
+            return None
+        return self._end_flood()
+
+    def _end_flood(self) -> Close:
+        self.state = State.CLOSED
+        return Close(CloseCode.FLOOD, "too many messages that mean nothing, or are refused")
+
     @property
     def caller(self) -> Caller:
         """Return the payer of what is done in the session: of an edge's the conversation, as its subject stands for
         many customers at one address."""
         if self.identity is not None and self.identity.edge:
             return Caller(self.key, self.conversation_id)
-        subject = "" if self.identity is None else self.identity.subject
+        subject = self._subject if self.identity is None else self.identity.subject
         return Caller(self.key, subject, self._address)
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
@@ -301,8 +321,8 @@ class Session:
         self.conversation_id = own
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
-        """Accept a newer token of the same subject: it extends the session, and never shortens it. Raises
-        `ProtocolError`, which leaves the session as it was."""
+        """Accept a newer token of the same subject: its claims replace the earlier ones; it extends the session, and
+        never shortens it. Raises `ProtocolError`, which leaves the session as it was."""
         newer = _identify(self._gate, token, now_unix_ms)
         assert newer is not None  # without a gate a token is refused
         assert self.identity is not None  # with a gate an open session has one
@@ -313,8 +333,8 @@ class Session:
                 kind="authentication_error",
                 param="token",
             )
-        if newer.expires_unix_ms > self.identity.expires_unix_ms:
-            self.identity = newer
+        expires_unix_ms = max(newer.expires_unix_ms, self.identity.expires_unix_ms)
+        self.identity = replace(newer, expires_unix_ms=expires_unix_ms)
         return [Send(SessionRefreshed(expires_at=int(self.identity.expires_unix_ms)))]
 
     def _expired(self, now_unix_ms: float) -> bool:
@@ -346,6 +366,14 @@ class Session:
         self._unanswered_pings += 1
         self._last_ping_unix_ms = now_unix_ms
         return [Send(Ping())]
+
+
+def _passes(rate: MessageRate, now_unix_ms: float) -> bool:
+    try:
+        rate.spend(now_unix_ms)
+    except ProtocolError:
+        return False
+    return True
 
 
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:

@@ -60,9 +60,7 @@ class GatewaySettings(Group):
     max_inflight: int = Field(2_000, ge=1, description="most unanswered requests of all connections together")
     # Each stands in every cursor of its connection, and a cursor has its longest (`gateway.request.cursor`).
     max_inflight_per_connection: int = Field(4, ge=1, le=32, description="most unanswered requests of one connection")
-    messages_per_minute: int = Field(
-        100, ge=1, description="messages a minute from one connection; pings and pongs are free"
-    )
+    messages_per_minute: int = Field(100, ge=1, description="messages a minute from one connection; pongs are free")
     max_message_bytes: int = Field(
         65_536,
         ge=256,

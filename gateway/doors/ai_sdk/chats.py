@@ -76,7 +76,8 @@ class Chats:
         return Running(exchange=exchange, response_id=response_id, cursor=cursor, first=[])
 
     async def _find(self, exchange: Exchange) -> tuple[str, bytes] | None:
-        """Return the id and the cursor of the session's answer."""
+        """Return the id and the cursor of the session's answer. Raises `ProtocolError`."""
+        await self.exchanges.charge_lookup(exchange)
         try:
             cursor = await self.cursors.find(exchange.session.key)
         except StoreUnavailable:

@@ -17,7 +17,9 @@ from gateway.doors.ai_sdk.chats import Chats, Running
 from gateway.doors.ai_sdk.parts import UiTeller
 from gateway.http.handlers import detail_of_raised
 from gateway.http.requests import HttpRequests
+from gateway.session.message_rate import MessageRate
 from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained
 from shared.wire.lenient import UNREADABLE, lenient_json
 
@@ -80,10 +82,16 @@ class ChatSocket:
     chats: Chats
     http: HttpRequests
     _requests: dict[str, _Request] = field(default_factory=dict)
+    _rate: MessageRate = field(init=False)
+    _used_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._rate = MessageRate(self.http.settings.messages_per_minute, now_unix_ms())
 
     async def serve(self) -> None:
         """Serve until the page is gone, or asks nothing for a while. Answers go on."""
         await self.socket.accept()
+        self._used_s = asyncio.get_running_loop().time()
         with contained("connection", door="ai_sdk"):
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -96,14 +104,16 @@ class ChatSocket:
                     await self.socket.close(closing.exceptions[0].args[0])
 
     async def _received(self) -> bytes:
-        """Return the next frame."""
+        """Return the next frame. A socket is idle where no request was begun, whatever else its page sends."""
+        now_s = asyncio.get_running_loop().time
         while True:
             try:
-                async with asyncio.timeout(_IDLE_S):
+                async with asyncio.timeout_at(max(self._used_s + _IDLE_S, now_s())):
                     message = await self.socket.receive()
             except TimeoutError:
                 if not self._requests:
                     raise _ClosingError(_IDLE) from None
+                self._used_s = now_s()
             else:
                 if message["type"] == "websocket.disconnect":
                     raise WebSocketDisconnect
@@ -112,7 +122,10 @@ class ChatSocket:
     def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
         """Begin what a frame asks."""
         try:
+            self._rate.spend(now_unix_ms())
             frame = _decode(data)
+        except ProtocolError:
+            raise _ClosingError(_BAD_FRAME) from None
         except UNREADABLE:
             raise _ClosingError(_BAD_FRAME) from None
         if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
@@ -123,6 +136,7 @@ class ChatSocket:
                 request.abort()
         elif request is None:
             request = self._requests[frame.request_id] = _Request(frame, data)
+            self._used_s = asyncio.get_running_loop().time()
             request.answering = tasks.create_task(self._answer(request))
 
     async def _answer(self, request: _Request) -> None:

@@ -65,7 +65,7 @@ class ChatwootDoor:
         cursor, problem = None, "no_text"
         if asked.text:
             try:
-                asker = Asker(key=delivery, is_retry=True)
+                asker = Asker(key=delivery, is_retry=True, subject=name)
                 cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
             except ProtocolError as error:
                 if error.retriable:

@@ -25,6 +25,12 @@ class OpenAiDoor:
 
     def app(self) -> Starlette:
         stored = StoredResponses(http=self.http, models=self.models)
+        described = page(openapi())
+
+        async def document(request: Request) -> Answer:
+            del request
+            return described
+
         paths: tuple[HandledPath, ...] = (
             ("POST", "/v1/chat/completions", self._chat),
             ("POST", "/v1/responses", stored.create),
@@ -35,7 +41,7 @@ class OpenAiDoor:
             ("POST", "/v1/conversations", stored.create_conversation),
             ("GET", "/v1/conversations/{id}", stored.conversation),
             ("DELETE", "/v1/conversations/{id}", stored.delete_conversation),
-            ("GET", "/openapi.json", _document),
+            ("GET", "/openapi.json", document),
             ("GET", "/v1/models", self._list_models),
             ("GET", "/v1/models/{model:path}", self._model),
         )
@@ -64,8 +70,3 @@ class OpenAiDoor:
 async def _nowhere(request: Request) -> Answer:
     del request
     raise ProtocolError("not_found", "no such address; GET /openapi.json lists them")
-
-
-async def _document(request: Request) -> Answer:
-    del request
-    return page(openapi())

@@ -113,6 +113,7 @@ class StoredResponses:
     async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
         """Return what a response's id holds. Raises `ProtocolError` where it is none of its session's, or was
         erased."""
+        await self.http.exchanges.charge_lookup(exchange)
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
             raise unknown_response(param)

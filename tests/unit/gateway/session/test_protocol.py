@@ -154,6 +154,9 @@ def test_any_pong_keeps_it_open_and_is_free_and_no_hello() -> None:
             assert session.receive(Pong(), 25_000 * number + 1) == []
 
 
+FLOOD = "too many messages that mean nothing, or are refused"
+
+
 def test_an_error_event_says_all_that_the_error_knows() -> None:
     error = ProtocolError(
         "rate_limited", "slower", kind="rate_limit_error", param="p", retriable=True, retry_after_ms=5
@@ -164,3 +167,26 @@ def test_an_error_event_says_all_that_the_error_knows() -> None:
             type="rate_limit_error", code="rate_limited", message="slower", retryable=True, param="p", retry_after_ms=5
         ),
     )
+
+
+def test_pongs_without_end_close_the_session() -> None:
+    session = opened()
+    effects = [session.receive(Pong(), 0) for _ in range(200)]
+    assert effects == [[]] * 120 + [[Close(CloseCode.FLOOD, FLOOD)]] + [[]] * 79
+    assert session.state is State.CLOSED
+
+
+def test_a_pong_for_each_ping_is_free_for_as_long_as_the_session_lasts() -> None:
+    session = opened()
+    for number in range(1, 1_000):
+        assert session.tick(25_000 * number) == [Send(Ping())]
+        assert session.receive(Pong(), 25_000 * number + 1) == []
+
+
+def test_a_client_that_goes_on_when_it_is_refused_is_closed() -> None:
+    """After ten times its messages a minute."""
+    session = opened(per_minute=6)
+    assert [session.refuse(0) for _ in range(60)] == [None] * 60
+    assert session.refuse(0) == Close(CloseCode.FLOOD, FLOOD)
+    assert session.refuse(0) is None
+    assert session.receive(ASK, 0) == []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.access.charges import Caller, Kind
-from gateway.session.protocol import CloseCode, State
+from gateway.session.protocol import CloseCode, Session, SessionLimits, State
 from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import (
     ClientMessage,
@@ -26,7 +26,7 @@ from shared.wire.messages import (
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateway_services import FakeQuotas
 from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, quiet
-from tests.support.fakes.sessions import guarded, new
+from tests.support.fakes.sessions import ANNOUNCED, guarded, new
 from tests.support.tokens import gate, token
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
@@ -189,6 +189,21 @@ async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
     caller = session.caller
     assert (caller.session.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
     assert caller.session == session.key
+
+
+def test_a_customer_whom_no_token_names_is_charged_by_the_door_s_name_for_them() -> None:
+    limits = SessionLimits(hello_timeout_ms=1, heartbeat_ms=0, messages_per_minute=1, announced=ANNOUNCED)
+    session = Session(
+        connection_id="c",
+        fresh_session_id="s",
+        tenant="shop",
+        gate=None,
+        limits=limits,
+        now_unix_ms=0,
+        address="",
+        subject="cw-1",
+    )
+    assert (session.caller.subject, session.caller.address) == ("cw-1", "")
 
 
 async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:

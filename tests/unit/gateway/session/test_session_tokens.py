@@ -11,6 +11,7 @@ from gateway.session.protocol import Ask, Close, CloseCode, OpenSession, Refuse,
 from shared.wire.fields import MAX_ID_CHARS, Identifier
 from shared.wire.messages import (
     ClientMessage,
+    ResponseCreate,
     SessionClosing,
     SessionDelete,
     SessionRefresh,
@@ -137,3 +138,13 @@ def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(te
     assert (session.identity, session.tenant, session.conversation_id) == before
     assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
     assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
+
+
+def test_the_newest_token_s_claims_hold_whenever_it_expires() -> None:
+    session = guarded(exp=NOW_UNIX_S + 60, instructions=True)
+    asks = ResponseCreate(event_id="e", input="hi", instructions="Rhyme.")
+    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks)]
+    receive(session, SessionRefresh(token=token(exp=NOW_UNIX_S + 50)), NOW_UNIX_MS)
+    assert refused(lambda: session.receive(asks, NOW_UNIX_MS)).code == "instructions_not_allowed"
+    receive(session, SessionRefresh(token=token(exp=NOW_UNIX_S + 40, instructions=True)), NOW_UNIX_MS)
+    assert session.receive(asks, NOW_UNIX_MS) == [Ask(asks)]

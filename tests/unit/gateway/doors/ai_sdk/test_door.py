@@ -179,3 +179,10 @@ async def test_pages_of_the_allowed_origins_ask_and_no_others(edge: Edge, cursor
             assert preflight.is_success == (allowed is not None)
         refused = await client.post("/chat", json=chat("Who?"), headers={"origin": "https://evil.example"})
         assert (refused.status_code, refused.text) == (403, "this page may not ask here")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/chat/none/stream"), ("POST", "/chat/none/stop")])
+async def test_a_chat_that_is_looked_up_is_charged(edge: Edge, method: str, path: str) -> None:
+    edge.quotas.used_up = {"resume"}
+    async with client_of(door_of(edge, FakeCursors())) as client:
+        assert (await client.request(method, path)).status_code == 429

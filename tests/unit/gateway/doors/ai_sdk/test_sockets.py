@@ -149,3 +149,38 @@ async def test_whatever_a_frame_holds_the_next_page_is_served(text: str) -> None
     assert page.closed in {None, 1008}
     assert all(frame["type"] in {"error", "no-active"} for frame in page.told)
     await asyncio.gather(page.leave(), other.leave())
+
+
+@pytest.mark.parametrize("frame", ["abort", "resume"])
+async def test_frames_that_cost_nothing_are_counted(edge: Edge, frame: str) -> None:
+    page = ChatPage(door_of(edge, FakeCursors(), messages_per_minute=20))
+    for number in range(30):
+        page.send(frame, f"r{number}", id=f"chat-{number}")
+        await asyncio.sleep(0)
+    await until(lambda: page.closed is not None)
+    assert page.closed == 1008
+    await page.leave()
+
+
+async def test_a_page_that_only_aborts_is_idle(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_IDLE_S", 0.05)
+    page = ChatPage(door_of(edge, FakeCursors()))
+
+    async def abort() -> None:
+        while True:
+            page.send("abort", "r1")
+            await asyncio.sleep(0.01)
+
+    aborting = asyncio.create_task(abort())
+    await until(lambda: page.closed == 1000)
+    aborting.cancel()
+    await page.leave()
+
+
+async def test_a_resumption_of_nothing_is_charged(page: ChatPage, edge: Edge) -> None:
+    page.send("resume", "r1", id="none")
+    await until(lambda: page.of("r1") == ["no-active"])
+    assert [kind for kind, _ in edge.quotas.here] == ["resume"]
+    edge.quotas.used_up = {"resume"}
+    page.send("resume", "r2", id="none")
+    await until(lambda: page.of("r2") == ["error"])

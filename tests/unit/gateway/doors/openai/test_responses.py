@@ -257,3 +257,12 @@ async def test_a_conversation_is_made_and_erased(client: httpx2.AsyncClient, edg
     assert (await client.delete(f"/conversations/{name}")).json()["deleted"]
     assert [erased.session_id for erased in edge.told_all] == [name]
     assert (await client.get("/conversations/mine")).status_code == 404
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("DELETE", ""), ("POST", "/cancel")])
+async def test_a_response_that_is_looked_up_is_charged(
+    client: httpx2.AsyncClient, edge: Edge, method: str, path: str
+) -> None:
+    name = (await made(client, edge))["id"]
+    edge.quotas.used_up = {"resume"}
+    assert (await client.request(method, f"/responses/{name}{path}")).status_code == 429
