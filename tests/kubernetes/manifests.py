@@ -26,6 +26,9 @@ _PODS: Final = ("Deployment", "StatefulSet", "Job")
 _SCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _SECRETS: Final = "/secrets/"
 _TO_END_S: Final = 5  # Kafka's clients close
+DOORS: Final = yaml.safe_load(
+    (Path(__file__).parents[2] / "ops" / "k8s" / "replyline" / "files" / "doors.yaml").read_text()
+)
 Object = dict[str, Any]
 
 
@@ -35,6 +38,8 @@ def faults(objects: list[Object]) -> Iterator[str]:
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] in _PODS]
     for each in objects:
         name = f"{each['kind']} {each['metadata']['name']}"
+        if each["kind"] == "Ingress":
+            yield from (f"{name}: {fault}" for fault in _of_ingress(each, objects))
         for selector in _selectors(each):
             if not any(selector.items() <= found.items() for found in labels):
                 yield f"{name}: no pod has {selector}"
@@ -46,6 +51,26 @@ def faults(objects: list[Object]) -> Iterator[str]:
             for container in pod["containers"]:
                 yield from (f"{name}: {fault}" for fault in _of_container(container, maps, grace_s))
     yield from _of_sizes(objects)
+
+
+def _of_ingress(each: Object, objects: list[Object]) -> Iterator[str]:
+    """Yield a line for a port that no Service has, and for each door's path that is not routed."""
+    ports = {
+        (service["metadata"]["name"], port["name"])
+        for service in objects
+        if service["kind"] == "Service"
+        for port in service["spec"]["ports"]
+    }
+    routed: dict[str, set[str]] = {}
+    for rule in each["spec"]["rules"]:
+        for path in rule["http"]["paths"]:
+            service = path["backend"]["service"]
+            routed.setdefault(service["port"]["name"], set()).add(path["path"])
+            if (service["name"], service["port"]["name"]) not in ports:
+                yield f"{path['path']}: no Service {service['name']} has a port {service['port']['name']}"
+    wanted = {"grpc": DOORS["grpc"]} if "grpc" in routed else {"http": DOORS["http"], "chat": ["/"]}
+    if routed != {port: set(paths) for port, paths in wanted.items()}:
+        yield f"it routes {routed}, and the doors are {wanted}"
 
 
 def _of_sizes(objects: list[Object]) -> Iterator[str]:

@@ -20,13 +20,19 @@ class ShippedProxy:
     """On a port of 127.0.0.1, before gateways that each have an address of their own and the same ports, as containers
     have."""
 
-    def __init__(self, gateways: Sequence[Service], folder: Path) -> None:
+    def __init__(self, gateways: Sequence[Service], folder: Path, *, http: str = "", grpc: str = "") -> None:
+        """`http` and `grpc` are the addresses of one gateway's other doors, if they are asked through this proxy."""
         binary = shutil.which("caddy")
         if binary is None:
             pytest.fail("caddy is missing. Type: apt-get install caddy", pytrace=False)
         self.port = free_port()
         file = folder / "Caddyfile"
-        file.write_text(self._adapted(CADDYFILE.read_text(), gateways))
+        text = CADDYFILE.read_text()
+        if http:
+            text = text.replace("gateway-0:8082 gateway-1:8082", http)
+        if grpc:
+            text = text.replace("h2c://gateway-0:8083 h2c://gateway-1:8083", f"h2c://{grpc}")
+        file.write_text(self._adapted(text, gateways))
         command = [binary, "run", "--config", str(file), "--adapter", "caddyfile"]
         home = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
         self._child = Child.start(command, env=home, log=folder / "caddy.log")

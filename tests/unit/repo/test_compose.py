@@ -75,9 +75,9 @@ def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators()
     named = re.findall(r"^\t\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
     given = [_settings_of(SERVICES[name]) for name in GATEWAYS]
     (asked,) = re.findall(r"^\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
-    for each, kind in zip(named, ("HTTP_PORT", "PORT"), strict=True):
+    for each, kind, scheme in zip(named, ("HTTP_PORT", "GRPC_PORT", "PORT"), ("", "h2c://", ""), strict=True):
         ports = [settings[f"REPLYLINE_GATEWAY__{kind}"] for settings in given]
-        assert each.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
+        assert each.split() == [f"{scheme}{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
         assert asked not in ports
     assert {settings["REPLYLINE_GATEWAY__METRICS_PORT"] for settings in given} == {asked}
     assert "\n\thealth_uri /ready\n" in CADDYFILE
