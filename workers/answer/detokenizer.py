@@ -1,7 +1,9 @@
-"""Tokens to text, as it may be shown: never half a character, never the beginning of a stop string."""
+"""Tokens to text, as it may be shown: never half a character, a thought, or the beginning of a stop string."""
 
 import codecs
 from collections.abc import Sequence
+
+from workers.answer.thoughts import Thoughts
 
 
 class Detokenizer:
@@ -11,18 +13,20 @@ class Detokenizer:
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._stops = stops
+        self._thoughts = Thoughts()
         self._held = ""
         self.stopped = False
 
     def feed(self, tokens: bytes) -> str:
         """Feed the bytes of tokens; return the text that they release. Nothing after a stop string was found
         (`stopped`)."""
-        return self.release(self._decode(tokens))
+        return self.release(self._thoughts.feed(self._decode(tokens)))
 
-    def finish(self) -> str:
-        """Return the text that was held back as a stop string's beginning. A character that was cut in its middle is
-        left out."""
-        text, self._held = self._held, ""
+    def finish(self, *, whole: bool = True) -> str:
+        """Return the text that was held back as a stop string's or a thought's beginning. A character that was cut in
+        its middle is left out; if the answer is not `whole`, so is what may be a thought."""
+        text = self.release(self._thoughts.finish(whole=whole)) + self._held
+        self._held = ""
         return text
 
     def release(self, text: str) -> str:

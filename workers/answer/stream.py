@@ -87,14 +87,14 @@ class Answer:
         return True
 
     def add_text(self, text: str) -> None:
-        """Add what an upstream has decoded already."""
+        """Add what an upstream has decoded already, its thoughts left out."""
         self._feed(self._detokenizer.release(text))
 
     def finish(self, *, whole: bool = True) -> None:
         """End the sequence: what was held back is text after all. Not `whole`: it was cut off, and what stands at
         its end may be half of something."""
         self._read()
-        text = self._detokenizer.finish()
+        text = self._detokenizer.finish(whole=whole)
         self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
 
     def pop_delta(self) -> ReplyDelta | None:

@@ -36,13 +36,13 @@ class Streams(Roster):
             self._remove(sequence, missed=True)
         return late
 
-    def grew(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Note that a piece of text came."""
+    def grew(self, sequence: Sequence, now_unix_ms: float, *, visible: bool = True) -> None:
+        """Note that a piece of text came; not `visible`: of a thought, which shows the customer nothing."""
         sequence.output_ids.append(UNKNOWN_ID)
         if sequence.phase is Phase.PREFILL:
             sequence.enter(Phase.DECODE)
             sequence.first_token_unix_ms = now_unix_ms
-            if not sequence.held:
+            if visible and not sequence.held:
                 self.shown(sequence, now_unix_ms)
 
     def counted(self, sequence: Sequence, *, prompt: int, cached: int, output: int) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.process.tasks import Tasks
@@ -20,6 +20,7 @@ from shared.telemetry.availability import Availability
 from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
+from workers.answer.thoughts import Habit
 from workers.engine.upstream.body import chat_body
 from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
@@ -27,10 +28,11 @@ from workers.engine.upstream.events import Finish, Piece, believed
 from workers.engine.upstream.failures import Cause, UpstreamFailure
 from workers.request.job import Job
 from workers.schedule.outlook import Outlook
-from workers.schedule.paces import Pace, Paces
+from workers.schedule.paces import Paces
 from workers.schedule.sequence import Finished
 from workers.schedule.streams import Streams
 from workers.serving.drafts import Drafts
+from workers.serving.upstream_stream import UpstreamStream
 
 # While somebody waits or runs: deadlines are looked at so often.
 _TURN_S: Final = 0.02
@@ -44,42 +46,14 @@ _LEAST_PATIENCE_S: Final = 0.05
 # A request that upstreams break off is sent so often, as a record is delivered (docs/decisions/0025).
 _MOST_TRIES: Final = 4
 _MOST_TOKEN_BYTES: Final = 32
+_PARSE_THOUGHTS: Final = (
+    "its model thinks within its text, which costs customers time: start vLLM or SGLang with --reasoning-parser, "
+    "llama-server with --reasoning-format deepseek, or turn thinking off"
+)
 _MOST_FRAME_TOKENS: Final = 64
 _PRIORITY_MS: Final = 10
 _PRIORITIES: Final = 2**31
 _prompt_tokens, _output_tokens = metrics.tokens.labels("prompt"), metrics.tokens.labels("output")
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """A request: `address` is where it has a place, `sent_unix_ms` since when. `text` is what upstreams wrote of it,
-    `place` where the one that writes now is in it. `late`: nothing came by its deadline."""
-
-    job: Job
-    task: asyncio.Task[None] | None = None
-    address: str | None = None
-    sent_unix_ms: float = 0.0
-    pace: Pace = field(default_factory=lambda: Pace(monotonic_s()))
-    text: str = ""
-    place: int = 0
-    num_bytes: int = 0
-    usage: Any = None
-    late: bool = False
-
-    def sent(self, now_unix_ms: float) -> None:
-        """Note that it goes out, from its first word on."""
-        self.sent_unix_ms, self.pace = now_unix_ms, Pace(monotonic_s())
-        self.place, self.num_bytes, self.usage = 0, 0, None
-
-    def new_text(self, text: str) -> str:
-        """Return what is new in a piece of a text that may have been written before. Raises `UpstreamFailure`."""
-        begin, self.place = self.place, self.place + len(text)
-        known = self.text[begin : self.place]
-        if not text.startswith(known):
-            raise UpstreamFailure("other_words", "it does not write again the words that were shown")
-        new = text[len(known) :]
-        self.text += new
-        return new
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -99,17 +73,19 @@ class UpstreamLoop:
     changed: Callable[[], None] = lambda: None
     gone: bool = field(default=False, init=False)
     outlook: Outlook | None = field(default=None, init=False)
-    _open: dict[str, _Stream] = field(default_factory=dict, init=False)
+    _open: dict[str, UpstreamStream] = field(default_factory=dict, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
     _probed: set[str] = field(default_factory=set, init=False)
     _models: dict[str, str] = field(default_factory=dict, init=False)
     _away: dict[str, Availability] = field(default_factory=dict, init=False)
     _doubted: set[str] = field(default_factory=set, init=False)
+    _habits: dict[str, Habit] = field(default_factory=dict, init=False)
+    _thinkers: set[str] = field(default_factory=set, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _again: int = field(default=0, init=False)
 
     def add(self, job: Job) -> None:
-        self._open[job.id] = _Stream(job)
+        self._open[job.id] = UpstreamStream(job)
         self.drafts.add(job)
         self.streams.add(job.sequence, now_unix_ms())
         self._wake.set()
@@ -179,12 +155,12 @@ class UpstreamLoop:
 
     # --- one request
 
-    def _begin(self, stream: _Stream) -> None:
+    def _begin(self, stream: UpstreamStream) -> None:
         stream.address = self.choice.pick(_conversation(stream.job))
         stream.task = self._tasks.start(self._answer(stream), stream.job.id)
         stream.task.add_done_callback(lambda _: self._leave_place(stream))
 
-    async def _answer(self, stream: _Stream) -> None:
+    async def _answer(self, stream: UpstreamStream) -> None:
         """Ask one upstream after another until one has answered."""
         job, tried, tries = stream.job, set[str](), 0
         finished = Finished(job.sequence, "incomplete", "infeasible")
@@ -225,21 +201,17 @@ class UpstreamLoop:
         finally:
             self._again -= 1
 
-    async def _read(self, stream: _Stream, address: str, *, last: bool) -> Finished:
+    async def _read(self, stream: UpstreamStream, address: str, *, last: bool) -> Finished:
         """Return how an upstream's answer ended. Raises `UpstreamFailure`."""
         sequence, finish, now = stream.job.sequence, None, now_unix_ms()
-        stream.sent(now)
+        stream.sent(now, self._habits.get(address, "unknown"))
         left_s = (sequence.due_unix_ms - now) / 1_000
         limit_s = None if last else max(left_s * _PATIENCE, _LEAST_PATIENCE_S)
         try:
             async with asyncio.timeout(limit_s) as limit, aclosing(self._pieces(stream.job, address)) as pieces:
                 async for piece in pieces:
-                    if piece.text:
-                        self.choice.heard(address, now_unix_ms())
-                        limit.reschedule(None)
-                        self._grow(stream, piece.text)
-                        if (over := self._over(stream)) is not None:
-                            return over
+                    if (over := self._take(stream, address, piece, limit)) is not None:
+                        return over
                     stream.usage = stream.usage if piece.usage is None else piece.usage
                     if piece.finish is not None:
                         finish = piece.finish
@@ -251,7 +223,9 @@ class UpstreamLoop:
         except UpstreamFailure:
             if finish is None:
                 raise
-        if finish is None or not sequence.output_ids:
+        if finish is not None:
+            self._end_thoughts(stream, address, whole=finish == "stop")
+        if finish is None or not stream.text:
             raise UpstreamFailure("nothing_said", "its answer has no text; a model that only thinks needs more tokens")
         return self._finished(stream, address, finish)
 
@@ -267,15 +241,34 @@ class UpstreamLoop:
         )
         return self.client.pieces(address, body)
 
-    def _grow(self, stream: _Stream, text: str) -> None:
-        job, sequence, now_s = stream.job, stream.job.sequence, monotonic_s()
+    def _take(self, stream: UpstreamStream, address: str, piece: Piece, limit: asyncio.Timeout) -> Finished | None:
+        """Take a piece of text or of a thought, which ends no wait for text; return the end if it is to go no
+        further."""
+        if not piece.text and not piece.thinks:
+            return None
+        self.choice.heard(address, now_unix_ms())
+        if self._grow(stream, piece.text):
+            limit.reschedule(None)
+        return self._over(stream)
+
+    def _grow(self, stream: UpstreamStream, text: str) -> bool:
+        """Add a piece of text, or of a thought; return whether any of it may be shown."""
+        sequence, now_s = stream.job.sequence, monotonic_s()
         rows, tokens = self.streams.num_running, len(sequence.prompt_ids)
         self.paces.heard(stream.pace, str(stream.address), now_s, prompt_tokens=tokens, rows=rows)
         stream.num_bytes += len(text.encode())
+        visible = stream.thoughts.feed(text)
+        if visible:
+            self._show(stream, visible)
+        else:
+            self.streams.grew(sequence, now_unix_ms(), visible=False)
+        return bool(visible)
+
+    def _show(self, stream: UpstreamStream, text: str) -> None:
+        job, sequence, now = stream.job, stream.job.sequence, now_unix_ms()
         text = stream.new_text(text)
         if not text:
             return
-        now = now_unix_ms()
         self.streams.grew(sequence, now)
         job.answer.add_text(text)
         if sequence.shown_unix_ms is None and job.answer.text:
@@ -283,7 +276,17 @@ class UpstreamLoop:
         self.drafts.note_growth(job)
         self.drafts.flush_due()
 
-    def _over(self, stream: _Stream) -> Finished | None:
+    def _end_thoughts(self, stream: UpstreamStream, address: str, *, whole: bool) -> None:
+        """Show what was held back and is no thought, and learn how the upstream marks one."""
+        thoughts = stream.thoughts
+        if text := thoughts.finish(whole=whole):
+            self._show(stream, text)
+        self._habits[address] = "opened" if thoughts.unopened else "plain"
+        if thoughts.found and address not in self._thinkers:
+            self._thinkers.add(address)
+            get_logger().warning("thoughts_left_out", upstream=address, action=_PARSE_THOUGHTS)
+
+    def _over(self, stream: UpstreamStream) -> Finished | None:
         """End an answer that is not to go on, whatever its upstream would send."""
         sequence = stream.job.sequence
         most = sequence.max_output_tokens
@@ -291,11 +294,13 @@ class UpstreamLoop:
             self.streams.finish(sequence, by_client=stream.job.answer.stopped_by_client)
             return Finished(sequence, "completed", "stop")
         if stream.pace.pieces > most or stream.num_bytes > most * _MOST_TOKEN_BYTES:
+            if text := stream.thoughts.finish(whole=False):
+                self._show(stream, text)
             self.streams.cut(sequence)
             return Finished(sequence, "incomplete", "max_output_tokens")
         return None
 
-    def _finished(self, stream: _Stream, address: str, finish: Finish) -> Finished:
+    def _finished(self, stream: UpstreamStream, address: str, finish: Finish) -> Finished:
         if stream.place < len(stream.text):
             raise UpstreamFailure("other_words", "it ends before the words that were shown")
         sequence, messages = stream.job.sequence, stream.job.prompt.messages
@@ -326,7 +331,7 @@ class UpstreamLoop:
             stream.task.cancel()
         self._end(finished)
 
-    def _leave_place(self, stream: _Stream, *, answered: bool = False) -> None:
+    def _leave_place(self, stream: UpstreamStream, *, answered: bool = False) -> None:
         address, stream.address = stream.address, None
         if address is not None:
             silent = stream.late and self._is_silent(stream)
@@ -335,12 +340,12 @@ class UpstreamLoop:
             self._note(address, failure)
         self._wake.set()
 
-    def _is_silent(self, stream: _Stream) -> bool:
+    def _is_silent(self, stream: UpstreamStream) -> bool:
         """Return whether an upstream from which no text came has had the time that the shop promises."""
         deadline, waited_ms = stream.job.sequence.deadline, now_unix_ms() - stream.sent_unix_ms
         return deadline.promised is None and waited_ms >= self.promise_ms * _PATIENCE
 
-    def _failed(self, stream: _Stream, address: str, failure: UpstreamFailure) -> None:
+    def _failed(self, stream: UpstreamStream, address: str, failure: UpstreamFailure) -> None:
         get_logger().warning(
             "upstream_failed", request_id=stream.job.id, upstream=address, cause=failure.cause, message=str(failure)
         )

@@ -4,6 +4,7 @@ import json
 from typing import Any, Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.builders.upstream_worker import worker
 from tests.support.fakes.upstream import DONE, HEAD, chunk, sends, upstream
@@ -99,3 +100,47 @@ async def test_an_answer_that_is_no_stream_is_read_too(indent: int | None) -> No
     body = json.dumps(MESSAGE, indent=indent).encode()
     async with upstream(sends(JSON_HEAD, body)) as fake, worker(fake.url) as running:
         assert await running.end(running.ask(0)) == [COMPLETED]
+
+
+THOUGHT: Final = "Okay, the customer is annoyed. I must hide the complaints. "
+THINKERS: Final[dict[str, list[bytes]]] = {
+    "deepseek's field": [data(delta(reasoning_content=THOUGHT)), SAID],
+    "vllm's and openrouter's field": [data(delta(content="", reasoning=THOUGHT)), SAID],
+    "ollama's field": [data(delta(thinking=THOUGHT)), SAID],
+    "mistral's parts": [
+        data(delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}])),
+        SAID,
+    ],
+    "no parser": [chunk("<th"), chunk("ink>"), chunk(THOUGHT), chunk("</thi"), chunk("nk>\n\n"), SAID],
+    "the template opens the thought": [chunk("Okay, "), chunk(THOUGHT[6:]), chunk("</think>\n\n"), SAID],
+    "harmony": [
+        chunk("<|channel|>"),
+        chunk("analysis<|message|>" + THOUGHT),
+        chunk("<|end|><|start|>assistant"),
+        chunk("<|channel|>final<|message|>"),
+        SAID,
+    ],
+}
+
+
+@pytest.mark.parametrize("guard", [False, True])
+@pytest.mark.parametrize("thinker", THINKERS)
+async def test_a_thought_is_no_answer_and_no_first_text(thinker: str, *, guard: bool) -> None:
+    """It shows the customer nothing, and it is not silence of the server either."""
+    with capture_logs() as logs:
+        async with upstream(sends(HEAD, *THINKERS[thinker], chunk(finish="stop"))) as fake, worker(fake.url) as running:
+            asked = [running.ask(number, guard=guard) for number in range(3)]
+            assert await running.end(*asked) == [COMPLETED] * 3
+    warned = [line["action"] for line in logs if line["event"] == "thoughts_left_out"]
+    assert len(warned) == (thinker in ("no parser", "the template opens the thought", "harmony"))
+    assert all("--reasoning-parser" in action for action in warned)
+
+
+@pytest.mark.parametrize("thinker", THINKERS)
+async def test_one_that_only_thinks_until_the_deadline_has_the_faq_and_no_blame(thinker: str) -> None:
+    thinks = THINKERS[thinker][:1] if "field" in thinker or "parts" in thinker else [chunk("<think>" + THOUGHT)]
+    async with upstream(sends(HEAD, *thinks, then=60)) as fake, worker(fake.url) as running:
+        asked = [running.ask(number, first_ms=500) for number in range(4)]
+        ends = await running.end(*asked)
+        assert {(status, text) for status, _, text in ends} == {("incomplete", "")}
+        assert running.loop.choice._upstreams[fake.url].failures == 0

@@ -1,0 +1,88 @@
+"""What a model thinks is never shown, in whatever form and pieces it comes; all other text passes as it comes."""
+
+import pytest
+
+from shared.model.tokenizer import Tokenizer
+from tests.support.builders.worker import answer
+from workers.answer.thoughts import Habit, Thoughts
+
+ANSWER = "You can return it within 30 days."
+THOUGHT = "Okay, the customer is annoyed; I must hide that the shop had complaints. "
+FORMS = [
+    f"<think>{THOUGHT}</think>\n\n{ANSWER}",
+    f"\n<think>\n\n</think>\n{ANSWER}",
+    f"<thinking>{THOUGHT}</thinking>{ANSWER}",
+    f"<thought>{THOUGHT}</thought> {ANSWER}",
+    f"<REASONING>{THOUGHT}</REASONING>{ANSWER}",
+    f"<think>{THOUGHT}</think><think>{THOUGHT}</think><answer>{ANSWER}</answer>",
+    f"<seed:think>{THOUGHT}</seed:think>{ANSWER}",
+    f"[THINK]{THOUGHT}[/THINK]{ANSWER}",
+    f"\u25c1think\u25b7{THOUGHT}\u25c1/think\u25b7{ANSWER}",
+    f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>{ANSWER}",
+    f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
+    f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}<|return|>",
+    f"<|channel|>final<|message|>{ANSWER}",
+    f"<|channel>thought\n{THOUGHT}<channel|>{ANSWER}",
+]
+BARE = [  # their marks are words
+    f"analysisThe user asks. {THOUGHT}assistantfinal{ANSWER}",
+    f"Here is my thought process: {THOUGHT} Here is my response: {ANSWER}",
+]
+UNOPENED = f"{THOUGHT}\n</think>\n\n{ANSWER}"
+ORDINARY = [
+    ANSWER,
+    "If a < b, see [1] and <b>this</b>: <3 to <joe@shop.example>, or [Open Orders].",
+    "Okay, you can return it. Open Orders.",
+    "  The customer service answers <everything>.\n",
+]
+
+
+def shown(text: str, size: int, habit: Habit) -> str:
+    thoughts = Thoughts(habit)
+    return "".join(thoughts.feed(text[at : at + size]) for at in range(0, len(text), size)) + thoughts.finish()
+
+
+@pytest.mark.parametrize(
+    ("form", "size"), [*((form, size) for form in FORMS for size in (1, 3, 1_000)), *((form, 8) for form in BARE)]
+)
+@pytest.mark.parametrize("habit", ["unknown", "plain"])
+def test_no_thought_is_shown(form: str, habit: Habit, size: int) -> None:
+    assert shown(form, size, habit) == ANSWER
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+@pytest.mark.parametrize("habit", ["unknown", "opened"])
+def test_a_thought_that_the_prompt_opened_is_not_shown(habit: Habit, size: int) -> None:
+    assert shown(UNOPENED, size, habit) == ANSWER
+
+
+@pytest.mark.parametrize("size", [1, 5, 1_000])
+@pytest.mark.parametrize("habit", ["unknown", "plain", "opened"])
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_stays_as_it_is(text: str, habit: Habit, size: int) -> None:
+    assert shown(text, size, habit) == text
+
+
+@pytest.mark.parametrize("habit", ["unknown", "plain"])
+def test_ordinary_text_is_not_delayed(habit: Habit) -> None:
+    thoughts = Thoughts(habit)
+    assert [thoughts.feed(piece) for piece in ("You ", "can", " return <", " 5 items")] == [
+        "You ",
+        "can",
+        " return ",
+        "< 5 items",
+    ]
+
+
+@pytest.mark.parametrize("text", [*(form.removesuffix(ANSWER) for form in FORMS[:4]), "<think>hm", "[THI", THOUGHT])
+def test_of_an_answer_that_is_cut_within_a_thought_nothing_is_shown(text: str) -> None:
+    thoughts = Thoughts("unknown")
+    assert "".join(thoughts.feed(piece) for piece in text).strip() + thoughts.finish(whole=False) == ""
+
+
+def test_our_own_engines_thoughts_are_left_out_too() -> None:
+    own = answer("r", stops=("Stop",))
+    for token in Tokenizer.byte_level().encode_text("<think>Stop here?</think>\nYes.Stop"):
+        own.add(token)
+    own.finish()
+    assert own.text == "Yes."

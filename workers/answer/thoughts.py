@@ -1,0 +1,157 @@
+"""Leave out what a model thinks before it answers, in the forms that models write it into their text. Pure.
+
+A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmony's channel. Some chat templates write that
+mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so is known
+from its answers; until then a beginning is held back only if it talks about the customer. All other text passes as it
+comes, except what may become a mark.
+"""
+
+import re
+from typing import Final, Literal
+
+Habit = Literal["unknown", "plain", "opened"]
+"""Whether a server's answers begin within a thought that the prompt has opened."""
+
+_WORD: Final = r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_monologue)"
+_FINAL: Final = r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final[^<]{0,40}<\|message\|>"
+_FORMS: Final = (
+    (rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}\|?>", rf"<\|?(?:/|end_of_|end_){_WORD}\|?>"),
+    (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING)\]"),
+    (r"◁think▷", r"◁/think▷"),
+    (r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)", _FINAL),
+    (r"<\|channel>\s*(?:thought|analysis)", r"<channel\|>"),
+    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    (r"\A\s*analysis(?=[A-Z])", r"assistantfinal"),  # harmony whose marks were left out
+    (r"\A\s*here(?:'s| is) my (?:thought|thinking|reasoning) process:", r"here(?:'s| is) my (?:response|answer):"),
+)
+_NUM_MARKED: Final = 6
+_LITERAL: Final = ("analysis", "here is my thought process:", "here's my thinking process:")
+_LEAST_LITERAL: Final = 4
+_CLOSERS: Final = tuple([re.compile(closer, re.IGNORECASE) for _, closer in _FORMS])
+_ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in _FORMS[:_NUM_MARKED]), re.IGNORECASE)
+_MARK: Final = re.compile(
+    "|".join([f"(?P<open{number}>{opener})" for number, (opener, _) in enumerate(_FORMS)])
+    + f"|(?P<close>{_ANY_CLOSER.pattern})"
+    + r"|(?P<skip><\|(?:return|end|START_RESPONSE|END_RESPONSE)\|>|</?(?:answer|response)>)",
+    re.IGNORECASE,
+)
+_PARTIAL: Final = re.compile(
+    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]*)?(?:<\|channel\|?>\s*[a-z]*)?(?:<(?:\|?/?[a-z_:]{0,30}\|?)?)?\Z"
+    r"|\[(?:/?[a-z]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
+    re.IGNORECASE,
+)
+_BRACKET: Final = re.compile(r"[<\[◁]")
+_LONGEST_MARK: Final = 120
+_STARTS: Final = frozenset(
+    ("okay", "ok", "alright", "hmm", "hm", "so", "well", "let", "the", "this", "user", "we", "i", "first", "now", "got")
+)
+_WIDE_STARTS: Final = ("嗯", "好", "用户", "首先", "让我", "我", "顾客", "客户")
+_BOUNDARY: Final = re.compile(r"[\s,.!:'’]")
+_ABOUT: Final = re.compile(
+    r"\b(?:the|this|our) (?:user|customer|shopper|client|question|query)\b|\buser (?:asks|wants|is)\b"
+    r"|\b(?:i|we) (?:need|have|should|must|can)(?: to)? (?:answer|respond|reply|check|figure|determine|look|use)\b"
+    r"|\blet(?: me|'s|’s) (?:check|think|look|see|recall|start)|用户|顾客|客户|让我|我需要|我应该",
+    re.IGNORECASE,
+)
+_SENTENCE: Final = re.compile(r"[.!?\n。！？]\s*\S")
+_HESITATES: Final = frozenset(("okay", "ok", "alright", "hmm", "hm"))
+
+
+class Thoughts:
+    """The text of one answer. `found`: a thought was left out; `unopened`: only its end was marked. What a server's
+    habit alone makes a thought is text after all if the answer ends without the mark of its end."""
+
+    def __init__(self, habit: Habit = "plain") -> None:
+        self._held = ""
+        self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
+        self._implied = habit == "opened"
+        self._shown = False
+        self._may_muse = habit == "unknown"
+        self.found = False
+        self.unopened = False
+
+    @property
+    def thinking(self) -> bool:
+        """Return whether the text is within a thought."""
+        return self._closer is not None
+
+    def feed(self, text: str) -> str:
+        """Return what may be shown with more text."""
+        if self._shown and not self._held and self._closer is None and _BRACKET.search(text) is None:
+            return text
+        self._held += text
+        shown: list[str] = []
+        while self._step(shown):
+            pass
+        new = "".join(shown)
+        if self.found and not self._shown:
+            new = new.lstrip()
+        self._shown = self._shown or bool(new.strip())
+        return new
+
+    def finish(self, *, whole: bool = True) -> str:
+        """Return what was held back and is no thought: the answer has ended. Not `whole`: it was cut off."""
+        rest, self._held = self._held, ""
+        if self._implied and whole:
+            return rest
+        if self.thinking or rest.startswith("<|") or (self._may_muse and not whole and _ABOUT.search(rest)):
+            return ""
+        if not whole and (partial := _PARTIAL.search(rest)) is not None:
+            rest = rest[: partial.start()]
+        return rest.lstrip() if self.found and not self._shown else rest
+
+    def _step(self, shown: list[str]) -> bool:
+        """Take what is held up to the next mark; return whether there is one."""
+        if self._closer is not None:
+            end = self._closer.search(self._held)
+            if end is None:
+                self._held = self._held if self._implied else self._held[-_LONGEST_MARK:]
+                self.found = self.found or not self._implied
+                return False
+            self.unopened, self._implied = self._implied, False
+            self._held, self._closer, self.found = self._held[end.end() :], None, True
+            return True
+        mark = _MARK.search(self._held)
+        if mark is None:
+            keep = self._kept()
+            shown.append(self._held[: len(self._held) - keep])
+            self._held = self._held[len(self._held) - keep :]
+            return False
+        before, self._held = self._held[: mark.start()], self._held[mark.end() :]
+        kind = mark.lastgroup or ""
+        if kind == "close":
+            self.unopened = self.found = True
+        elif kind != "skip":
+            self._closer = _CLOSERS[int(kind[4:])]
+        has_shown = self._shown or any(each.strip() for each in shown)
+        if before.strip() and (has_shown or kind != "close"):  # else it was a thought
+            shown.append(before)
+        if kind == "skip" and not self.found and not mark[0].startswith("<|"):
+            shown.append(mark[0])
+        self._may_muse = False
+        return True
+
+    def _kept(self) -> int:
+        """Return how many of the held characters are to wait: all of a beginning that may be a thought, or what may
+        become a mark."""
+        held = self._held
+        if not self._shown and not self.found:
+            begun = held.lstrip().lower()
+            if not begun or (len(begun) >= _LEAST_LITERAL and any(form.startswith(begun) for form in _LITERAL)):
+                return len(held)
+            if self._may_muse and _muses(begun):
+                return len(held)
+            self._may_muse = False
+        partial = _PARTIAL.search(held)
+        if partial is None:
+            return 0
+        return len(held) - (partial.start() if self._shown or held[: partial.start()].strip() else 0)
+
+
+def _muses(begun: str) -> bool:
+    """Return whether a beginning may be a thought: it talks about the customer, or is too short to tell."""
+    word = _BOUNDARY.split(begun, maxsplit=1)[0]
+    if word not in _STARTS and not begun.startswith(_WIDE_STARTS) and not any(one.startswith(begun) for one in _STARTS):
+        return False
+    most = 100 if word in _HESITATES or not begun[0].isascii() else 32
+    return bool(_ABOUT.search(begun)) or (len(begun) < most and _SENTENCE.search(begun) is None)

@@ -1,0 +1,45 @@
+"""One request at upstreams: what they wrote of it, and what of that may be shown."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.process.clock import monotonic_s
+from workers.answer.thoughts import Habit, Thoughts
+from workers.engine.upstream.failures import UpstreamFailure
+from workers.request.job import Job
+from workers.schedule.paces import Pace
+
+
+@dataclass(slots=True, eq=False)
+class UpstreamStream:
+    """A request: `address` is where it has a place, `sent_unix_ms` since when. `text` is what upstreams wrote of it,
+    `place` where the one that writes now is in it. `late`: nothing came by its deadline."""
+
+    job: Job
+    task: asyncio.Task[None] | None = None
+    address: str | None = None
+    sent_unix_ms: float = 0.0
+    pace: Pace = field(default_factory=lambda: Pace(monotonic_s()))
+    text: str = ""
+    place: int = 0
+    num_bytes: int = 0
+    usage: Any = None
+    late: bool = False
+    thoughts: Thoughts = field(default_factory=Thoughts)
+
+    def sent(self, now_unix_ms: float, habit: Habit) -> None:
+        """Note that it goes out, from its first word on."""
+        self.thoughts = Thoughts(habit)
+        self.sent_unix_ms, self.pace = now_unix_ms, Pace(monotonic_s())
+        self.place, self.num_bytes, self.usage = 0, 0, None
+
+    def new_text(self, text: str) -> str:
+        """Return what is new in a piece of a text that may have been written before. Raises `UpstreamFailure`."""
+        begin, self.place = self.place, self.place + len(text)
+        known = self.text[begin : self.place]
+        if not text.startswith(known):
+            raise UpstreamFailure("other_words", "it does not write again the words that were shown")
+        new = text[len(known) :]
+        self.text += new
+        return new
