@@ -4,12 +4,15 @@ One file holds every language of an entry side by side, so that a fact is change
 """
 
 import codecs
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 from shared.errors import SettingsError
-from shared.faq.texts import MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
+from shared.faq.terms import wording
+from shared.faq.texts import INVISIBLE, MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
+from shared.faq.words.fold import plain_entry
 from shared.wire.messages import Language
 from shared.wire.outcome import Grounding
 
@@ -62,14 +65,15 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zh: _Wording | None = None
 
 
-def read_entries(path: Path) -> list[FaqEntry]:
-    """Read the entries of an FAQ file, or of all `*.json` of a folder by name, an entry's languages together.
+def read_entries(path: Path, dropped: Counter[str] | None = None) -> list[FaqEntry]:
+    """Read the entries of an FAQ file, or of all `*.json` of a folder by name, an entry's languages together. Invisible
+    characters that only break words are left out, and counted in `dropped`.
 
     Raises SettingsError, in one line that names the file, if it cannot be read, is not UTF-8 JSON of the expected shape
-    (a byte order mark is let pass), holds an id or a question twice, a text that is not fit to be shown, or more than
-    `MAX_ENTRIES`.
+    (a byte order mark is let pass), holds an id or a question twice (however it is typed), a text that is not fit to be
+    shown, or more than `MAX_ENTRIES`.
     """
-    entries = [entry for file in _files(path) for entry in _read_file(file)]
+    entries = [entry for file in _files(path) for entry in entries_of(_content(file), file, dropped)]
     if not entries:
         raise SettingsError(f"FAQ {path}: holds no entry")
     if len(entries) > MAX_ENTRIES:
@@ -97,12 +101,9 @@ def _content(path: Path) -> bytes:
         raise SettingsError(f"FAQ file {path}: {error.strerror or error}") from error
 
 
-def _read_file(path: Path) -> list[FaqEntry]:
-    return entries_of(_content(path), path)
-
-
-def entries_of(content: bytes, path: Path | str) -> list[FaqEntry]:
+def entries_of(content: bytes, path: Path | str, dropped: Counter[str] | None = None) -> list[FaqEntry]:
     """Return the entries of an FAQ file's content; `path` is its name in what is raised, `SettingsError`."""
+    counts = Counter[str]() if dropped is None else dropped
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SettingsError(f"FAQ file {path}: is UTF-16, by its first bytes; save it as UTF-8")
     try:
@@ -111,20 +112,24 @@ def entries_of(content: bytes, path: Path | str) -> list[FaqEntry]:
         raise SettingsError(f"FAQ file {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SettingsError(f"FAQ file {path}: {' '.join(str(error).split())}") from error
-    return [entry for record in records for entry in _in_each_language(record, path)]
+    return [entry for record in records for entry in _in_each_language(record, path, counts)]
 
 
-def _in_each_language(record: _Record, path: Path | str) -> list[FaqEntry]:
+def _in_each_language(record: _Record, path: Path | str, dropped: Counter[str]) -> list[FaqEntry]:
+    def visible(text: str) -> str:
+        dropped.update(INVISIBLE.findall(text))
+        return INVISIBLE.sub("", text)
+
     wordings: tuple[tuple[Language, _Wording | None], ...] = (("en", record.en), ("zh", record.zh))
     entries = [
         FaqEntry(
             id=record.id,
             topic=record.topic,
             language=language,
-            question=wording.question,
-            alternatives=wording.alternatives,
-            answer=wording.answer,
-            also=wording.also,
+            question=visible(wording.question),
+            alternatives=tuple(map(visible, wording.alternatives)),
+            answer=visible(wording.answer),
+            also=tuple(map(visible, wording.also)),
         )
         for language, wording in wordings
         if wording is not None
@@ -148,6 +153,6 @@ def _refuse_duplicates(entries: list[FaqEntry], path: Path) -> None:
             raise SettingsError(f"FAQ {path}: the id {shown(entry.id)} occurs twice")
         ids.add((entry.id, entry.language))
         for phrasing in entry.wordings:
-            other = asked.setdefault(phrasing.strip().casefold(), entry.id)
+            other = asked.setdefault(wording(plain_entry(phrasing)) or phrasing.strip(), entry.id)
             if other != entry.id:
                 raise SettingsError(f"FAQ {path}: {shown(other)} and {shown(entry.id)} both ask {shown(phrasing)}")

@@ -54,9 +54,12 @@ class FaqIndex:
         self.entries = tuple(entries)
         self._rankings: dict[Language, Ranking] = {}
         self._vectors: dict[Language, EntryVectors] = {}
+        self.unasked: list[str] = []
+        """The ids of entries that no question finds: theirs have no word in English or Chinese."""
         for language in LANGUAGES:
             own = [entry for entry in entries if entry.language == language]
             ranking = Ranking.of(own, self._terms_of)
+            self.unasked += [entry.id for entry in own] if ranking is None else ranking.unasked
             if ranking is not None:
                 self._rankings[language] = ranking
                 vectors = None if embed is None else EntryVectors.of(own, embed)

@@ -6,6 +6,7 @@ in a row have seen the same.
 """
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import SettingsError
-from shared.faq.entries import PACKAGED_PATH
+from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.faq.in_step import Freshness, InStep, digest_of
 from shared.faq.index import FaqIndex
 from shared.faq.terms import detect_language
@@ -76,8 +77,15 @@ class LiveFaq:
 
     def _load(self) -> FaqIndex:
         digest = digest_of(self._path) if self.freshness.stale_s else ""  # what is written meanwhile is read again
-        index = FaqIndex.load(self._path, embed=self._embed)
+        dropped = Counter[str]()
+        index = FaqIndex(read_entries(self._path, dropped), self._embed)
         self.freshness.sha256 = digest
+        if dropped:
+            characters = ", ".join(f"U+{ord(char[0]):04X} x {number}" for char, number in sorted(dropped.items()))
+            get_logger().warning("faq_characters_dropped", path=str(self._path), characters=characters)
+        if unasked := index.unasked:
+            cause = "their questions have no word in English or Chinese"
+            get_logger().warning("faq_entries_not_found", path=str(self._path), entries=unasked, cause=cause)
         return index
 
 

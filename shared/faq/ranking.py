@@ -20,6 +20,7 @@ from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.follow_up import content_words
 from shared.faq.spelling import Spelling
 from shared.faq.terms import NAME_WEIGHT, NAMED_WORD_WEIGHT, TermExtractor, wording
+from shared.faq.words.fold import plain_entry
 
 # What a term in the answer counts beside one in a question.
 ANSWER_WEIGHT: Final = 0.6
@@ -39,7 +40,8 @@ class Ranking:
     `asked_as` finds the entry that asks in just these words: neighbours in meaning share most of their terms ("How do
     I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own answer.
     `asked_in` finds the one entry that asks in just these terms, two words or more of them: BM25 counts an entry's
-    phrasings together, so one of many would lose to a neighbour of few that has other terms beside.
+    phrasings together, so one of many would lose to a neighbour of few that has other terms beside. `unasked` are the
+    ids of entries whose questions have no term.
     """
 
     entries: tuple[FaqEntry, ...]
@@ -52,6 +54,7 @@ class Ranking:
     spelling: Spelling
     asked_as: Mapping[str, int]
     asked_in: Mapping[frozenset[str], int]
+    unasked: Sequence[str]
     names_of: Callable[[str], Sequence[str]]
 
     @classmethod
@@ -62,10 +65,10 @@ class Ranking:
         asked_as: dict[str, int] = {}
         asking_in: dict[frozenset[str], set[int]] = {}
         for at, entry in enumerate(entries):
-            phrasings = entry.wordings
+            phrasings = [plain_entry(phrasing) for phrasing in entry.wordings]
             of_phrasings = [terms_of(phrasing) for phrasing in phrasings]
             asked.append([ids.setdefault(term, len(ids)) for terms in of_phrasings for term in terms])
-            answered.append([ids.setdefault(term, len(ids)) for term in terms_of(entry.answer)])
+            answered.append([ids.setdefault(term, len(ids)) for term in terms_of(plain_entry(entry.answer))])
             for phrasing in phrasings:
                 asked_as.setdefault(wording(phrasing), at)
             for terms in map(frozenset, of_phrasings):
@@ -89,6 +92,7 @@ class Ranking:
             Spelling(frequencies),
             asked_as,
             {terms: min(of_terms) for terms, of_terms in asking_in.items() if len(of_terms) == 1},
+            [entry.id for entry, terms in zip(entries, asked, strict=True) if not terms],
             terms_of.names_of,
         )
 

@@ -18,11 +18,16 @@ _SHOWN_CHARS: Final = 60
 # Line ends and tabs may stand in an answer. Besides the controls: what turns the direction of writing around, and what
 # no text can be encoded with.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# Invisible characters that only break words. Joiners, selectors and tags make emoji of others, and stay.
+INVISIBLE: Final = re.compile(
+    r"\u00ad[ \t]*\r?\n[ \t]*"
+    r"|[\u00ad\u034f\u061c\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\ufff0-\ufffb]"
+)
 
 
 def fault_of(text: str, most_chars: int) -> str | None:
     """Return what is wrong with a text, and the remedy, in some words of one line; None where nothing is."""
-    if not text.strip():
+    if not INVISIBLE.sub("", text).strip():
         return "an empty text"
     if len(text) > most_chars:
         return f"a text of {len(text)} characters ({shown(text)}); the most is {most_chars}"

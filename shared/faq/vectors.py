@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.faq.entries import FaqEntry
+from shared.faq.words.fold import plain_entry
 from shared.wire.messages import Language
 
 # Texts of a language to unit vectors: [texts, dimensions]; None where there are none for the language.
@@ -34,7 +35,7 @@ class EntryVectors:
     @classmethod
     def of(cls, entries: Sequence[FaqEntry], embed: Embed) -> Self | None:
         """`entries` are of one language, and there is one. None where that has no embeddings."""
-        phrasings = [entry.wordings for entry in entries]
+        phrasings = [tuple(map(plain_entry, entry.wordings)) for entry in entries]
         vectors = embed([phrasing for of_entry in phrasings for phrasing in of_entry], entries[0].language)
         if vectors is None:
             return None

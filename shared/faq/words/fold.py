@@ -31,7 +31,7 @@ class _Chinese(msgspec.Struct, frozen=True):
 
 
 _CHINESE: Final = msgspec.json.decode(Path(__file__).with_name("chinese.json").read_bytes(), type=_Chinese)
-_SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇“”„", "--------'''''\"\"\"")
+_SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇", "--------'''''")
 _ALIKE: Final = str.maketrans(_CHINESE.traditional + _SIGNS[0], _CHINESE.simplified + _SIGNS[1])
 # A phrase may end in what must not follow it: "点解(?![决释])".
 _PHRASES: Final = {phrase.partition("(")[0]: name for phrase, name in _CHINESE.phrases.items()}
@@ -49,7 +49,8 @@ _DROPPED: Final = re.compile(f"\u00ad[ \t]*\r?\n[ \t]*|[{_IGNORABLE}]+")
 # Ignorable too, but they take the room of a letter.
 _BLANK: Final = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
 _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_SPACES: Final = re.compile(r"[^\S\n]+")
+_MARK_BESIDE_HAN: Final = re.compile(r"(?<=[\u3400-\u9fff])[,?!:;()]+|[,?!:;()]+(?=[\u3400-\u9fff])")
+_CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 
 # Letters that pass for Latin ones, where they stand in one word with Latin letters (a part of Unicode's confusables).
@@ -71,10 +72,12 @@ def plain(text: str) -> Plain:
         return Plain(text)
     if "<" in text or "&" in text:
         text = without_markup(text)
-    text = _LINE_END.sub("\n", text)
-    if not text.isascii() or INVISIBLE.search(text):
-        text = _plain_characters(text)
-    return Plain(_SPACES.sub(" ", own_words(text)).strip())
+    return _punctuated(own_words(_in_plain_characters(text)).strip())
+
+
+def plain_entry(text: str) -> Plain:
+    """Return the whole of a text of the FAQ in plain characters: what looks like a mail's signature is its own."""
+    return _punctuated(_in_plain_characters(text))
 
 
 def fold(text: str) -> str:
@@ -85,13 +88,23 @@ def fold(text: str) -> str:
     return _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
-def _plain_characters(text: str) -> str:
+def _in_plain_characters(text: str) -> str:
+    text = _LINE_END.sub("\n", text)
+    if text.isascii() and not INVISIBLE.search(text):
+        return text
     text = _BLANK.sub(" ", _DROPPED.sub("", text))
     if not any(map(str.isalnum, text)):
         return text  # "？" says more than "?": which language is typed
     text = unicodedata.normalize("NFKC", text).translate(_ALIKE)
     text = _PHRASE.sub(lambda found: _PHRASES[found[0]], text)
     return _WORD.sub(_in_one_script, text) if _PASSES_FOR_LATIN.search(text) else text
+
+
+def _punctuated(text: str) -> Plain:
+    """Return a text with Chinese marks beside Chinese characters, as embeddings have learnt them."""
+    if text.isascii():
+        return Plain(text)
+    return Plain(_MARK_BESIDE_HAN.sub(lambda mark: mark[0].translate(_CHINESE_MARKS), text))
 
 
 def _in_one_script(word: re.Match[str]) -> str:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
 from shared.faq.entries import read_entries
+from shared.faq.live import LiveFaq
 from shared.faq.texts import MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
+from shared.settings import FaqSettings
 
 
 def record(answer: str = "There.", **changes: Any) -> dict[str, Any]:
@@ -106,6 +109,41 @@ def test_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
 def test_a_byte_order_mark_of_utf_8_is_let_pass(tmp_path: Path) -> None:
     (tmp_path / "faq.json").write_bytes(json.dumps([record()]).encode("utf-8-sig"))
     assert len(read_entries(tmp_path / "faq.json")) == 1
+
+
+def test_invisible_characters_are_dropped_and_named_in_one_line(tmp_path: Path) -> None:
+    """Emoji keep what joins them."""
+    path = tmp_path / "faq.json"
+    path.write_text(
+        json.dumps([record("The war\u00adran\u00adty\u200b \u2764\ufe0f 👩\u200d🔧.", question="War\u2060ranty?")])
+    )
+    with capture_logs() as lines:
+        entry = LiveFaq(FaqSettings(path=path)).index.entries[0]
+    assert (entry.question, entry.answer) == ("Warranty?", "The warranty \u2764\ufe0f 👩\u200d🔧.")
+    dropped = {"path": str(path), "characters": "U+00AD x 2, U+200B x 1, U+2060 x 1"}
+    assert lines == [{"event": "faq_characters_dropped", "log_level": "warning", **dropped}]
+
+
+@pytest.mark.parametrize("others", [[], [record()]])
+def test_entries_that_no_question_finds_are_named(tmp_path: Path, others: list[Any]) -> None:
+    path = tmp_path / "faq.json"
+    path.write_text(json.dumps([record(question="Сколько?", alternatives=["???"]) | {"id": "price"}, *others]))
+    with capture_logs() as lines:
+        LiveFaq(FaqSettings(path=path))
+    assert [(line["event"], line["entries"]) for line in lines] == [("faq_entries_not_found", ["price"])]
+
+
+@pytest.mark.parametrize("typed", ["where IS it", "Where is\u00a0it？", "Wh\u00adere is it?"])
+def test_a_question_that_is_typed_in_another_way_is_the_same(tmp_path: Path, typed: str) -> None:
+    message = refusal(tmp_path / "faq.json", [record(), record(question=typed) | {"id": "other"}])
+    assert '"where" and "other" both ask' in message
+
+
+def test_an_answer_that_looks_like_a_mail_is_found_by_all_its_words(tmp_path: Path) -> None:
+    answer = "Write:\n> your size\n-- \nFrom: your postcode\nDate: 3 May\n\nSent from my wardrobe"
+    (tmp_path / "faq.json").write_text(json.dumps([record(answer)]))
+    index = FaqIndex.load(tmp_path)
+    assert [word for word in ("size", "postcode", "wardrobe") if not index.search(word)] == []
 
 
 def test_a_folder_without_json_and_a_file_that_is_missing_are_refused(tmp_path: Path) -> None:
