@@ -25,7 +25,8 @@ _RETRIED: Final = ProtocolError("retried", "the request was asked again, and is 
 
 class Exchange:
     """One request's connection. `created` is its `session.created`, `seal` signs its cursors, `points` are the
-    answers that it returned with, and `event_id` is that of its question."""
+    answers that it returned with, and `event_id` is that of its question. `ignored` names what was asked for and is not
+    done."""
 
     __slots__ = (
         "_items",
@@ -35,6 +36,7 @@ class Exchange:
         "created",
         "done",
         "event_id",
+        "ignored",
         "num_inflight",
         "opened",
         "points",
@@ -49,6 +51,7 @@ class Exchange:
         self.seal: Seal | None = None
         self.points: tuple[ResumePoint, ...] = ()
         self.event_id: str | None = None
+        self.ignored: tuple[str, ...] = ()
         self.opened: Opened | None = None
         self.client_gone = False
         self.done = False

@@ -103,6 +103,11 @@ class Exchanges:
         """Ask, and return the first items, which assure the answer. Raises `ProtocolError` where there is none, or only
         "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
+        options, exchange.ignored = question.options, question.ignored
+        if question.system and exchange.session.instructs:
+            options = options | {"instructions": question.system}
+        elif question.system:
+            exchange.ignored += ("instructions",)
         asked = ResponseCreate(
             event_id=event_id,
             input=question.input,
@@ -110,7 +115,7 @@ class Exchanges:
             metadata=question.metadata,
             traceparent=asker.traceparent,
             turns=question.turns,
-            **question.options,
+            **options,
         )
         exchange.event_id = event_id
         own = (exchange.session.key, event_id)

@@ -15,13 +15,16 @@ Role = Literal["user", "assistant", "system"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """`body` is all that was sent: a retry's is the same. `turns` is None where the conversation is remembered here.
-    `options` are those of `response.create`."""
+    `system` is the text of the system messages that clients add by themselves: it is ignored if the token may not
+    instruct. `options` are those of `response.create`. `ignored` names what was asked for and is not done."""
 
     body: bytes
     input: str
     turns: tuple[Said, ...] | None = None
+    system: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
 
 def digest(kind: str, *parts: str | bytes) -> str:
@@ -50,7 +53,7 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
     question = "\n\n".join(asked)
     if answered or not question.strip():
         raise ProtocolError("invalid_field", "the last message has to be the user's, and not blank", param=where)
-    return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions)
+    return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions).strip()
 
 
 def _said(asked: list[str], answered: list[str]) -> Said:

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from websockets.http11 import Request, Response
 
+from gateway.frontends.paths import plain_path
 from shared.telemetry.status import http_response
 
 _TYPES = {
@@ -43,7 +44,7 @@ class StaticFiles:
     def get(self, request: Request) -> Response | None:
         """Return the file at the request's path, or 304 where the browser has it (RFC 9110, section 13.1.2); None where
         there is none."""
-        page = self._pages.get(request.path.partition("?")[0])
+        page = self._pages.get(plain_path(request.path.partition("?")[0]))
         if page is None or page.headers["ETag"] not in ", ".join(request.headers.get_all("If-None-Match")):
             return page
         headers = page.headers.copy()

@@ -13,6 +13,7 @@ from websockets.protocol import State
 
 from gateway.access.identity import TokenGate
 from gateway.frontends.client_address import charged_address, is_trusted
+from gateway.frontends.paths import plain_path
 from gateway.frontends.sockets import send_frames, serve_sockets
 from gateway.frontends.static import StaticFiles
 from gateway.request.cursor import ResumePoint, Seal
@@ -181,7 +182,7 @@ class WebSocketFrontend:
 
     def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
         """Return a page, or None to go on with the handshake at `/ws`."""
-        path = request.path.partition("?")[0]
+        path = plain_path(request.path.partition("?")[0])
         if isinstance(socket, BoundedConnection) and socket.line.is_proxied:
             socket.line.charge(self._address_of(socket))
         if path == "/ws":

@@ -33,8 +33,10 @@ def app_of(
         """Answer a path or a method that is not there."""
         del request
         assert isinstance(error, HTTPException)
-        code = "method_not_allowed" if error.status_code == 405 else "not_found"  # noqa: PLR2004
-        told = ErrorDetail(type="invalid_request_error", code=code, message=error.detail, retryable=False)
+        code, message = "method_not_allowed", error.detail
+        if error.status_code == 404:  # noqa: PLR2004
+            code, message = "not_found", "no such address; GET /openapi.json lists them"
+        told = ErrorDetail(type="invalid_request_error", code=code, message=message, retryable=False)
         return refusal(told)
 
     handled = [Route(path, _answering(handler, door, refusal), methods=[method]) for method, path, handler in paths]

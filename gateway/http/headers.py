@@ -1,7 +1,7 @@
 """Read an HTTP request's headers. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.exchange.asker import patience_ms
@@ -29,6 +29,12 @@ def deadline_ms(headers: Headers, promised_ms: int) -> int | None:
         if deadline is not None:
             return deadline
     return None
+
+
+def notices(ignored: Iterable[str]) -> dict[str, str]:
+    """Return the header that names what a request asked for and is not done; none if all is."""
+    names = ", ".join(ignored)
+    return {"replyline-ignored": names} if names else {}
 
 
 def idempotency_key(headers: Headers) -> str | None:

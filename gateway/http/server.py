@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.frontends.paths import plain_path
 from gateway.frontends.sockets import client_bounds
 from gateway.http.protocol import BoundedHttp
 from shared.settings.gateway import GatewaySettings
@@ -30,13 +31,14 @@ class HttpServer:
         """Serve until `stop`, and then until the last answer has left or the drain's time is over."""
         settings = self.settings
         config = uvicorn.Config(
-            self.app,
+            self._serve_plain,
             http=partial(BoundedHttp, bounds=client_bounds(settings, self.sockets), trusted=settings.trusted_proxies),  # type: ignore[arg-type]
             ws="websockets-sansio",
             ws_max_size=settings.max_message_bytes,
             ws_ping_interval=settings.heartbeat_s,
             ws_ping_timeout=settings.heartbeat_s,
             ws_per_message_deflate=settings.deflate,
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             log_level="critical",
@@ -49,6 +51,9 @@ class HttpServer:
         )
         self._server = _Server(config)
         await self._server.serve([listening])
+
+    async def _serve_plain(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app({**scope, "path": plain_path(scope["path"])}, receive, send)
 
     def stop(self) -> None:
         """Accept nobody from now on."""

@@ -218,7 +218,7 @@ class Session:
     def _receive_open(self, message: ClientMessage) -> list[Effect]:
         match message:
             case ResponseCreate():
-                _check_instructions(message, self.identity)
+                _check_instructions(message, instructs=self.instructs)
                 return [Ask(message)]
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
@@ -291,6 +291,11 @@ class Session:
             return Caller(self.key, self.conversation_id)
         subject = self._subject if self.identity is None else self.identity.subject
         return Caller(self.key, subject, self._address)
+
+    @property
+    def instructs(self) -> bool:
+        """Return whether the client may give the model instructions in place of the shop's."""
+        return self.identity is not None and self.identity.instructs
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
         """Return the first message of an open session to its client."""
@@ -395,9 +400,9 @@ def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> 
     raise ProtocolError(*why, kind="authentication_error", param="token")
 
 
-def _check_instructions(asked: ResponseCreate, identity: Identity | None) -> None:
+def _check_instructions(asked: ResponseCreate, *, instructs: bool) -> None:
     """Raise `ProtocolError` for instructions of a client that may not give them."""
-    if asked.instructions is not None and not (identity is not None and identity.instructs):
+    if asked.instructions is not None and not instructs:
         raise ProtocolError(
             "instructions_not_allowed",
             "instructions and system messages need a token with the claim `instructions: true`",

@@ -62,13 +62,13 @@ def question_of(body: ChatBody, data: bytes) -> ChatQuestion:
     if not messages:
         param = "messages" if body.message is None or regenerates else "message"
         raise ProtocolError("invalid_field", "send the chat's messages", param=param)
-    turns, text, instructions = conversation_of(_texts(messages), "messages")
+    turns, text, system = conversation_of(_texts(messages), "messages")
     return ChatQuestion(
         body=data,
         session=session_of(body.id),
         input=text,
         turns=None if len(messages) == 1 and not regenerates else turns,
-        options={"instructions": instructions if instructions.strip() else None},
+        system=system,
     )
 
 

@@ -16,6 +16,7 @@ from gateway.doors.ai_sdk.chats import Chats, Running
 from gateway.doors.ai_sdk.parts import UiTeller
 from gateway.doors.ai_sdk.sockets import ChatSocket
 from gateway.http.handlers import Answer, HandledPath, app_of
+from gateway.http.headers import notices
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import retry_headers, status_of
 from gateway.http.streams import STREAM_HEADERS, EventStream
@@ -46,7 +47,7 @@ class AiSdkDoor:
             allow_origins=self.http.settings.allowed_origins or ["*"],
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["retry-after"],
+            expose_headers=["retry-after", "replyline-ignored"],
         )
 
     async def _talk(self, socket: WebSocket) -> None:
@@ -77,7 +78,7 @@ class AiSdkDoor:
             http=self.http,
             telling=self.chats.telling(running, UiTeller(message_id=running.response_id)),
             keep=True,
-            headers=_HEADERS,
+            headers={**_HEADERS, **notices(running.exchange.ignored)},
             delivered=partial(self.chats.told, running),
         )
 

@@ -1,7 +1,7 @@
 """Read the bodies of OpenAI's requests: pure. What would change the answer and is not done here is refused by name;
 every other parameter is ignored (docs/doors.md lists them)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,17 +14,27 @@ from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperatur
 
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
 _SHOPS_ROLES: Final = frozenset({"system", "developer"})
+_NOTHING_SAID: Final[Mapping[str, str]] = {}
 
 
 class _Part(Struct):
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class _Message(Struct):
+    """`id` alone, or with the type `item_reference`, names an answer that was given here before."""
+
     role: str = ""
     content: str | list[_Part] | None = None
     type: str = "message"
+    id: str | None = None
+
+    @property
+    def reference(self) -> str | None:
+        named = self.type == "item_reference" or not (self.role or self.content)
+        return self.id if named else None
 
 
 class _Options(Struct):
@@ -85,12 +95,14 @@ class OpenAiQuestion(Question):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesQuestion(OpenAiQuestion):
-    """A question of the Responses interface. `store`: its response can be fetched, and continued from, later."""
+    """A question of the Responses interface. `store`: its response can be fetched, and continued from, later.
+    `references` are the ids of earlier answers that stand in its input."""
 
     previous_response_id: str | None = None
     conversation: str | None = None
     store: bool = True
     background: bool = False
+    references: tuple[str, ...] = ()
 
 
 def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
@@ -104,8 +116,8 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_options(body)
     if body.messages is UNSET:
         raise ProtocolError("invalid_field", "send messages, of which the last one asks", param="messages")
-    turns, text, instructions = conversation_of(_texts(body.messages, "messages"), "messages")
-    stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
+    turns, text, system = conversation_of(_texts(body.messages, "messages"), "messages")
+    stop = tuple(filter(None, (body.stop,) if isinstance(body.stop, str) else body.stop or ()))
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
         raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
     return OpenAiQuestion(
@@ -126,8 +138,8 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
             "top_p": body.top_p,
             "seed": body.seed,
             "stop": stop,
-            "instructions": instructions if instructions.strip() else None,
         },
+        system=system,
         metadata=body.metadata or {},
     )
 
@@ -156,9 +168,17 @@ def _plain(form: Any) -> bool:
     return form is None or (isinstance(form, dict) and form.get("type") == "text")
 
 
-def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Role, str]]:
+def _texts(
+    messages: Sequence[_Message], where: str, said: Mapping[str, str] = _NOTHING_SAID
+) -> Iterable[tuple[Role, str]]:
+    """Yield each message's role and text; an answer that is only named has the text that `said` has of it."""
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
+        if message.type == "reasoning":
+            continue
+        if message.reference is not None:
+            yield "assistant", said.get(message.reference, "")
+            continue
         if message.type != "message":
             raise ProtocolError("unsupported_item", "only messages are understood", param=f"{at}.type")
         if message.role in _SHOPS_ROLES:
@@ -172,16 +192,18 @@ def _texts(messages: Sequence[_Message], where: str) -> Iterable[tuple[Role, str
 
 
 def _text(message: _Message, at: str) -> str:
+    """Return a message's text: of an answer its refusals too, and not its thoughts. Raises `ProtocolError`."""
     if not isinstance(message.content, list):
         return message.content or ""
     for place, part in enumerate(message.content):
-        if part.type not in _TEXT_PARTS:
+        if part.type not in _TEXT_PARTS and message.role != "assistant":
             raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.content[{place}].type")
-    return "".join(part.text or "" for part in message.content)
+    return "".join(part.text or "" if part.type in _TEXT_PARTS else part.refusal or "" for part in message.content)
 
 
-def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
-    """Return what a response is asked for. Raises `ProtocolError`."""
+def responses_question(data: bytes, header: str | None, said: Mapping[str, str] = _NOTHING_SAID) -> ResponsesQuestion:
+    """Return what a response is asked for. `said` are the texts of the answers that its input only names, by their
+    ids. Raises `ProtocolError`."""
     body = read_body(data, ResponsesBody)
     _refuse_unless(not body.prompt, "prompt", "no templates are kept")
     form = body.text.get("format") if isinstance(body.text, dict) else body.text
@@ -191,15 +213,15 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
     if body.input is UNSET:
         raise ProtocolError("invalid_field", "send input: what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
-    turns, text, told = conversation_of(_texts(messages, "input"), "input")
-    instructions = "\n\n".join(each for each in (body.instructions, told) if each)
+    turns, text, system = conversation_of(_texts(messages, "input", said), "input")
+    references = tuple(each.reference for each in messages if each.reference is not None)
     ours = (
         ("conversation", conversation),
         ("conversation", header),
         ("conversation", (body.metadata or {}).get("session_id")),
     )
     remembered = bool(body.previous_response_id or any(name for _, name in ours))
-    if remembered and turns:
+    if remembered and turns and not references:
         raise ProtocolError("history_given_twice", "this conversation is remembered here", param="input")
     return ResponsesQuestion(
         body=data,
@@ -212,13 +234,15 @@ def responses_question(data: bytes, header: str | None) -> ResponsesQuestion:
             "max_output_tokens": body.max_output_tokens,
             "temperature": body.temperature,
             "top_p": body.top_p,
-            "instructions": instructions if instructions.strip() else None,
         },
+        system="\n\n".join(each for each in ((body.instructions or "").strip(), system) if each),
         metadata=body.metadata or {},
         previous_response_id=body.previous_response_id or None,
         conversation=conversation or None,
         store=body.store is not False,
         background=bool(body.background),
+        references=() if remembered else references,
+        ignored=("item_reference",) if said is not _NOTHING_SAID and not said.keys() >= {*references} else (),
     )
 
 

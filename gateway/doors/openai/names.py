@@ -14,6 +14,7 @@ from shared.errors import ProtocolError
 _RESPONSE: Final = re.compile(
     r"(?P<id>resp_[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)\.(?P<cursor>[A-Za-z0-9_-]+)"
 )
+_ITEM: Final = re.compile(r"msg_(?P<id>[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)")
 _MAX_NAME_CHARS: Final = 16_384
 
 
@@ -39,6 +40,29 @@ def read_response_name(name: str, param: str) -> ResponseName:
         raise unknown_response(param)
     cursor = found["cursor"] + "=" * (-len(found["cursor"]) % 4)
     return ResponseName(found["id"], found["session"], cursor, goes_on=found["kind"] == "c")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemName:
+    """The name of a stored response's message: that of its response, without the cursor."""
+
+    response_id: str
+    session: str
+    goes_on: bool
+
+
+def item_id(response_name: str) -> str:
+    """Return the id of a response's message."""
+    head, _, cursor = response_name.removeprefix("resp_").rpartition(".")
+    return f"msg_{head or cursor}"
+
+
+def read_item_id(item: str) -> ItemName | None:
+    """Return the response that a message's id names; None if it is none of ours, or its response is not stored."""
+    found = _ITEM.fullmatch(item) if len(item) <= _MAX_NAME_CHARS else None
+    if found is None or not is_session_name(found["session"]):
+        return None
+    return ItemName(f"resp_{found['id']}", found["session"], goes_on=found["kind"] == "c")
 
 
 def unknown_response(param: str) -> ProtocolError:

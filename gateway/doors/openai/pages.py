@@ -13,9 +13,10 @@ from gateway.doors.openai.error_body import error_body
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.telling import Teller, Telling
 from gateway.http.handlers import Answer
+from gateway.http.headers import notices
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import retry_headers, status_of
-from gateway.http.streams import EventStream
+from gateway.http.streams import STREAM_HEADERS, EventStream
 from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail, Response
 
@@ -62,13 +63,14 @@ async def answer(
         if exchange.opened is None:
             return HttpResponse(status_code=_GONE)
         teller, streams = teller_of(exchange), question.stream
+        headers = notices(exchange.ignored)
         if streams:
             telling = Telling(exchanges=exchanges, exchange=exchange, teller=teller, first=items)
-            return EventStream(http=http, telling=telling, keep=keep)
+            return EventStream(http=http, telling=telling, keep=keep, headers={**STREAM_HEADERS, **headers})
         response = None if at_once else await http.end(request, exchange, items)
         if response is None:
-            return page(teller.whole(None)) if at_once else HttpResponse(status_code=_GONE)
-        headers = {"x-request-id": response.id, "replyline-source": response.source}
+            return page(teller.whole(None), headers=headers) if at_once else HttpResponse(status_code=_GONE)
+        headers |= {"x-request-id": response.id, "replyline-source": response.source}
         return page(teller.whole(response), headers=headers)
     finally:
         if not streams:

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.doors.openai.chat import DONE
 from gateway.doors.openai.error_body import error_body
+from gateway.doors.openai.names import item_id
 from gateway.exchange.refusals import no_answer
 from shared.wire.outcome import ErrorDetail, Response, Status
 
@@ -67,7 +68,7 @@ class Asked:
 
     @property
     def item_id(self) -> str:
-        return "msg_" + self.name.partition(".")[0].removeprefix("resp_")
+        return item_id(self.name)
 
     def item(self, text: str, status: str) -> dict[str, Any]:
         content = [_part(text)] if status != "in_progress" or text else []

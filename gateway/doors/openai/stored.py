@@ -5,14 +5,14 @@ import math
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from starlette.requests import Request
 
 from gateway.doors.openai.bodies import ResponsesQuestion, responses_question
-from gateway.doors.openai.names import ResponseName, read_response_name, unknown_response
+from gateway.doors.openai.names import ResponseName, read_item_id, read_response_name, unknown_response
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page
 from gateway.doors.openai.responses import Asked, ResponsesTeller
 from gateway.exchange.exchange import Exchange, News
@@ -54,7 +54,10 @@ class StoredResponses:
     models: tuple[str, ...]
 
     async def create(self, request: Request) -> Answer:
-        question = responses_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
+        data, header = await self.http.body(request), request.headers.get(SESSION_HEADER)
+        question = responses_question(data, header)
+        if question.references:
+            question = await self._recalled(request, question, header)
         check_model(question.model, self.models)
         if question.background and not question.store:
             raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
@@ -69,6 +72,37 @@ class StoredResponses:
             check=None if previous is None else partial(self._check_last, previous),
             at_once=question.background,
         )
+
+    async def _recalled(self, request: Request, question: ResponsesQuestion, header: str | None) -> ResponsesQuestion:
+        """Return a question whose input names earlier answers: it continues the conversation of the last of them, or
+        else has their texts. What is not remembered any more is left out. Raises `ProtocolError`."""
+        named = {each: item for each in question.references[-MAX_TURNS:] if (item := read_item_id(each)) is not None}
+        newest, said = named.get(question.references[-1]), dict[str, str]()
+        for session, last in {item.session: item for item in named.values()}.items():
+            exchange = await self.http.exchanges.begin(self.http.asker(request), session)
+            try:
+                await self.http.exchanges.charge_lookup(exchange)
+                texts = await self._texts(exchange, last.response_id, _LOOKS if last is newest else 1)
+            finally:
+                self.http.exchanges.leave(exchange, keep=True)
+            if last is newest and last.goes_on and [*texts][-1:] == [last.response_id]:
+                return replace(question, turns=None, names=(("conversation", session),))
+            said |= {each: texts[item.response_id] for each, item in named.items() if item.response_id in texts}
+        return responses_question(question.body, header, said)
+
+    async def _texts(self, exchange: Exchange, response_id: str, looks: int) -> dict[str, str]:
+        """Return the answers that the conversation has, by their responses' ids; look that often for the one of that
+        id: a turn is written while its answer is sent."""
+        texts: dict[str, str] = {}
+        for look in range(looks):
+            await asyncio.sleep(_LOOK_S if look else 0)
+            texts = {turn.request_id: turn.output_text for turn in await self._turns(exchange, response_id)}
+            known = self.http.exchanges.gateway.inflight.named(exchange.session.key, response_id, None)
+            if known is not None and known.answer.response is not None:
+                texts.setdefault(response_id, known.answer.response.output_text)
+            if response_id in texts:
+                break
+        return texts
 
     @staticmethod
     def _previous(question: ResponsesQuestion) -> ResponseName | None:
@@ -262,7 +296,7 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
         previous=question.previous_response_id,
         conversation=question.conversation,
         metadata=question.metadata,
-        options=question.options,
+        options=question.options | {"instructions": None if exchange.ignored else question.system or None},
         store=question.store,
         background=question.background,
     )

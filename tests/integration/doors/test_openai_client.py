@@ -81,8 +81,23 @@ async def test_models_and_what_is_refused_are_its_own_types(client: openai.Async
         await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "Hi"}])
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as bad:
-        await client.responses.create(model=MODEL, input="Hi", instructions="Obey")
-    assert bad.value.param == "instructions"
+        await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], n=2)
+    assert bad.value.param == "n"
+
+
+async def test_a_named_answer_goes_on_and_a_strangers_instructions_are_ignored(client: openai.AsyncOpenAI) -> None:
+    first = await client.responses.create(model=MODEL, input="How do I return an item?")
+    got = await client.responses.with_raw_response.create(
+        model=MODEL,
+        input=[
+            {"role": "user", "content": "How do I return an item?"},
+            {"type": "item_reference", "id": first.output[0].id or ""},
+            {"role": "user", "content": "And how long does that take?"},
+        ],
+        instructions="Obey",
+    )
+    assert got.headers["replyline-ignored"] == "instructions"
+    assert got.parse().output_text
 
 
 async def test_an_app_that_gives_up_and_asks_again_is_answered_once(doors: list[Door], worker: Service) -> None:

@@ -64,7 +64,6 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"model": None}, 400, "model"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
-        ({"messages": [{"role": "system", "content": "Obey."}, {"role": "user", "content": "?"}]}, 400, "instructions"),
         ({"messages": [{"role": "tool", "content": "1"}]}, 400, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -72,7 +71,6 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
             "messages[0].content[0].type",
         ),
         ({"n": 2}, 400, "n"),
-        ({"n": True}, 200, None),
         ({"n": [1]}, 400, "n"),
         ({"logprobs": True}, 400, "logprobs"),
         ({"tool_choice": "required"}, 400, "tool_choice"),

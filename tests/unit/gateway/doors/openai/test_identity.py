@@ -34,15 +34,17 @@ async def test_who_has_no_good_token_is_told_so(headers: dict[str, str], code: s
 
 
 @pytest.mark.parametrize(("path", "field"), [("/chat/completions", "messages"), ("/responses", "input")])
-async def test_instructions_are_a_right_of_the_token(path: str, field: str) -> None:
+async def test_system_messages_count_for_a_token_that_may_instruct_and_are_ignored_of_any_other(
+    path: str, field: str
+) -> None:
     edge = Edge()
     body = {"model": "replyline", field: [{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "?"}]}
     async with client_of(edge) as client:
-        refused = await client.post(path, json=body, headers=of("alice"))
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "instructions_not_allowed")
-        assert edge.asked == []
-        assert (await ask(client, edge, body, "Mat.", path=path, **of("alice", instructions=True))).status_code == 200
-    assert (edge.asked[0].instructions, edge.asked[0].input) == ("Rhyme.", "?")
+        ignored = await ask(client, edge, body, "Mat.", path=path, **of("alice"))
+        assert (ignored.status_code, ignored.headers["replyline-ignored"]) == (200, "instructions")
+        heeded = await ask(client, edge, body, "Mat.", path=path, **of("alice", instructions=True))
+        assert (heeded.status_code, heeded.headers.get("replyline-ignored")) == (200, None)
+    assert [(asked.instructions, asked.input) for asked in edge.asked] == [(None, "?"), ("Rhyme.", "?")]
 
 
 async def test_a_response_is_its_subjects_alone() -> None:

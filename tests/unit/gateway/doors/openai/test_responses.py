@@ -155,7 +155,6 @@ async def test_what_its_client_told_is_not_gone_on_from_here(client: httpx2.Asyn
     ("fields", "param"),
     [
         ({"conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
-        ({"instructions": "Obey."}, "instructions"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
         (
             {"conversation": "c", "input": [{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]},
@@ -266,3 +265,76 @@ async def test_a_response_that_is_looked_up_is_charged(
     name = (await made(client, edge))["id"]
     edge.quotas.used_up = {"resume"}
     assert (await client.request(method, f"/responses/{name}{path}")).status_code == 429
+
+
+async def test_an_answer_that_is_named_is_charged_as_looked_up(client: httpx2.AsyncClient, edge: Edge) -> None:
+    first = await made(client, edge)
+    edge.quotas.used_up = {"resume"}
+    got = await client.post("/responses", json=body([user("Who?"), item_of(first), user("When?")]))
+    assert got.status_code == 429
+
+
+def item_of(response: Any) -> dict[str, str]:
+    """A response's message, named as the AI SDK names it in the next request."""
+    return {"type": "item_reference", "id": response["output"][0]["id"]}
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize("form", ["item_reference", "id alone", "the whole item", "null fields"])
+async def test_an_answer_that_was_given_here_is_taken_back(client: httpx2.AsyncClient, edge: Edge, form: str) -> None:
+    """As AI SDK's default model sends it from the second turn on."""
+    first = await made(client, edge)
+    remember(edge, "Ada.")
+    item: dict[str, Any] = item_of(first)
+    if form == "id alone":
+        del item["type"]
+    elif form == "the whole item":
+        item = first["output"][0]
+    elif form == "null fields":
+        item |= {"role": None, "content": None}
+    second = await made(client, edge, [user("Who?"), item, user("And when?")], "1815.")  # type: ignore[arg-type]
+    assert second["output"][0]["content"][0]["text"] == "1815."
+    assert edge.asked[1].input == "And when?"
+    if form == "the whole item":
+        assert edge.asked[1].turns == (Said(user="Who?", assistant="Ada."),)
+    else:
+        assert (edge.asked[1].turns, edge.asked[1].session_id) == (None, edge.asked[0].session_id)
+
+
+async def test_an_answer_before_the_last_has_its_text(client: httpx2.AsyncClient, edge: Edge) -> None:
+    """A customer edits an earlier question: the conversation of the client goes on from there, and not ours."""
+    first = await made(client, edge)
+    remember(edge, "Ada.")
+    await made(client, edge, "When?", "1815.", previous_response_id=first["id"])
+    remember(edge, "1815.")
+    got = await ask(client, edge, body([user("Who?"), item_of(first), user("Where?")]), "London.", path="/responses")
+    assert (got.status_code, got.headers.get("replyline-ignored")) == (200, None)
+    assert edge.asked[2].turns == (Said(user="Who?", assistant="Ada."),)
+    assert edge.asked[2].session_id != edge.asked[0].session_id
+
+
+@pytest.mark.parametrize("named", ["msg_1", "msg_" + "0" * 24 + ".csome-session", "rs_1", "x" * 20_000])
+async def test_an_answer_that_is_not_remembered_is_left_out_and_named(
+    client: httpx2.AsyncClient, edge: Edge, named: str
+) -> None:
+    asked = body([user("Who?"), {"type": "item_reference", "id": named}, user("When?")])
+    got = await ask(client, edge, asked, "1815.", path="/responses")
+    assert (got.status_code, got.headers["replyline-ignored"]) == (200, "item_reference")
+    assert edge.asked[0].turns == (Said(user="Who?", assistant=""),)
+
+
+async def test_thoughts_and_refusals_of_an_answer_are_taken_back(client: httpx2.AsyncClient, edge: Edge) -> None:
+    asked = [
+        user("Who?"),
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "hm"}, {"type": "refusal", "refusal": "No."}],
+        },
+        user("When?"),
+    ]
+    await made(client, edge, asked)  # type: ignore[arg-type]
+    assert edge.asked[0].turns == (Said(user="Who?", assistant="No."),)
