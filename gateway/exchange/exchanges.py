@@ -1,14 +1,15 @@
 """Carry one request of a door through the gateway: begin its session, ask, wait for the first text, leave."""
 
 import asyncio
-import itertools
 import secrets
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.identity import TokenGate
 from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
+from gateway.exchange.own_sessions import OwnSessions
 from gateway.exchange.question import Question, digest
 from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
@@ -27,6 +28,7 @@ from shared.wire.session_key import SessionKey
 KEEP_ALIVE_S: Final = 12.0
 # A client whose socket broke asks again within this, or its answer is given up.
 _GRACE_S: Final = 5.0
+_MAX_REPEATED: Final = 2_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,12 +40,21 @@ class Exchanges:
     gate: TokenGate | None
     memory: MemoryWatch
     history: History
+    _own: OwnSessions = field(init=False)
     _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # on their way into the table
+    # The last event of a question that was asked again in its session, by its first event.
+    _repeated: OrderedDict[tuple[SessionKey, str], str] = field(default_factory=OrderedDict)
     _leaving: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
+    def __post_init__(self) -> None:
+        self._own = OwnSessions(self.gateway.resuming.key)
+
     def own_session(self, asker: Asker, question: Question) -> str:
-        """Return the name of a conversation that its client does not name: its retry's is the same."""
-        return digest("own", asker.token or "", asker.key or question.body)
+        """Return the conversation of a question that names none: a new one, or its first try's. Raises
+        `ProtocolError`."""
+        # Without a gate a token is any text, and many clients send the same.
+        sender = asker.address if self.gate is None else asker.token or ""
+        return self._own.name(sender, asker, question, wire_unix_ms())
 
     async def begin(self, asker: Asker, session_name: str, resume: Resume | None = None) -> Exchange:
         """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
@@ -130,24 +141,27 @@ class Exchanges:
         return items
 
     def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
-        """Return the event to ask by: a retry's is its first try's. A cancelled or failed question is asked anew; so is
-        another client's in the same words. Raises `ProtocolError` for a key that was another question's, as far as that
-        is known: that of an adopted answer may not have been read here."""
+        """Return the event to ask by: a retry's is that of the last try in its session. A cancelled or failed question
+        gets a new event; so do the same words without a mark or a key. Raises `ProtocolError` for a key that was
+        another question's, as far as that is known: that of an adopted answer may not have been read here."""
+        session = exchange.session.key
         base = digest("key", key) if key is not None else digest("body", question.body)
-        for number in itertools.count():
-            event_id = f"{base}-{number}" if number else base
-            known = self.gateway.inflight.find(exchange.session.key, event_id)
-            if known is None:
-                if key is None and not retry and (exchange.session.key, event_id) in self._asking:
-                    continue
+        event_id = self._repeated.get((session, base), base)
+        known = self.gateway.inflight.find(session, event_id)
+        same = key is not None or retry
+        if known is None:
+            if same or (session, event_id) not in self._asking:
                 return event_id
-            if known.answer.response is not None and known.answer.response.status in {"cancelled", "failed"}:
-                continue
+        elif known.answer.response is None or known.answer.response.status not in {"cancelled", "failed"}:
             if key is not None and known.input and known.input != question.input:
                 raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
-            if key is not None or retry or (not known.answer.done and self.gateway.connections.of(known) is None):
+            if same or (not known.answer.done and self.gateway.connections.of(known) is None):
                 return event_id
-        raise AssertionError
+        event_id = self._repeated[session, base] = f"{base}-{secrets.token_hex(8)}"
+        self._repeated.move_to_end((session, base))
+        if len(self._repeated) > _MAX_REPEATED:
+            self._repeated.popitem(last=False)
+        return event_id
 
     async def first(self, exchange: Exchange) -> list[News]:
         """Return the first items; none where the client is gone before."""

@@ -12,10 +12,8 @@ def is_session_name(name: str) -> bool:
     return is_identifier(name) and not name.startswith(OWNED_PREFIX)
 
 
-def session_name(named: Iterable[tuple[str, str | None]]) -> str | None:
-    """Return the session that the first of these (kind, name) names; None where none does. A conversation's own name is
-    kept where it can be ours, every other is hashed."""
-    for kind, name in named:
-        if name:
-            return name if kind == "conversation" and is_session_name(name) else digest(kind, name)
-    return None
+def session_name(names: Iterable[str | None]) -> str | None:
+    """Return the session that the first of these names; None if there is none. A name that no session can have is
+    hashed. Any client that knows the name may open the session: these are names that clients chose for that."""
+    name = next(filter(None, names), None)
+    return name if name is None or is_session_name(name) else digest("conversation", name)

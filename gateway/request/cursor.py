@@ -138,6 +138,11 @@ class CursorKey:
         mac.update(f"{session.tenant}\0{session.session_id}\0".encode())  # neither holds a NUL
         return Seal(mac)
 
+    def name(self, kind: str, *parts: str) -> str:
+        """Return a name for these parts that only the gateways can compute."""
+        named = hashlib.blake2b(repr(parts).encode(), key=self._key, digest_size=16, person=b"replyline-name")
+        return f"{kind}-{named.hexdigest()}"
+
 
 def response_digest(session: SessionKey, event_id: str, text: str, generation: int = 0) -> bytes:
     """Return the digest of a request's id: the same at every gateway, and another for another question under the same

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from gateway.exchange.names import session_name
@@ -13,6 +14,7 @@ from shared.errors import ProtocolError
 
 _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
 _MAX_CHAT_CHARS: Final = 1_024
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class _Part(Struct):
@@ -23,6 +25,7 @@ class _Part(Struct):
 class _UiMessage(Struct):
     role: str
     parts: list[_Part]
+    id: Any = None
 
 
 class ChatBody(Struct):
@@ -43,7 +46,7 @@ class ChatQuestion(Question):
 
 def session_of(chat: str) -> str:
     """Return the name of a chat's session. Raises `ProtocolError` where no chat is called so."""
-    name = session_name((("conversation", chat),)) if len(chat) <= _MAX_CHAT_CHARS else None
+    name = session_name((chat,)) if len(chat) <= _MAX_CHAT_CHARS else None
     if name is None:
         raise ProtocolError("invalid_field", f"a chat's id has 1 to {_MAX_CHAT_CHARS} characters", param="id")
     return name
@@ -52,11 +55,11 @@ def session_of(chat: str) -> str:
 def chat_question(data: bytes) -> ChatQuestion:
     """Return what a body asks. A customer's message alone is asked in the conversation that is remembered here, unless
     an answer is to be replaced: that has stood in it. Raises `ProtocolError`."""
-    return question_of(read_body(data, ChatBody), data)
+    return question_of(read_body(data, ChatBody))
 
 
-def question_of(body: ChatBody, data: bytes) -> ChatQuestion:
-    """Return what a body asks that was decoded from `data`, as `chat_question` does."""
+def question_of(body: ChatBody) -> ChatQuestion:
+    """Return what a decoded body asks, as `chat_question` does."""
     regenerates = body.trigger == "regenerate-message"
     messages = body.messages or ([body.message] if body.message is not None and not regenerates else [])
     if not messages:
@@ -64,7 +67,7 @@ def question_of(body: ChatBody, data: bytes) -> ChatQuestion:
         raise ProtocolError("invalid_field", "send the chat's messages", param=param)
     turns, text, system = conversation_of(_texts(messages), "messages")
     return ChatQuestion(
-        body=data,
+        body=_encode((body.id, body.messages, body.message, body.trigger)),  # a retry's frame has other headers
         session=session_of(body.id),
         input=text,
         turns=None if len(messages) == 1 and not regenerates else turns,

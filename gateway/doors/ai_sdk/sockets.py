@@ -59,7 +59,6 @@ class _Request:
     """A request that is not over. `aborted`: its page does not want it."""
 
     frame: _Ask | _Resume
-    data: bytes
     answering: "asyncio.Task[None] | None" = None
     is_told: bool = False
     aborted: bool = False
@@ -135,7 +134,7 @@ class ChatSocket:
             if request is not None:
                 request.abort()
         elif request is None:
-            request = self._requests[frame.request_id] = _Request(frame, data)
+            request = self._requests[frame.request_id] = _Request(frame)
             self._used_s = asyncio.get_running_loop().time()
             request.answering = tasks.create_task(self._answer(request))
 
@@ -157,7 +156,7 @@ class ChatSocket:
         asker = self.http.asker(self.socket, frame.headers)
         if isinstance(frame, _Resume):
             return await self.chats.resume(asker, session_of(frame.id))
-        return await self.chats.ask(asker, question_of(frame, request.data))
+        return await self.chats.ask(asker, question_of(frame))
 
     async def _tell(self, request: _Request, running: Running | None) -> None:
         if running is None:

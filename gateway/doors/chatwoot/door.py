@@ -54,18 +54,19 @@ class ChatwootDoor:
             return JSONResponse({"taken": False})
         try:
             async with asyncio.timeout(_WITHIN_S):
-                await self._take(asked, body, request.headers.get("x-chatwoot-delivery"))
+                await self._take(asked, body)
         except (BrokerUnavailable, TimeoutError) as error:
             raise ProtocolError("unavailable", "Kafka does not take it now", retriable=True) from error
         return JSONResponse({"taken": True})
 
-    async def _take(self, asked: Asked, body: bytes, delivery: str | None) -> None:
+    async def _take(self, asked: Asked, body: bytes) -> None:
         """Return when the question and the errand stand in Kafka. Raises `ProtocolError`, `BrokerUnavailable`."""
         name = session_name(asked, self.key)
         cursor, problem = None, "no_text"
         if asked.text:
             try:
-                asker = Asker(key=delivery, is_retry=True, subject=name)
+                # The signature covers the message's number, and not the delivery's.
+                asker = Asker(key=str(asked.message), subject=name)
                 cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
             except ProtocolError as error:
                 if error.retriable:

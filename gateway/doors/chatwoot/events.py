@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
+from shared.wire.fields import Count
 
 _FRESH_S: Final = 300
 _DIGITS: Final = 12
@@ -30,6 +31,7 @@ class _Numbered(Struct):
 
 
 class _Message(Struct):
+    id: Count
     account: _Numbered
     conversation: _Numbered
     message_type: str
@@ -38,10 +40,12 @@ class _Message(Struct):
 
 
 class Asked(Struct, frozen=True):
-    """A customer's message that is the bot's to answer. Its `text` is empty where it is a picture alone."""
+    """A customer's message that is the bot's to answer. Its `text` is empty where it is a picture alone; `message` is
+    its number in Chatwoot."""
 
     account: int
     conversation: int
+    message: int
     text: str
 
 
@@ -66,7 +70,7 @@ def read_event(body: bytes) -> Asked | None:
     wanted = message.message_type == "incoming" and not message.private
     if not wanted or message.conversation.status != "pending":
         return None
-    return Asked(message.account.id, message.conversation.id, (message.content or "").strip())
+    return Asked(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
 
 
 def session_name(asked: Asked, key: bytes) -> str:

@@ -33,7 +33,7 @@ class Responding:
         question = Question(
             body=data,
             input=asked.input,
-            turns=asked.turns,
+            turns=asked.turns if session else asked.turns or (),
             options={name: getattr(asked, name) for name in _OPTIONS},
             metadata=asked.metadata,
         )

@@ -45,9 +45,6 @@ class _Options(Struct):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     metadata: Metadata | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
-    user: str | None = None
     top_logprobs: int | None = None
     tool_choice: Any = None
 
@@ -85,11 +82,12 @@ class ResponsesBody(_Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiQuestion(Question):
-    """`names` are what may name the conversation, the most trusted first."""
+    """`names` are what may name the conversation, the first that is there counts. `user`, `safety_identifier` and
+    `prompt_cache_key` are none: others know or share them."""
 
     model: str
     stream: bool = False
-    names: tuple[tuple[str, str | None], ...] = ()
+    names: tuple[str | None, ...] = ()
     include_usage: bool = False
 
 
@@ -126,11 +124,7 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
         input=text,
         stream=bool(body.stream),
         turns=turns,
-        names=(
-            ("conversation", header),
-            ("conversation", (body.metadata or {}).get("session_id")),
-            *_weak_names(body),
-        ),
+        names=(header, (body.metadata or {}).get("session_id")),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         options={
             "max_output_tokens": body.max_completion_tokens or body.max_tokens,
@@ -142,10 +136,6 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
         system=system,
         metadata=body.metadata or {},
     )
-
-
-def _weak_names(body: _Options) -> tuple[tuple[str, str | None], ...]:
-    return (("cache", body.prompt_cache_key), ("user", body.safety_identifier), ("user", body.user))
 
 
 def _model(body: _Options) -> str:
@@ -215,12 +205,8 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
     turns, text, system = conversation_of(_texts(messages, "input", said), "input")
     references = tuple(each.reference for each in messages if each.reference is not None)
-    ours = (
-        ("conversation", conversation),
-        ("conversation", header),
-        ("conversation", (body.metadata or {}).get("session_id")),
-    )
-    remembered = bool(body.previous_response_id or any(name for _, name in ours))
+    names = (conversation, header, (body.metadata or {}).get("session_id"))
+    remembered = bool(body.previous_response_id or any(names))
     if remembered and turns and not references:
         raise ProtocolError("history_given_twice", "this conversation is remembered here", param="input")
     return ResponsesQuestion(
@@ -229,7 +215,7 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
         input=text,
         stream=bool(body.stream),
         turns=None if remembered else turns,
-        names=ours if remembered or not turns else _weak_names(body),
+        names=names,
         options={
             "max_output_tokens": body.max_output_tokens,
             "temperature": body.temperature,

@@ -51,8 +51,8 @@ async def answer(
     check: Callable[[Exchange], Awaitable[None]] | None = None,
     at_once: bool = False,
 ) -> Answer:
-    """Ask in that session, or in one of the request's own, and return the answer: streamed, whole, or in progress
-    (`at_once`). Raises `ProtocolError`; so may `check`."""
+    """Ask in that session, or in a new one, and return the answer: streamed, whole, or in progress (`at_once`). Raises
+    `ProtocolError`; so may `check`."""
     exchanges, asker = http.exchanges, http.asker(request)
     exchange = await exchanges.begin(asker, session or exchanges.own_session(asker, question))
     streams = False

@@ -86,7 +86,7 @@ class StoredResponses:
             finally:
                 self.http.exchanges.leave(exchange, keep=True)
             if last is newest and last.goes_on and [*texts][-1:] == [last.response_id]:
-                return replace(question, turns=None, names=(("conversation", session),))
+                return replace(question, turns=None, names=(session,))
             said |= {each: texts[item.response_id] for each, item in named.items() if item.response_id in texts}
         return responses_question(question.body, header, said)
 

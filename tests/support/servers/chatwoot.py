@@ -68,7 +68,7 @@ class Chatwoot:
         """The customer writes in that conversation: what the bot is sent."""
         conversation = self.conversations.setdefault(number, Conversation())
         conversation.said.append({"content": text, "private": False, "message_type": 0})
-        return message_created(number, text, status=conversation.status)
+        return message_created(number, text, status=conversation.status, id=1_000 * number + len(conversation.said))
 
 
 def message_created(number: int, text: str | None, **changed: Any) -> bytes:

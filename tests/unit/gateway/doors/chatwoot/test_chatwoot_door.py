@@ -97,11 +97,11 @@ def test_what_is_not_the_bots_to_answer_is_left(changed: dict[str, Any]) -> None
 
 def test_a_conversation_is_one_session_that_nobody_else_can_name() -> None:
     asked = read_event(message_created(17, f" {QUESTION}\n"))
-    assert asked == Asked(1, 17, QUESTION)
+    assert asked == Asked(1, 17, 4_017, QUESTION)
     assert session_name(asked, SECRET).startswith("chatwoot-1-17-")
-    assert session_name(asked, SECRET) == session_name(Asked(1, 17, "Another"), SECRET)
+    assert session_name(asked, SECRET) == session_name(Asked(1, 17, 9, "Another"), SECRET)
     assert session_name(asked, SECRET) != session_name(asked, b"another secret")
-    longest = Asked(2**31 - 1, 2**31 - 1, "")
+    longest = Asked(2**31 - 1, 2**31 - 1, 1, "")
     assert len(session_name(longest, SECRET)) <= 64
 
 
@@ -201,3 +201,20 @@ async def test_nothing_of_a_message_is_in_the_log(capfd: pytest.CaptureFixture[s
             await posted(client, sent, **changed)
         await client.get(f"/{CANARY}")
     assert CANARY not in "".join(capfd.readouterr())
+
+
+async def test_each_conversation_is_charged_as_a_subject_of_its_own() -> None:
+    edge = Edge()
+    async with client_of(edge, Posts()) as client:
+        for number in (1, 2):
+            assert await posted(client, message_created(number, QUESTION)) == 200
+    charged = [caller.subject for kind, caller in edge.quotas.shared if kind == "ask"]
+    assert charged == [asked.session_id for asked in edge.asked]
+    assert len(set(charged)) == 2
+
+
+async def test_used_up_quota_of_a_conversation_has_chatwoot_try_again() -> None:
+    edge = Edge()
+    edge.quotas.used_up = {"ask"}
+    async with client_of(edge, Posts()) as client:
+        assert await posted(client, message_created(1, QUESTION)) == 429

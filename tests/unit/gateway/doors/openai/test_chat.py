@@ -208,8 +208,6 @@ async def test_a_key_is_good_for_one_question(client: httpx2.AsyncClient, edge: 
     ("named", "session"),
     [
         ({"metadata": {"session_id": "conv-7"}}, "conv-7"),
-        ({"user": "ada"}, None),
-        ({"prompt_cache_key": "p", "user": "ada"}, None),
         ({"metadata": {"session_id": "subject:x"}}, None),
         ({}, None),
     ],

@@ -1,0 +1,67 @@
+"""Name the conversations of questions that name none, so that a retry finds its first try and no other asker does."""
+
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gateway.exchange.asker import Asker
+from gateway.exchange.question import Question, digest
+from gateway.request.cursor import CursorKey
+from shared.errors import ProtocolError
+
+_KEPT_MS: Final = 120_000.0  # as an ended answer is
+_MAX_TRIES: Final = 10_000
+# Under one key a conversation has one name for so long, then another.
+_KEY_WINDOW_MS: Final = 600_000.0
+
+
+class _Try(NamedTuple):
+    """A first try. `session` is empty where several came with the same words: each may be another customer's."""
+
+    session: str
+    input_digest: str
+    asked_unix_ms: float
+
+
+@dataclass(slots=True)
+class OwnSessions:
+    """Owned by the gateway's event loop. `key` is the gateways' common secret."""
+
+    key: CursorKey
+    _tries: OrderedDict[str, _Try] = field(default_factory=OrderedDict)
+
+    def name(self, sender: str, asker: Asker, question: Question, now_unix_ms: float) -> str:
+        """Return the conversation of a question that names none.
+
+        A question with an `Idempotency-Key` gets the name that the secret derives from sender, key and input: the same
+        at every gateway with that secret. Another question gets a random name; one that is marked as a retry gets that
+        of its first try, if this gateway received exactly one with this body from this sender.
+
+        Args:
+            sender: the asker's token, or its address where no tokens are checked.
+            now_unix_ms: the time by the wire's clock.
+
+        Raises:
+            ProtocolError: the key was another question's within the last two minutes.
+        """
+        kind, told = ("body", question.body) if asker.key is None else ("key", asker.key)
+        name, asked = digest(kind, sender, told), digest("input", question.input)
+        known = self._tries.get(name)
+        if known is not None and now_unix_ms - known.asked_unix_ms > _KEPT_MS:
+            known = None
+        if asker.key is not None:
+            if known is not None and known.input_digest != asked:
+                raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
+            window = str(int(now_unix_ms // _KEY_WINDOW_MS))
+            session = known.session if known is not None else self.key.name("own", sender, asker.key, asked, window)
+        elif asker.is_retry and known is not None and known.session:
+            return known.session
+        else:
+            session = f"own-{secrets.token_hex(16)}"
+        kept = session if known is None or asker.key is not None else ""
+        self._tries[name] = _Try(kept, asked, now_unix_ms)
+        self._tries.move_to_end(name)
+        if len(self._tries) > _MAX_TRIES:
+            self._tries.popitem(last=False)
+        return session
