@@ -21,6 +21,13 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/**
+ * Return whether a key belongs to an input method. Safari sends the Enter that takes a candidate after
+ * `compositionend`, with the key code 229.
+ * @param {KeyboardEvent} event
+ */
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Outlines on a 20 × 20 grid. */

@@ -3,7 +3,7 @@
 import { Announcer } from "./chat-announcer.js";
 import { AnswerView } from "./chat-answer.js";
 import { CareBar } from "./chat-care.js";
-import { h, icon } from "./chat-dom.js";
+import { h, icon, isComposing } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
 import { safeStorage } from "./replyline-browser.js";
 import { ReplylineClient } from "./replyline-client.js";
@@ -307,15 +307,15 @@ export class ChatPanel {
 
   // --- keys --------------------------------------------------------------------------------------------------
 
-  /** Enter sends, Shift+Enter breaks the line; while an input method composes, Enter belongs to it. */
+  /** Enter sends, Shift+Enter breaks the line. */
   #onInputKey(/** @type {KeyboardEvent} */ event) {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || isComposing(event)) return;
     event.preventDefault();
     this.#submit();
   }
 
   #onKey(/** @type {KeyboardEvent} */ event) {
-    if (event.key !== "Escape" || event.isComposing || !this.#active) return;
+    if (event.key !== "Escape" || isComposing(event) || !this.#active) return;
     event.preventDefault();
     this.#stopAnswer();
   }

@@ -17,10 +17,14 @@
  * holds questions to be asked by a click. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
  */
 
-import { h, icon } from "./chat-dom.js";
+import { h, icon, isComposing } from "./chat-dom.js";
 import { ChatPanel, name } from "./chat-panel.js";
 import { chooseLanguage } from "./chat-strings.js";
 import { styles } from "./chat-styles.js";
+
+/** What a page's keyboard shortcuts listen to. */
+const TYPING =
+  "keydown keypress keyup beforeinput input textInput paste copy cut compositionstart compositionupdate compositionend";
 
 /** The gateway that served this script. */
 function ownGateway() {
@@ -60,7 +64,9 @@ export class ReplylineChat extends HTMLElement {
 
   constructor() {
     super();
-    this.attachShadow({ mode: "open" }).adoptedStyleSheets = [styles];
+    const root = this.attachShadow({ mode: "open" });
+    root.adoptedStyleSheets = [styles];
+    for (const type of TYPING.split(" ")) root.addEventListener(type, (event) => this.#keepFromPage(event));
   }
 
   connectedCallback() {
@@ -78,6 +84,17 @@ export class ReplylineChat extends HTMLElement {
     this.#localize();
   }
 
+  /** Page scripts that check whether a key goes into a text field see this element, not the one inside. */
+  get isContentEditable() {
+    return this.shadowRoot?.activeElement?.matches("textarea") ?? false;
+  }
+
+  /** @param {Event} event */
+  #keepFromPage(event) {
+    const isOurs = /** @type {Node} */ (event.target).getRootNode() === this.shadowRoot; // not the page's, in a slot
+    if (isOurs) event.stopPropagation();
+  }
+
   #createPanel() {
     const panel = new ChatPanel({
       url: this.getAttribute("url") ?? ownGateway(),
@@ -86,7 +103,7 @@ export class ReplylineChat extends HTMLElement {
       tools: [this.#closer],
     });
     panel.element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      const unused = event.key === "Escape" && !event.isComposing && !event.defaultPrevented;
+      const unused = event.key === "Escape" && !isComposing(event) && !event.defaultPrevented;
       if (unused && this.hasAttribute("floating")) this.#close();
     });
     this.shadowRoot?.append(panel.element, this.#launcher);

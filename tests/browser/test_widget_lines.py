@@ -11,7 +11,7 @@ from tests.browser.test_widget_connection import watch_sockets
 
 QUESTION = "How does it go?"
 UNREADABLE = ErrorDetail(type="invalid_request_error", code="invalid_message", message="unreadable", retryable=False)
-SAYS = {
+SAYS: dict[str, tuple[str, type[ResponseCreate | HandoffRequest | Feedback | ResponseCancel]]] = {
     "question": ("Send", ResponseCreate),
     "person": ("Talk to a person", HandoffRequest),
     "rating": ("Helpful", Feedback),

@@ -1,0 +1,82 @@
+"""Pages as shops have them, with the one script tag that puts the chat on them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FRAME = "<iframe sandbox='allow-scripts' style='width: 100%; height: 640px; border: 0' srcdoc='{page}'></iframe>"
+OLD_BROWSER = """
+  delete window.CSSStyleSheet;
+  delete Document.prototype.adoptedStyleSheets;
+  delete ShadowRoot.prototype.adoptedStyleSheets;
+  delete String.prototype.toWellFormed;
+  delete Crypto.prototype.randomUUID;
+  delete window.structuredClone;
+  delete HTMLElement.prototype.inert;
+  delete HTMLElement.prototype.showPopover;
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """A page, and the browser that opens it."""
+
+    style: str = ""
+    body: str = "<h1>Shop</h1><p>Woven in one piece.</p>"
+    html: str = "<html lang=en>"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | None = None
+    framed: bool = False
+    script: str = ""
+    """Runs before anything of the page."""
+
+    def page(self, origin: str) -> str:
+        """Return the markup, with the widget of the gateway at `origin`."""
+        tag = f'<script type="module" nonce="n0nce" src="{origin}/widget/replyline-chat.js" data-auto></script>'
+        style = f'<style nonce="n0nce">{self.style}</style>' if self.style else ""
+        page = f"<!doctype html>{self.html}<title>Shop</title>{style}{tag}<body>{self.body}</body></html>"
+        frame = FRAME.format(page=page.replace("&", "&amp;").replace("'", "&#39;"))
+        return f"<!doctype html><title>Shop</title><h1>Shop</h1>{frame}" if self.framed else page
+
+    def policy_for(self, origin: str) -> str | None:
+        """Return the page's Content-Security-Policy."""
+        if self.policy is None:
+            return None
+        return self.policy.format(gateway=origin, socket=origin.replace("http", "ws"))
+
+
+def screen(width: int, height: int) -> dict[str, Any]:
+    """Return the options of a browser with a screen of so many px."""
+    return {"viewport": {"width": width, "height": height}}
+
+
+SHOPS = {
+    "plain": Shop(),
+    "dawn": Shop(style="html { font-size: 62.5% } body { font-size: 1.6rem }"),
+    "root-24px": Shop(style="html { font-size: 24px }"),
+    "reset": Shop(style="* { all: unset } button, textarea { display: none }"),
+    "important": Shop(
+        style="* { box-sizing: content-box !important; max-width: 100px !important; font-size: 9px !important; "
+        "position: static !important; text-indent: 90px !important }"
+    ),
+    "inherited": Shop(
+        style="html, body { visibility: hidden; direction: rtl; font: italic 40px/3 cursive; letter-spacing: 9px; "
+        "word-spacing: 40px; text-transform: uppercase; text-align: center; color: red; color-scheme: dark; "
+        "white-space: pre; pointer-events: none; user-select: none; cursor: none; zoom: 1 }"
+    ),
+    "turned": Shop(html="<html lang=ar dir=rtl>", body="<h1>متجر</h1><p>منسوجة بقطعة واحدة.</p>"),
+    "policy-nonce": Shop(
+        policy="default-src 'none'; script-src 'nonce-n0nce' {gateway}; style-src 'nonce-n0nce'; connect-src {socket}; "
+        "require-trusted-types-for 'script'"
+    ),
+    "policy-hosts": Shop(policy="default-src 'self'; script-src 'self' {gateway}; connect-src {socket}"),
+    "frame": Shop(framed=True),
+    "320px": Shop(options=screen(320, 480)),
+    "sideways": Shop(options=screen(640, 320)),
+    "zoomed": Shop(options={**screen(640, 360), "device_scale_factor": 2}),
+    "animated": Shop(options={"reduced_motion": "no-preference"}),
+    "dark": Shop(options={"color_scheme": "dark"}),
+    "forced-colors": Shop(options={"color_scheme": "dark", "forced_colors": "active"}),
+    "old-browser": Shop(script=OLD_BROWSER),
+    "flex": Shop(style="body { display: flex; gap: 200px; height: 100vh; overflow: hidden } body > * { flex: 1 }"),
+}
