@@ -25,8 +25,10 @@ export class ChatPanel {
   #strings = chooseLanguage([]).strings;
   #storage = safeStorage("sessionStorage");
   #storageKey;
+  #draftKey;
   #closeCode = 0;
   /** the reader is at the end and wants to stay there */ #following = true;
+  #scrollTop = 0;
 
   // Words are set in `localize`.
   #heading = h("h2", { id: "heading" });
@@ -51,9 +53,10 @@ export class ChatPanel {
   #input = h("textarea", {
     id: "input",
     rows: "1",
+    dir: "auto",
     enterkeyhint: "send",
     autocomplete: "off",
-    oninput: () => this.#fitInput(),
+    oninput: () => this.#onInput(),
     onkeydown: (/** @type {any} */ event) => this.#onInputKey(event),
   });
   #send = h("button", { type: "submit", class: "send" }, icon("send"));
@@ -100,6 +103,7 @@ export class ChatPanel {
   constructor({ url, token, consent, tools }) {
     this.#header.append(...tools);
     this.#storageKey = `replyline:turns:${url}`;
+    this.#draftKey = `replyline:draft:${url}`;
     this.#client = new ReplylineClient({ url, token, consent });
     this.#client.on("state", ({ code }) => this.#showState(code));
     this.#client.on("delta", ({ event_id, text }) => this.#onText(event_id, text));
@@ -108,6 +112,7 @@ export class ChatPanel {
     this.#client.on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
     this.#client.on("error", ({ event_id, error }) => this.#onError(event_id, error));
     this.#restore();
+    this.#input.value = this.#storage.get(this.#draftKey) ?? "";
     this.#showActivity();
     new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
   }
@@ -122,6 +127,13 @@ export class ChatPanel {
 
   focus() {
     this.#input.focus();
+  }
+
+  /** Show the place in the conversation and the draft as before the element left the page. */
+  restoreView() {
+    if (this.#following) this.#keepAtEnd();
+    else this.#log.scrollTop = this.#scrollTop;
+    this.#fitInput();
   }
 
   /**
@@ -163,7 +175,7 @@ export class ChatPanel {
     if (question.length > MAX_INPUT_CHARACTERS) this.#input.setCustomValidity(this.#strings.errors.input_too_long);
     if (!this.#input.reportValidity()) return;
     this.#input.value = "";
-    this.#fitInput();
+    this.#onInput();
     this.#ask(question);
   }
 
@@ -362,14 +374,22 @@ export class ChatPanel {
     return h("li", {}, h("button", { type: "button", onclick: ask }, question));
   }
 
-  #fitInput() {
+  #onInput() {
     this.#input.setCustomValidity("");
+    this.#storage.set(this.#draftKey, this.#input.value);
+    this.#fitInput();
+  }
+
+  #fitInput() {
     this.#input.style.height = "auto";
+    if (this.#input.scrollHeight === 0) return; // not shown
     this.#input.style.height = `${this.#input.scrollHeight}px`;
   }
 
   #onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this.#log;
+    if (clientHeight === 0) return; // not shown
+    this.#scrollTop = scrollTop;
     this.#following = scrollHeight - scrollTop - clientHeight < NEAR_THE_END_PX;
     this.#latest.hidden = this.#following;
   }

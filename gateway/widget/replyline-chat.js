@@ -15,13 +15,19 @@
  * one), asked at each connect and before the last one expires: `chat.token = async () => (await fetch("/token")).text()`.
  * Slot `note`: the host's words under the input. A child list with `slot="suggestions"` (one a language, by its `lang`)
  * holds questions to be asked by a click. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
+ *
+ * The element that `data-auto` inserts stays when the page replaces its body, or what is in it, until the page calls the
+ * element's `remove()`. An element that the page placed stays and goes with the page's markup.
  */
 
 import { h, icon, isComposing } from "./chat-dom.js";
 import { ChatPanel, name } from "./chat-panel.js";
 import { chooseLanguage } from "./chat-strings.js";
 import { styles } from "./chat-styles.js";
+import { safeStorage } from "./replyline-browser.js";
 
+const NAME = "replyline-chat";
+const RETURN_INTERVAL_MS = 100; // a script that removes the element whenever it appears gets no endless loop
 /** What a page's keyboard shortcuts listen to. */
 const TYPING =
   "keydown keypress keyup beforeinput input textInput paste copy cut compositionstart compositionupdate compositionend";
@@ -51,7 +57,14 @@ const suggestionsOf = (element, language) =>
     .filter((question) => question !== "");
 
 export class ReplylineChat extends HTMLElement {
-  static observedAttributes = ["lang", "heading"];
+  static observedAttributes = ["lang", "heading", "open"];
+  /** @type {ReplylineChat | null} the one that `data-auto` inserted */ static #auto = null;
+
+  #storage = safeStorage("sessionStorage");
+  #removed = false; // by the page, for good
+  #returnedAt = -Infinity;
+  #hears = false;
+  /** @type {HTMLElement | null} */ #focused = null;
 
   /** @type {ChatPanel | null} made when the element enters a document, which is when its attributes are known */
   #panel = null;
@@ -67,26 +80,105 @@ export class ReplylineChat extends HTMLElement {
     const root = this.attachShadow({ mode: "open" });
     root.adoptedStyleSheets = [styles];
     for (const type of TYPING.split(" ")) root.addEventListener(type, (event) => this.#keepFromPage(event));
+    root.addEventListener("focusin", ({ target }) => (this.#focused = /** @type {HTMLElement} */ (target)));
+    root.addEventListener("focusout", () => setTimeout(() => this.#onFocusLeft()));
+    this.#launcher.addEventListener("probe", () => (this.#hears = true));
+  }
+
+  /** Forget the focus, unless it left because the page removed the element. */
+  #onFocusLeft() {
+    if (this.isConnected) this.#focused = this.#active;
+  }
+
+  /** Insert the chat of a script tag with `data-auto`, unless there is one. @param {string | undefined} consent */
+  static insertOnce(consent) {
+    if (ReplylineChat.#auto || document.querySelector(NAME)) return;
+    const chat = h(NAME, { floating: true, "data-auto": true, "data-consent-training": consent });
+    ReplylineChat.#auto = chat;
+    chat.#comeBack();
   }
 
   connectedCallback() {
-    this.#panel ??= this.#createPanel();
+    if (this.hasAttribute("data-auto")) ReplylineChat.#auto ??= this;
+    // A copy, from a framework's snapshot of the page.
+    if (this.hasAttribute("data-auto") && ReplylineChat.#auto !== this) return super.remove();
+    if (this.#panel && this.#isDeaf()) return this.#renew();
+    this.#removed = false;
+    if (!this.#panel) {
+      this.#panel = this.#createPanel();
+      const isOpen = this.#storage.get(this.#openKey);
+      if (isOpen) this.toggleAttribute("open", isOpen === "true");
+    }
     this.#localize();
     // In the corner of every page of a site, a chat that nobody opens should cost no connection.
     if (!this.hasAttribute("floating") || this.hasAttribute("open")) this.#panel.connect();
+    this.#panel.restoreView();
+    if (document.activeElement === document.body) this.#focused?.focus({ preventScroll: true });
   }
 
   disconnectedCallback() {
-    this.#panel?.disconnect();
+    queueMicrotask(() => {
+      if (this.isConnected) return; // only moved
+      const auto = ReplylineChat.#auto;
+      if (this !== auto) this.#panel?.disconnect();
+      if (auto) auto.#comeBack();
+    });
   }
 
-  attributeChangedCallback() {
-    this.#localize();
+  /** Remove the element for good. To show it again, insert it again. */
+  remove() {
+    this.#removed = true;
+    this.#panel?.disconnect();
+    super.remove();
+  }
+
+  /** @param {string} attribute */
+  attributeChangedCallback(attribute) {
+    if (attribute !== "open") this.#localize();
+    else if (this.#panel) this.#storage.set(this.#openKey, String(this.hasAttribute("open")));
   }
 
   /** Page scripts that check whether a key goes into a text field see this element, not the one inside. */
   get isContentEditable() {
-    return this.shadowRoot?.activeElement?.matches("textarea") ?? false;
+    return this.#active?.matches("textarea") ?? false;
+  }
+
+  // --- staying in the page -----------------------------------------------------------------------------------
+
+  /** Put the element that `data-auto` inserted back, once there is a body and no other chat in it. */
+  #comeBack() {
+    if (this.isConnected || this.#removed) return;
+    if (document.querySelector(NAME)) return this.#panel?.disconnect();
+    const waitMs = this.#returnedAt + RETURN_INTERVAL_MS - performance.now();
+    if (!document.body) {
+      const observer = new MutationObserver(() => {
+        if (!document.body) return;
+        observer.disconnect();
+        this.#comeBack();
+      });
+      observer.observe(document, { childList: true, subtree: true });
+    } else if (waitMs > 0) {
+      setTimeout(() => this.#comeBack(), waitMs);
+    } else {
+      this.#returnedAt = performance.now();
+      document.body.append(this);
+    }
+  }
+
+  /** Return whether `document.open()` has erased the event listeners in here, as in all of the page. */
+  #isDeaf() {
+    this.#hears = false;
+    this.#launcher.dispatchEvent(new Event("probe"));
+    return !this.#hears;
+  }
+
+  /** Replace the element by a new one, which restores conversation, draft and open state from the tab's storage. */
+  #renew() {
+    const next = /** @type {ReplylineChat} */ (this.cloneNode(true));
+    if ("token" in this) Object.assign(next, { token: this.token });
+    if (ReplylineChat.#auto === this) ReplylineChat.#auto = next;
+    this.replaceWith(next);
+    if (this.#focused?.matches("textarea")) next.#panel?.focus();
   }
 
   /** @param {Event} event */
@@ -95,9 +187,22 @@ export class ReplylineChat extends HTMLElement {
     if (isOurs) event.stopPropagation();
   }
 
+  /** @returns {HTMLElement | null} */
+  get #active() {
+    return /** @type {HTMLElement | null} */ (this.shadowRoot?.activeElement ?? null);
+  }
+
+  get #url() {
+    return this.getAttribute("url") ?? ownGateway();
+  }
+
+  get #openKey() {
+    return `replyline:open:${this.#url}`;
+  }
+
   #createPanel() {
     const panel = new ChatPanel({
-      url: this.getAttribute("url") ?? ownGateway(),
+      url: this.#url,
       token: () => /** @type {any} */ (this).token?.(),
       consent: consentOf(this),
       tools: [this.#closer],
@@ -133,12 +238,16 @@ export class ReplylineChat extends HTMLElement {
   }
 }
 
-if (!customElements.get("replyline-chat")) customElements.define("replyline-chat", ReplylineChat);
+// A second evaluation, of the script under another address, uses the first one's class and its chat.
+if (!customElements.get(NAME)) customElements.define(NAME, ReplylineChat);
+const Chat = /** @type {typeof ReplylineChat} */ (customElements.get(NAME));
 
 const ownTags = [...document.querySelectorAll("script[data-auto]")].filter(
   (tag) => /** @type {HTMLScriptElement} */ (tag).src === import.meta.url,
 );
-if (ownTags.length > 0 && !document.querySelector("replyline-chat")) {
-  const consent = /** @type {HTMLElement} */ (ownTags[0]).dataset.consentTraining;
-  document.body.append(h("replyline-chat", { floating: true, "data-consent-training": consent }));
+if (ownTags.length > 0) {
+  const insert = () => Chat.insertOnce(/** @type {HTMLElement} */ (ownTags[0]).dataset.consentTraining);
+  // An `async` script runs before the page, which may place a chat itself, has been read.
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", insert);
+  else insert();
 }

@@ -367,7 +367,7 @@ def serve_widget(connection: ServerConnection, request: Request) -> Response | N
     """The page at `/`, its files under `/widget/`; anything at `/ws` goes on to the WebSocket handshake."""
     if request.path == "/ws":
         return None
-    name = "index.html" if request.path == "/" else request.path.removeprefix("/widget/")
+    name = "index.html" if request.path == "/" else request.path.partition("?")[0].removeprefix("/widget/")
     if name not in {path.name for path in WIDGET.iterdir()}:
         return connection.respond(404, "not found\n")
     content_type = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]

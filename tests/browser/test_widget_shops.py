@@ -1,0 +1,181 @@
+"""The chat on pages as shops have them: it can be used there, is legible, and stays when the page is replaced."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import FrameLocator, Locator, Page, expect
+
+from shared.wire.messages import ResponseCreate
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.browser.shops import SHOPS, Shop
+from tests.browser.test_widget_page import CONTRASTS
+
+TEXTS = (".panel", ".prose p", ".question p", "textarea")
+LONG = Script(deltas=("Line.\n\n" * 60,))
+
+# What frameworks do to a page. `swap` is a new body as the next page of the shop has it.
+SWAPS = {
+    "replaced body": "document.body.replaceWith(swap())",
+    "replaced body, of the root": "document.documentElement.replaceChild(swap(), document.body)",
+    "replaced root": """const root = document.createElement('html'); root.append(swap());
+        document.documentElement.replaceWith(root)""",
+    "innerHTML": "document.body.innerHTML = '<h1>Next</h1>'",
+    "hydration": "chat.parentNode.removeChild(chat)",
+    "preview, then the page": "document.body.replaceWith(swap()); await 0; document.body.replaceWith(swap())",
+    "no body for a while": """document.body.remove(); await new Promise((resolve) => setTimeout(resolve, 50));
+        document.documentElement.append(swap())""",
+    "snapshot as nodes": """const snapshot = document.body.cloneNode(true); document.body.replaceWith(swap());
+        await new Promise((resolve) => setTimeout(resolve, 150)); document.body.replaceWith(snapshot)""",
+    "snapshot as text": """const snapshot = document.body.outerHTML; document.body.replaceWith(swap());
+        await new Promise((resolve) => setTimeout(resolve, 150)); document.body.outerHTML = snapshot""",
+    "moved": "const main = document.createElement('main'); document.body.append(main); main.append(chat)",
+    "scripts run again": """const { src } = document.querySelector('[data-auto][src]');
+        document.body.replaceWith(swap());
+        for (const query of ['', '?v=2']) await new Promise((resolve) => {
+          const again = document.createElement('script');
+          Object.assign(again, { type: 'module', src: src + query, onload: resolve }); again.dataset.auto = '';
+          document.body.append(again);
+        })""",
+    "document.write": "document.open(); document.write('<!doctype html><h1>Next</h1>'); document.close()",
+}
+SWAP = """async () => {{
+  const chat = document.querySelector('replyline-chat');
+  const swap = () => {{
+    const body = document.createElement('body');
+    body.innerHTML = '<h1>Next</h1><p>Washed once.</p>';
+    return body;
+  }};
+  {swap};
+  await new Promise((resolve) => setTimeout(resolve, 200));
+}}"""
+STATE = """() => {
+  const chats = document.querySelectorAll('replyline-chat');
+  const root = chats[0]?.shadowRoot;
+  const input = root?.querySelector('textarea');
+  return {
+    chats: chats.length, in_body: chats[0]?.closest('body') !== null, open: chats[0]?.hasAttribute('open'),
+    draft: input?.value, caret: input?.selectionStart, focused: root?.activeElement?.tagName,
+    scrolled: Math.round(root?.querySelector('.log').scrollTop), answers: root?.querySelectorAll('.answer').length,
+  };
+}"""
+BOX = """(element) => {
+  const { left, top, right, bottom, width } = element.getBoundingClientRect();
+  return left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight && width > 30;
+}"""
+
+
+async def open_shop(shop: Shop, gateway: ScriptedGateway, open_chat: OpenChat, url: str) -> Page:
+    page = await open_chat("about:blank", **shop.options)
+    if shop.script:
+        await page.add_init_script(shop.script)
+    await page.goto(url)
+    return page
+
+
+async def ask_in(place: Page | FrameLocator, question: str, number: int = 0) -> Locator:
+    await place.get_by_label("Your question").fill(question)
+    await place.get_by_label("Your question").press("Enter")
+    answer = place.get_by_role("article", name="Answer").nth(number)
+    await expect(answer).to_contain_text("AI answer")
+    return answer
+
+
+@pytest.mark.parametrize("name", SWAPS)
+async def test_the_chat_stays_as_it_is_when_the_page_is_replaced(
+    gateway: ScriptedGateway, open_chat: OpenChat, name: str
+) -> None:
+    gateway.scripts["long"] = LONG
+    async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
+        page = await open_chat(url)
+        await page.get_by_role("button", name="Open chat").click()
+        await ask_in(page, "long")
+        await page.locator(".log").evaluate("log => log.scrollTop = 40")
+        await expect(page.get_by_role("button", name="Jump to the latest message")).to_be_visible()
+        await page.get_by_label("Your question").type("Half a question")
+        await page.keyboard.press("ArrowLeft")
+        before = await page.evaluate(STATE)
+        await page.evaluate(SWAP.format(swap=SWAPS[name]))
+        after = await page.evaluate(STATE)
+        if name == "document.write":  # a new element, since the page's listeners are erased
+            before, after = ({**state, "scrolled": 0, "caret": 0} for state in (before, after))
+        assert after == before
+        assert before["draft"] == "Half a question"
+        assert before["focused"] == "TEXTAREA"
+        assert len(gateway.starts) == (2 if name == "document.write" else 1)
+        await ask_in(page, "And now?", 1)
+
+
+async def test_a_folded_chat_stays_folded_and_an_open_one_is_open_on_the_next_page(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
+        page = await open_chat(url)
+        launcher = page.get_by_role("button", name="Open chat")
+        await page.evaluate(SWAP.format(swap=SWAPS["replaced body"]))
+        await expect(launcher).to_be_visible()
+        assert gateway.starts == []
+        await launcher.click()
+        await page.get_by_label("Your question").type("Half a question")
+        await page.reload()
+        await expect(page.get_by_label("Your question")).to_have_value("Half a question")
+        await expect(page.get_by_text("Connected")).to_be_visible()
+        await page.keyboard.press("Tab")
+        await page.get_by_role("button", name="Close chat").click()
+        await page.reload()
+        await expect(launcher).to_be_visible()
+
+
+async def test_a_page_that_removes_the_chat_is_obeyed_until_it_inserts_it_again(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
+        page = await open_chat(url)
+        await page.get_by_role("button", name="Open chat").click()
+        await ask_in(page, "long")
+        await page.evaluate(
+            "window.chat = document.querySelector('replyline-chat'); snapshot = document.body.outerHTML"
+        )
+        await page.evaluate("window.chat.remove()")
+        for swap in (SWAPS["innerHTML"], SWAPS["scripts run again"], "document.body.outerHTML = snapshot"):
+            await page.evaluate(SWAP.format(swap=swap))
+            assert (await page.evaluate(STATE))["chats"] == 0
+        await page.evaluate("document.body.append(window.chat)")
+        await ask_in(page, "And now?", 1)
+        await page.evaluate(SWAP.format(swap=SWAPS["innerHTML"]))
+        assert (await page.evaluate(STATE))["chats"] == 1
+
+
+async def test_a_script_that_removes_the_chat_whenever_it_appears_does_not_hang_the_page(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    async with foreign_site(SHOPS["plain"].page(gateway.origin)) as url:
+        page = await open_chat(url)
+        await page.get_by_role("button", name="Open chat").click()
+        removals = await page.evaluate("""() => new Promise((resolve) => {
+            let removals = 0;
+            const remove = () => {
+              const chat = document.querySelector('replyline-chat');
+              if (chat && ++removals) chat.parentNode.removeChild(chat);
+            };
+            new MutationObserver(remove).observe(document, { childList: true, subtree: true });
+            remove();
+            setTimeout(() => resolve(removals), 1000);
+        })""")
+        assert removals < 20
+
+
+async def test_an_element_that_the_page_placed_goes_with_it_and_its_successor_continues(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    script = f'<script type="module" src="{gateway.origin}/widget/replyline-chat.js" data-auto></script>'
+    async with foreign_site(f"<!doctype html><title>Shop</title>{script}<replyline-chat></replyline-chat>") as url:
+        page = await open_chat(url)
+        await ask_in(page, "Is it warm?")
+        await page.get_by_label("Your question").type("Half a question")
+        await page.evaluate("window.html = document.body.innerHTML; document.body.innerHTML = ''")
+        await expect(page.locator("replyline-chat")).to_have_count(0)
+        await page.evaluate("document.body.innerHTML = window.html")
+        await expect(page.get_by_label("Your question")).to_have_value("Half a question")
+        await ask_in(page, "And now?", 1)
+        assert len(gateway.sessions) == 1
