@@ -1,34 +1,51 @@
-/** The chat's looks. A constructed style sheet needs no inline style, so the strictest style-src holds. */
+/**
+ * The chat's looks. Sizes are in px: rem is the page's, and shops set their root to 10 px. The page's rules reach the
+ * host element, which therefore carries nothing that the chat needs, and by inheritance no further than `all: initial`.
+ */
 
-export const styles = new CSSStyleSheet();
+import { h } from "./chat-dom.js";
 
-styles.replaceSync(`
-:host {
-  color-scheme: light dark;
-  --surface: light-dark(#fffefb, #171d1a);
-  --ink: light-dark(#1b2420, #e8eeea);
-  --muted: light-dark(#59645d, #9fada5);
-  --line: light-dark(#e5e0d5, #2c3632);
-  --accent: var(--replyline-accent, light-dark(#1f5c47, #8ad0b2));
-  --on-accent: var(--replyline-on-accent, light-dark(#ffffff, #0d1a14));
-  --tint: light-dark(#eef3ee, #202a26);
-  --danger: light-dark(#9a3022, #f2a194);
-  display: block;
-  height: 100%;
-}
-:host([theme="light"]) { color-scheme: light; }
-:host([theme="dark"]) { color-scheme: dark; }
-:host([hidden]), [hidden] { display: none !important; }
+const DARK = `
+  --surface: #171d1a;
+  --ink: #e8eeea;
+  --muted: #9fada5;
+  --line: #2c3632;
+  --accent: var(--replyline-accent, #8ad0b2);
+  --on-accent: var(--replyline-on-accent, #0d1a14);
+  --tint: #202a26;
+  --term: #a6b3ac;
+  --danger: #f2a194;
+  color-scheme: dark;
+`;
 
-/* The host page's rules reach the element itself, and by inheritance no further than here. */
+const RULES = `
+/* No light-dark(): browsers from before 2024 lack it. */
 .panel, .launcher {
   all: initial;
-  color-scheme: inherit;
+  direction: ltr; /* English and Chinese, also on an Arabic page */
+  --surface: #fffefb;
+  --ink: #1b2420;
+  --muted: #59645d;
+  --line: #e5e0d5;
+  --accent: var(--replyline-accent, #1f5c47);
+  --on-accent: var(--replyline-on-accent, #ffffff);
+  --tint: #eef3ee;
+  --term: #525d56;
+  --danger: #9a3022;
+  color-scheme: light;
   box-sizing: border-box;
-  font: 400 1rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "PingFang SC", "Hiragino Sans GB",
+  font: 400 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "PingFang SC", "Hiragino Sans GB",
     "Microsoft YaHei", "Noto Sans CJK SC", sans-serif;
+  -webkit-text-size-adjust: 100%; text-size-adjust: 100%;
+  -webkit-user-select: text; user-select: text;
   color: var(--ink);
 }
+:host([theme="dark"]) :is(.panel, .launcher) {${DARK}}
+@media (prefers-color-scheme: dark) {
+  :host(:not([theme="light"])) :is(.panel, .launcher) {${DARK}}
+}
+:host { display: block; height: 100%; }
+:host([hidden]), [hidden] { display: none !important; }
 
 *, ::before, ::after { box-sizing: border-box; }
 h2, p, ul, dl, dd { margin: 0; padding: 0; }
@@ -57,11 +74,11 @@ button:disabled { opacity: 0.5; cursor: default; }
 /* Head */
 header { display: flex; align-items: center; gap: 4px; padding: 18px 16px 14px 28px; border-bottom: 1px solid var(--line); }
 .title { flex: 1; min-width: 0; min-height: 44px; display: flex; align-items: center; gap: 4px 14px; flex-wrap: wrap; }
-h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-height: 1.3; }
-.status { display: inline-flex; align-items: center; gap: 7px; font-size: 0.8125rem; color: var(--muted); }
+h2 { font-size: 17px; font-weight: 600; letter-spacing: -0.01em; line-height: 1.3; }
+.status { display: inline-flex; align-items: center; gap: 7px; font-size: 13px; color: var(--muted); }
 .status::before { content: ""; width: 7px; height: 7px; border-radius: 50%; border: 1.5px solid var(--muted); }
 .status[data-state="online"]::before { background: var(--accent); border-color: var(--accent); }
-.tool { display: grid; place-items: center; min-width: 44px; height: 44px; padding-inline: 12px; border-radius: 12px; font-size: 0.875rem; font-weight: 500; color: var(--muted); }
+.tool { display: grid; place-items: center; min-width: 44px; height: 44px; padding-inline: 12px; border-radius: 12px; font-size: 14px; font-weight: 500; color: var(--muted); }
 .tool:hover { background: var(--tint); color: var(--ink); }
 
 /* Conversation */
@@ -72,7 +89,7 @@ h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-heigh
 }
 .log:focus-visible { outline-offset: -2px; }
 .empty { min-height: 100%; display: flex; flex-direction: column; justify-content: flex-end; gap: 20px; }
-.greeting { font-size: 1.375rem; font-weight: 600; letter-spacing: -0.02em; line-height: 1.3; text-wrap: balance; }
+.greeting { font-size: 22px; font-weight: 600; letter-spacing: -0.02em; line-height: 1.3; text-wrap: balance; }
 .suggestions { border-top: 1px solid var(--line); }
 .suggestions li { border-bottom: 1px solid var(--line); }
 .suggestions button { display: block; width: 100%; min-height: 48px; padding: 11px 0; text-align: start; transition: padding 160ms ease; }
@@ -81,10 +98,10 @@ h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-heigh
 .question { display: flex; justify-content: flex-end; margin-block: 32px 20px; }
 .question:first-child { margin-block-start: 0; }
 .question p {
-  max-width: min(85%, 34rem); padding: 10px 16px; border-radius: 18px 18px 4px 18px;
+  max-width: min(85%, 544px); padding: 10px 16px; border-radius: 18px 18px 4px 18px;
   background: var(--tint); white-space: pre-wrap; overflow-wrap: anywhere;
 }
-.answer { max-width: 40rem; }
+.answer { max-width: 640px; }
 .prose { display: grid; gap: 0.75em; overflow-wrap: anywhere; }
 .prose:empty { display: none; }
 .prose p { white-space: pre-wrap; }
@@ -100,16 +117,16 @@ mark { padding-inline: 0.15em; border-radius: 3px; background: var(--tint); colo
 .from-help::after { content: ")"; }
 
 /* Where an answer came from */
-.foot { font-size: 0.8125rem; line-height: 1.5; color: var(--muted); }
+.foot { font-size: 13px; line-height: 1.5; color: var(--muted); }
 .foot:not(:empty) { margin-top: 14px; }
 .basis { margin-bottom: 10px; padding-inline-start: 12px; border-inline-start: 2px solid var(--accent); overflow-wrap: anywhere; }
 p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
 .basis summary { display: flex; align-items: flex-start; gap: 4px; color: var(--ink); }
 .basis summary { min-height: 28px; padding-block: 4px; cursor: pointer; list-style: none; font-weight: 500; }
 .basis summary::-webkit-details-marker { display: none; }
-.basis summary .icon { color: var(--muted); transition: rotate 160ms ease; margin-block-start: 1px; }
-.basis[open] summary .icon { rotate: 90deg; }
-.basis > p { padding: 4px 0 8px; font-size: 0.875rem; line-height: 1.6; white-space: pre-wrap; }
+.basis summary .icon { color: var(--muted); transition: transform 160ms ease; margin-block-start: 1px; }
+.basis[open] summary .icon { transform: rotate(90deg); }
+.basis > p { padding: 4px 0 8px; font-size: 14px; line-height: 1.6; white-space: pre-wrap; }
 .meta { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; min-height: 32px; }
 .badge { display: inline-flex; align-items: center; gap: 6px; font-weight: 500; }
 .badge.model, .badge.mixed, .badge.faq { color: var(--accent); }
@@ -118,42 +135,42 @@ p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
 .rating + .facts-button { margin-inline-start: 0; }
 .thumb { display: grid; place-items: center; width: 32px; height: 32px; border-radius: 8px; }
 .thumb:hover { background: var(--tint); color: var(--ink); }
-.thumb .icon { width: 1.125rem; height: 1.125rem; }
-.thumb.down .icon { rotate: 180deg; }
+.thumb .icon { width: 18px; height: 18px; }
+.thumb.down .icon { transform: rotate(180deg); }
 .thumb[aria-pressed="true"] { color: var(--accent); background: var(--tint); }
 .thumb[aria-pressed="true"] .icon { fill: currentColor; fill-opacity: 0.25; }
 .rating-failed { padding-inline: 6px; color: var(--danger); }
 .facts-button { display: inline-flex; align-items: center; min-height: 32px; margin-inline-start: auto; padding-inline: 10px 4px; border-radius: 8px; font-variant-numeric: tabular-nums; }
 .facts-button:hover { background: var(--tint); color: var(--ink); }
-.facts-button .icon { transition: rotate 160ms ease; }
-.facts-button[aria-expanded="true"] .icon { rotate: 90deg; }
+.facts-button .icon { transition: transform 160ms ease; }
+.facts-button[aria-expanded="true"] .icon { transform: rotate(90deg); }
 .facts { margin-top: 8px; padding: 16px 18px; border-radius: 12px; background: var(--tint); color: var(--ink); }
 .timeline { display: flex; gap: 2px; height: 4px; margin-bottom: 14px; }
 .timeline span { min-width: 2px; border-radius: 2px; background: var(--accent); }
 .timeline .queue { opacity: 0.25; }
 .timeline .prefill { opacity: 0.55; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)); gap: 4px 32px; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(184px, 1fr)); gap: 4px 32px; }
 dl > div { display: flex; justify-content: space-between; gap: 16px; }
-dt { color: light-dark(#525d56, #a6b3ac); }
+dt { color: var(--term); }
 dd { text-align: end; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.error { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 16px; margin-bottom: 8px; font-size: 0.9375rem; color: var(--danger); }
+.error { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 16px; margin-bottom: 8px; font-size: 15px; color: var(--danger); }
 .quiet {
   min-height: 36px; padding: 4px 14px; border: 1px solid var(--line); border-radius: 10px;
-  font-size: 0.875rem; font-weight: 500; color: var(--ink);
+  font-size: 14px; font-weight: 500; color: var(--ink);
 }
 .foot > .quiet:first-child { margin-bottom: 10px; }
 .quiet:hover:enabled { border-color: var(--muted); }
 .latest {
-  position: absolute; inset: auto auto 12px 50%; translate: -50%; display: grid; place-items: center;
+  position: absolute; inset: auto auto 12px 50%; transform: translateX(-50%); display: grid; place-items: center;
   width: 40px; height: 40px; border: 1px solid var(--line); border-radius: 50%; background: var(--surface);
 }
 
 /* Asking */
 .notice {
   display: flex; align-items: center; justify-content: space-between; gap: 16px; margin: 0 20px 12px; padding: 10px 16px;
-  border-radius: 12px; background: var(--tint); font-size: 0.875rem;
+  border-radius: 12px; background: var(--tint); font-size: 14px;
 }
-.care { display: flex; align-items: center; justify-content: space-between; gap: 8px 16px; margin: 0 20px 8px; padding-inline: 8px; font-size: 0.875rem; }
+.care { display: flex; align-items: center; justify-content: space-between; gap: 8px 16px; margin: 0 20px 8px; padding-inline: 8px; font-size: 14px; }
 .care p { display: flex; flex-wrap: wrap; align-items: center; gap: 2px 10px; min-width: 0; line-height: 1.45; }
 .care[data-state="open"] { margin-block-end: 12px; padding: 10px 16px; border-radius: 12px; background: var(--tint); }
 .care[data-state="failed"] p { color: var(--danger); }
@@ -166,8 +183,8 @@ form {
 }
 form:focus-within { border-color: var(--accent); box-shadow: 0 0 0 1px var(--accent); }
 textarea {
-  flex: 1; min-width: 0; max-height: 9.5rem; padding: 7px 0; border: 0; outline: 0; resize: none;
-  background: none; font-size: max(1rem, 16px); line-height: 1.5; /* below 16px, iOS zooms in */
+  flex: 1; min-width: 0; max-height: 152px; padding: 7px 0; border: 0; outline: 0; resize: none;
+  background: none; font-size: 16px; line-height: 1.5; /* below 16px, iOS zooms in */
 }
 textarea:focus-visible { outline: 0; } /* the form wears the ring */
 textarea::placeholder { color: var(--muted); opacity: 1; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -175,11 +192,11 @@ textarea::placeholder { color: var(--muted); opacity: 1; overflow: hidden; text-
 .send:hover { opacity: 0.9; }
 slot {
   display: block; padding: 10px 28px max(14px, env(safe-area-inset-bottom));
-  font-size: 0.8125rem; line-height: 1.5; color: var(--muted);
+  font-size: 13px; line-height: 1.5; color: var(--muted);
 }
-::slotted(*) { margin: 0; }
+::slotted(*) { margin: 0; unicode-bidi: plaintext; text-align: start; }
 
-@container (max-width: 30rem) {
+@container (max-width: 480px) {
   header { padding: 12px 8px 10px 20px; }
   .log { padding: 20px; }
   form { margin-inline: 12px; }
@@ -189,20 +206,23 @@ slot {
 
 /* The button in the corner */
 .launcher, .closer { display: none; }
-:host([floating]) { position: fixed; z-index: 2147483000; inset: auto max(20px, env(safe-area-inset-right)) max(20px, env(safe-area-inset-bottom)) auto; height: auto; }
+:host([floating]) { position: fixed; height: auto; }
+:host([floating]) :is(.panel, .launcher) {
+  position: fixed; z-index: 2147483000;
+  inset: auto max(20px, env(safe-area-inset-right)) max(20px, env(safe-area-inset-bottom)) auto;
+}
 :host([floating]) .closer { display: grid; }
 :host([floating]) .launcher {
-  display: grid; place-items: center; cursor: pointer; width: 58px; height: 58px; border-radius: 50%; font-size: 1.25rem;
+  display: grid; place-items: center; cursor: pointer; width: 58px; height: 58px; border-radius: 50%; font-size: 20px;
   background: var(--accent); color: var(--on-accent); box-shadow: 0 6px 24px rgb(0 0 0 / 0.2);
 }
 :host([floating]) .panel {
-  width: min(420px, 100vw - 40px); height: min(680px, 100dvh - 40px); overflow: hidden;
+  width: min(420px, 100vw - 40px); height: min(680px, 100vh - 40px); height: min(680px, 100dvh - 40px); overflow: hidden;
   border: 1px solid var(--line); border-radius: 20px; box-shadow: 0 16px 64px rgb(0 0 0 / 0.2);
 }
 :host([floating][open]) .launcher, :host([floating]:not([open])) .panel { display: none; }
-@media (max-width: 30rem) {
-  :host([floating][open]) { inset: 0; }
-  :host([floating]) .panel { width: 100%; height: 100dvh; border: 0; border-radius: 0; }
+@media (max-width: 480px), (max-height: 480px) {
+  :host([floating]) .panel { inset: 0; width: auto; height: 100vh; height: 100dvh; border: 0; border-radius: 0; }
 }
 
 @media (prefers-reduced-motion: reduce) {
@@ -213,4 +233,19 @@ slot {
   .thumb[aria-pressed="true"] { outline: 2px solid ButtonText; }
   mark { border-bottom: 1px solid; }
 }
-`);
+`;
+
+/**
+ * Style a shadow root by a constructed sheet, which the strictest `style-src` allows; browsers from before 2023 get an
+ * element.
+ * @param {ShadowRoot} root
+ */
+export function addStyles(root) {
+  try {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(RULES);
+    root.adoptedStyleSheets = [sheet];
+  } catch {
+    root.append(h("style", {}, RULES));
+  }
+}

@@ -23,7 +23,7 @@
 import { h, icon, isComposing } from "./chat-dom.js";
 import { ChatPanel, name } from "./chat-panel.js";
 import { chooseLanguage } from "./chat-strings.js";
-import { styles } from "./chat-styles.js";
+import { addStyles } from "./chat-styles.js";
 import { safeStorage } from "./replyline-browser.js";
 
 const NAME = "replyline-chat";
@@ -78,7 +78,7 @@ export class ReplylineChat extends HTMLElement {
   constructor() {
     super();
     const root = this.attachShadow({ mode: "open" });
-    root.adoptedStyleSheets = [styles];
+    addStyles(root);
     for (const type of TYPING.split(" ")) root.addEventListener(type, (event) => this.#keepFromPage(event));
     root.addEventListener("focusin", ({ target }) => (this.#focused = /** @type {HTMLElement} */ (target)));
     root.addEventListener("focusout", () => setTimeout(() => this.#onFocusLeft()));

@@ -81,6 +81,36 @@ async def ask_in(place: Page | FrameLocator, question: str, number: int = 0) -> 
     return answer
 
 
+@pytest.mark.parametrize("name", SHOPS)
+async def test_the_chat_can_be_used_and_read(
+    gateway: ScriptedGateway, open_chat: OpenChat, tmp_path: Path, name: str
+) -> None:
+    """A picture is left in pytest's folder."""
+    shop = SHOPS[name]
+    async with foreign_site(shop.page(gateway.origin), shop.policy_for(gateway.origin)) as url:
+        page = await open_shop(shop, gateway, open_chat, url)
+        place = page.frame_locator("iframe") if shop.framed else page
+        launcher = place.get_by_role("button", name="Open chat")
+        assert await launcher.evaluate(BOX)
+        await launcher.click()
+        answer = await ask_in(place, "Is it warm?")
+        await page.screenshot(path=tmp_path / f"{name}.png")
+        await expect(answer.locator(".prose")).to_be_in_viewport(ratio=1)
+        for control in ("Send", "Close chat"):
+            assert await place.get_by_role("button", name=control).evaluate(BOX)
+        for text in TEXTS:
+            style = "(e) => (({ fontSize, letterSpacing, textTransform, direction }) => "
+            style += "[fontSize, letterSpacing, textTransform, direction])(getComputedStyle(e))"
+            assert await place.locator(text).first.evaluate(style) == ["16px", "normal", "none", "ltr"], text
+        contrasts = await place.locator("replyline-chat").evaluate(CONTRASTS)
+        shadow = [(contrast, text) for contrast, text in contrasts if "Is it warm?" in text]
+        assert min(contrast for contrast, _ in shadow) >= 4.5
+        await place.locator("body").evaluate("(body) => body.replaceWith(document.createElement('body'))")
+        await expect(answer).to_contain_text("AI answer")
+        await ask_in(place, "And now?", 1)
+    assert [request.input for request in gateway.all(ResponseCreate)] == ["Is it warm?", "And now?"]
+
+
 @pytest.mark.parametrize("name", SWAPS)
 async def test_the_chat_stays_as_it_is_when_the_page_is_replaced(
     gateway: ScriptedGateway, open_chat: OpenChat, name: str
