@@ -111,8 +111,8 @@ class UpstreamLoop:
         return None
 
     def missing(self) -> str | None:
-        """Return why no upstream can be used, for `/ready`."""
-        return self.choice.missing()
+        """Return why no upstream can be used, for `/ready`: each is away, or refuses the form of every request."""
+        return self.choice.missing() or self.client.refusals.missing(self.choice.num_addresses)
 
     def standing(self, session: SessionKey) -> tuple[int, ...]:
         """Return nothing: an upstream's cache is its own."""
@@ -148,7 +148,7 @@ class UpstreamLoop:
         self.drafts.flush_due()
         metrics.load.labels("waiting").set(self.streams.num_waiting)
         metrics.load.labels("used").set(self.streams.num_running)
-        outlook = None if self.missing() is not None else self.streams.outlook(now)
+        outlook = None if self.choice.missing() is not None else self.streams.outlook(now)
         if outlook != self.outlook:
             self.outlook = outlook
             self.changed()

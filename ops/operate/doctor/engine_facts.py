@@ -92,7 +92,7 @@ async def _look_at_upstreams(settings: Settings) -> tuple[UpstreamFacts, ...]:
 
     async def look(address: str) -> UpstreamFacts:
         try:
-            found: Served | UpstreamFailure = await client.look(address)
+            found: Served | UpstreamFailure = await client.look(address, model=upstream.model)
         except UpstreamFailure as failure:
             found = failure
         return UpstreamFacts(

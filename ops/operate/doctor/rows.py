@@ -330,6 +330,8 @@ def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
     slots, length = found.slots or facts.slots, found.length or facts.length
     room = f"{counted(slots, 'request')} at a time" if found.slots else "does not say how many requests at a time"
     room = f"{serves}; {room}, {length:,} tokens each" if found.length else f"{serves}; {room}"
+    if found.left_out:
+        room += f"; refuses {', '.join(found.left_out)}, left out there"
     if slots < facts.slots or length < facts.length:
         asked = f"REPLYLINE_WORKER__SLOTS={min(slots, facts.slots)}"
         remedy = f"{asked}, REPLYLINE_WORKER__MAX_LENGTH={min(length, facts.length)}"

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection
 PAGE: Final = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
 MODELS: Final = PAGE + b'{"data": [{"id": "tiny", "object": "model", "max_model_len": 4096}]}'
 DONE: Final = b"data: [DONE]\n\n"
+ASKED: Final[ContextVar[dict[str, Any]]] = ContextVar("asked")
 WORDS: Final = ("You ", "can ", "return ", "it ", "within ", "30 ", "days.")
 
 
@@ -59,6 +61,15 @@ def status(code: int, *headers: str) -> Say:
     return sends(f"HTTP/1.1 {code} No\r\n{lines}\r\n".encode())
 
 
+def asking(say: Callable[[asyncio.StreamWriter, dict[str, Any]], Awaitable[None]]) -> Say:
+    """Answer by what is asked."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await say(writer, ASKED.get())
+
+    return answer
+
+
 async def endless_line(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + b"data: ")
     while True:
@@ -97,6 +108,7 @@ class FakeUpstream:
                 return
             length = next(int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:"))
             self.bodies.append(json.loads(await reader.readexactly(length)))
+            ASKED.set(self.bodies[-1])
             await self._answer(self.script.pop(0) if len(self.script) > 1 else self.script[0], reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

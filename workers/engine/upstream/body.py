@@ -26,7 +26,7 @@ class _Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: Sequence[ChatMessage]
     max_tokens: int
     temperature: float
-    top_p: float
+    top_p: float | None = None
     seed: int | None = None
     stop: Sequence[str] = ()
     priority: int | None = None
@@ -43,14 +43,16 @@ def chat_body(
     stop: Sequence[str] = (),
     priority: int | None = None,
 ) -> bytes:
-    """Return the body as JSON. `priority`, vLLM's own, is left out where it is None: least is first."""
+    """Return the body as JSON. `priority`, vLLM's own, is left out if it is None: least is first. So is a `top_p` that
+    changes nothing, since TGI takes none of 1 and others none of 0."""
+    greedy = sampling.temperature == 0 or sampling.top_p == 0
     return msgspec.json.encode(
         _Body(
             model=model,
             messages=messages,
             max_tokens=max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
+            temperature=0.0 if greedy else sampling.temperature,
+            top_p=None if greedy or sampling.top_p == 1 else sampling.top_p,
             seed=sampling.seed & _SEED_BITS,
             stop=stop,
             priority=priority,
@@ -58,3 +60,8 @@ def chat_body(
             stream_options=_StreamOptions(),
         )
     )
+
+
+def trial_body(model: str, messages: Sequence[ChatMessage]) -> bytes:
+    """Return a request for one token with each field that requests have."""
+    return chat_body(model=model, messages=messages, max_tokens=1, sampling=Sampling())

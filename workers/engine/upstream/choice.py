@@ -111,6 +111,10 @@ class Choice:
             upstream.breaker = Breaker.HALF_OPEN if upstream.failures else Breaker.CLOSED
 
     @property
+    def num_addresses(self) -> int:
+        return len(self._upstreams)
+
+    @property
     def free(self) -> int:
         """Return how many requests could go out now."""
         return sum([self._room(address) for address in self._upstreams])

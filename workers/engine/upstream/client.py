@@ -4,16 +4,20 @@ Redirections are not followed, nor is a proxy of the environment used; nothing t
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any, Final
 
 import httpx2
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from shared.telemetry.logs import get_logger
+from workers.engine.upstream.body import ChatMessage, trial_body
 from workers.engine.upstream.events import Events, Piece
 from workers.engine.upstream.failures import UpstreamFailure, of_status
+from workers.engine.upstream.form import PLAIN, adapted, to_remember
 
 _CONNECT_S: Final = 2.0
 _PROBE_S: Final = 5.0
@@ -21,6 +25,8 @@ _KEEP_S: Final = 30.0
 _MOST_PAGE_BYTES: Final = 1_024 * 1_024
 _NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK: Final = 200
+_REPEATED: Final = 3
+_MOST_REFUSAL_BYTES: Final = 16 * 1_024
 
 
 class _Model(Struct):
@@ -45,17 +51,48 @@ class _Props(Struct):
 
 class Served(Struct, frozen=True):
     """The models that an upstream says it serves, at least one; how many requests at a time; and how many tokens for
-    each. None: it does not say."""
+    each. None: it does not say. `left_out`: the fields of a request that it refuses."""
 
     models: tuple[str, ...]
     slots: int | None = None
     length: int | None = None
+    left_out: tuple[str, ...] = ()
+
+
+class Refusals:
+    """The refusals of addresses that have accepted no request yet, for `/ready`: later ones are of single requests."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self._refused: dict[str, tuple[int, str]] = {}
+
+    def accept(self, address: str) -> None:
+        self.accepted.add(address)
+        self._refused.pop(address, None)
+
+    def is_new(self, address: str, failure: UpstreamFailure, refused: Collection[str]) -> bool:
+        """Return whether a failure refuses one more field, so that the request may be sent without it; else count
+        it."""
+        accepts, field = address in self.accepted, failure.field
+        if field is not None and field not in refused and not (field == PLAIN and accepts):
+            return True
+        if field is not None and not accepts:
+            self._refused[address] = self._refused.get(address, (0, ""))[0] + 1, str(failure)
+        return False
+
+    def missing(self, num_addresses: int) -> str | None:
+        """Return why no address takes any request; None while one does, or too few were refused to tell."""
+        repeated = [f"{address}: {why}" for address, (count, why) in self._refused.items() if count >= _REPEATED]
+        return "; ".join(repeated) if len(repeated) == num_addresses else None
 
 
 class UpstreamClient:
     """`silence_s`: a stream from which so long nothing comes is given up. To be closed."""
 
     def __init__(self, *, key: str | None, silence_s: float) -> None:
+        self.left_out: dict[str, frozenset[str]] = {}
+        """By address, the fields of a request that are left out there because it refuses them."""
+        self.refusals = Refusals()
         headers = {"Accept-Encoding": "identity", "User-Agent": "replyline"}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
@@ -71,8 +108,33 @@ class UpstreamClient:
         await self._http.aclose()
 
     async def pieces(self, address: str, body: bytes) -> AsyncGenerator[Piece]:
-        """Give the pieces of an answer as they come; closing the iterator has the upstream end it. Raises
-        `UpstreamFailure`."""
+        """Give the pieces of an answer as they come; closing the iterator has the upstream end it. A field that the
+        upstream refuses is left out from then on. Raises `UpstreamFailure`."""
+        refused: set[str] | None = set(self.left_out.get(address, ()))
+        while True:
+            try:
+                async with aclosing(self._pieces(address, adapted(body, refused or ()))) as pieces:
+                    async for piece in pieces:
+                        if refused is not None:
+                            self._accepted(address, to_remember(refused, body))
+                            refused = None
+                        yield piece
+            except UpstreamFailure as failure:
+                if refused is None or not self.refusals.is_new(address, failure, refused):
+                    raise
+                refused.add(failure.field or PLAIN)
+            else:
+                return
+
+    def _accepted(self, address: str, left_out: frozenset[str]) -> None:
+        self.refusals.accept(address)
+        if left_out - self.left_out.get(address, frozenset()):
+            self.left_out[address] = left_out
+            get_logger().warning(
+                "form_adapted", upstream=address, left_out=sorted(left_out), action="nothing: it answers"
+            )
+
+    async def _pieces(self, address: str, body: bytes) -> AsyncGenerator[Piece]:
         events = Events()
         finished = False
         async with aclosing(self._bytes("POST", f"{address}/chat/completions", body)) as received:
@@ -95,10 +157,30 @@ class UpstreamClient:
         """Return the name of the first model that an upstream lists. Raises `UpstreamFailure`."""
         return (await self._models(address))[0].id
 
-    async def look(self, address: str) -> Served:
-        """Return what an upstream says of itself, for people. Raises `UpstreamFailure`."""
+    async def look(self, address: str, *, model: str = "") -> Served:
+        """Return what an upstream says of itself, for people, and the fields of a request that it refuses. Raises
+        `UpstreamFailure`."""
         models = await self._models(address)
         names, length = tuple([each.id for each in models]), models[0].max_model_len
+        await self._try_form(address, model or names[0])
+        served = await self._look_at_slots(address, names, length)
+        return replace(served, left_out=tuple(sorted(self.left_out.get(address, ()))))
+
+    async def _try_form(self, address: str, model: str) -> None:
+        """Ask for one token. Raises `UpstreamFailure` if the request's form is refused; another failure passes."""
+        messages = (ChatMessage("system", "Answer."), ChatMessage("user", "Hello"))
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                async with aclosing(self.pieces(address, trial_body(model, messages))) as pieces:
+                    async for _ in pieces:
+                        return
+        except TimeoutError:
+            return
+        except UpstreamFailure as failure:
+            if failure.field is not None:
+                raise
+
+    async def _look_at_slots(self, address: str, names: tuple[str, ...], length: int | None) -> Served:
         try:
             page = await self._page(f"{address.removesuffix('/v1')}/props")
             props = msgspec.json.decode(page, type=_Props)
@@ -138,7 +220,8 @@ class UpstreamClient:
         try:
             async with self._http.stream(method, url, **more) as response:
                 if response.status_code != _OK:
-                    raise of_status(response.status_code, response.headers.get("retry-after"))
+                    said = await _beginning(response) if body is not None else b""
+                    raise of_status(response.status_code, response.headers.get("retry-after"), said)
                 async for data in response.aiter_raw():
                     yield data
         except httpx2.ConnectTimeout:
@@ -149,3 +232,13 @@ class UpstreamClient:
             raise UpstreamFailure("unreachable", f"{type(error).__name__}; start it") from None
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise UpstreamFailure("broken_stream", f"it does not speak HTTP: {type(error).__name__}") from None
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Return the beginning of a refusal."""
+    said = b""
+    async for data in response.aiter_raw():
+        said += data
+        if len(said) > _MOST_REFUSAL_BYTES:
+            break
+    return said

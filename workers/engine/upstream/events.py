@@ -154,10 +154,14 @@ class Events:
         said = first.delta or (None if self._has_text else first.message)
         text = _text_in(said.content) if said is not None else first.text or ""
         self._has_text = self._has_text or bool(text)
-        if said is not None and not text and (said.reasoning_content or said.reasoning or said.thinking):
+        if said is not None and not text and _thinks(said):
             self.thoughts += 1
         finish = _finish(_reason(chunk, first))
         return Piece(text, finish, chunk.usage) if text or finish or chunk.usage is not None else None
+
+
+def _thinks(said: _Delta) -> bool:
+    return bool(said.reasoning_content or said.reasoning or said.thinking) or isinstance(said.content, list)
 
 
 def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:

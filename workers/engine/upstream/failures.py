@@ -3,6 +3,7 @@
 from typing import Final, Literal
 
 from shared.errors import ReplylineError
+from workers.engine.upstream.form import PLAIN, refused_field
 
 Cause = Literal[
     "unreachable",
@@ -39,19 +40,22 @@ _BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
     429: ("busy", "lower REPLYLINE_WORKER__SLOTS"),
     503: ("busy", "it is loading or overloaded"),
 }
+_OF_FORM: Final = frozenset((400, 422))
 _MOST_RETRY_AFTER_MS: Final = 60_000.0
 
 
 class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as its cause is named
     """A request that an upstream did not answer. The message holds nothing that it sent. `blameless`: the request is at
     fault, and the next one may be served; `shuts`: the next one would fare no better; `quiet`: a busy upstream does the
-    same; `passing`: the same upstream may serve the same request a moment later."""
+    same; `passing`: the same upstream may serve the same request a moment later. `field`: what it refuses of the
+    request's form."""
 
     code = "upstream_failed"
     retriable = True
 
-    def __init__(self, cause: Cause, message: str, *, retry_after_ms: float = 0.0) -> None:
+    def __init__(self, cause: Cause, message: str, *, retry_after_ms: float = 0.0, field: str | None = None) -> None:
         super().__init__(message)
+        self.field = field
         self.cause: Cause = cause
         self.retry_after_ms = retry_after_ms
 
@@ -72,8 +76,9 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
         return self.cause in {"unreachable", "no_connection", "busy"}
 
 
-def of_status(status: int, retry_after: str | None) -> UpstreamFailure:
-    """Return the failure that a status other than 200 is. A `Retry-After` in seconds is obeyed up to a minute."""
+def of_status(status: int, retry_after: str | None, said: bytes = b"") -> UpstreamFailure:
+    """Return the failure that a status other than 200 is. A `Retry-After` in seconds is obeyed up to a minute. `said`:
+    the beginning of the body, which names a field of the request's form or does not."""
     if status // 100 == 3:  # noqa: PLR2004 - redirections
         cause, remedy = "redirects", "write the address that it points to into REPLYLINE_UPSTREAM__URL"
         return UpstreamFailure("redirects", f"{cause} (status {status}), which is not followed: {remedy}")
@@ -85,4 +90,6 @@ def of_status(status: int, retry_after: str | None) -> UpstreamFailure:
     except ValueError:  # a date
         seconds = 0.0
     wait_ms = min(max(seconds * 1_000, 0.0), _MOST_RETRY_AFTER_MS) if seconds == seconds else 0.0  # noqa: PLR0124 - NaN
-    return UpstreamFailure(found[0], f"status {status}; {found[1]}", retry_after_ms=wait_ms)
+    field = refused_field(said) if status in _OF_FORM else None
+    remedy = f"it refuses `{field}`; {found[1]}" if field not in (None, PLAIN) else found[1]
+    return UpstreamFailure(found[0], f"status {status}; {remedy}", retry_after_ms=wait_ms, field=field)

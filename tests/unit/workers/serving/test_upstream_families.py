@@ -1,5 +1,6 @@
 """What servers of each family write is read as they mean it: an end, a thought, an error, a request's form."""
 
+import asyncio
 import json
 from typing import Any, Final
 
@@ -7,7 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.builders.upstream_worker import worker
-from tests.support.fakes.upstream import DONE, HEAD, chunk, sends, upstream
+from tests.support.fakes.upstream import DONE, HEAD, Say, answers, asking, chunk, sends, status, upstream
+from workers.engine import Sampling
+from workers.engine.upstream.body import ChatMessage
+from workers.engine.upstream.client import UpstreamClient
+from workers.engine.upstream.failures import UpstreamFailure
 
 JSON_HEAD: Final = HEAD.replace(b"text/event-stream", b"application/json")
 TEXT: Final = "You can return it within 30 days."
@@ -144,3 +149,97 @@ async def test_one_that_only_thinks_until_the_deadline_has_the_faq_and_no_blame(
         ends = await running.end(*asked)
         assert {(status, text) for status, _, text in ends} == {("incomplete", "")}
         assert running.loop.choice._upstreams[fake.url].failures == 0
+
+
+def refuses(field: str, said: Any, *, status_code: int = 400, when: Any = None) -> Say:
+    """A server that answers every request without the field, or (`when`) with another value of it."""
+
+    async def say(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        if field == "system":
+            refused = body["messages"][0]["role"] == "system"
+        else:
+            refused = field in body and (when is None or when(body[field]))
+        error = json.dumps(said).encode()
+        head = f"HTTP/1.1 {status_code} No\r\ncontent-length: {len(error)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + error if refused else HEAD + SAID + chunk(finish="stop") + DONE)
+
+    return asking(say)
+
+
+def pydantic(field: str) -> dict[str, Any]:
+    return {"detail": [{"type": "extra_forbidden", "loc": ["body", field], "msg": "Extra inputs are not permitted"}]}
+
+
+FORMS: Final[dict[str, tuple[str, Say]]] = {
+    "openai, o models": ("max_tokens", refuses("max_tokens", {"error": {
+        "message": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.",
+        "param": "max_tokens", "code": "unsupported_parameter"}})),
+    "openai, temperature": ("temperature", refuses("temperature", {"error": {
+        "message": "Unsupported value: 'temperature' does not support 0.0 with this model.", "param": "temperature"}})),
+    "vllm, old": ("stream_options", refuses("stream_options", {
+        "object": "error", "message": str(pydantic("stream_options"))})),
+    "vllm, gemma": ("system", refuses("system", {"object": "error", "message": "System role not supported"})),
+    "vllm, mistral": ("system", refuses("system", {"error": {"message":
+        "Conversation roles must alternate user/assistant/user/assistant/..."}})),
+    "fireworks": ("stream_options", refuses("stream_options", {"error": {
+        "message": "Extra inputs are not permitted, field: 'stream_options'"}})),
+    "a strict proxy": ("seed", refuses("seed", pydantic("seed"), status_code=422)),
+    "a proxy that names nothing": ("plain", refuses("seed", {"error": "bad request"})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FORMS)
+async def test_a_field_that_a_server_refuses_is_left_out_from_then_on(family: str) -> None:
+    field, say = FORMS[family]
+    system, asked = ChatMessage("system", "Be kind."), ChatMessage("user", "Returns?")
+    with capture_logs() as logs:
+        async with upstream(say) as fake, worker(fake.url) as running:
+            for number in range(5):
+                assert await running.end(running.ask(number, system, asked)) == [COMPLETED]
+            assert running.loop.choice._upstreams[fake.url].failures == 0
+            assert len(fake.bodies) == 6, "one request was sent twice"
+            assert "Returns?" in fake.bodies[-1]["messages"][-1]["content"]
+    assert [line["left_out"] for line in logs if line["event"] == "form_adapted"] == [[field]]
+
+
+async def test_several_fields_are_left_out_one_after_the_other() -> None:
+    async def strict(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        extra = next((name for name in ("stream_options", "seed") if name in body), None)
+        error = b"" if extra is None else json.dumps(pydantic(extra)).encode()
+        head = f"HTTP/1.1 422 No\r\ncontent-length: {len(error)}\r\nconnection: close\r\n\r\n".encode()
+        writer.write(head + error if error else HEAD + SAID + chunk(finish="stop"))
+
+    async with upstream(asking(strict)) as fake, worker(fake.url) as running:
+        assert await running.end(running.ask(0)) == [COMPLETED]
+        assert running.loop.client.left_out[fake.url] == {"stream_options", "seed"}
+
+
+async def test_a_value_that_one_client_asked_for_is_left_out_of_its_own_request_only() -> None:
+    say = refuses("temperature", {"error": {"message": "temperature must be at most 1"}}, when=lambda given: given > 1)
+    async with upstream(say) as fake, worker(fake.url) as running:
+        hot = running.ask(0)
+        hot.sequence.sampling = Sampling(temperature=2.0)
+        assert await running.end(hot) == [COMPLETED]
+        assert await running.end(running.ask(1)) == [COMPLETED]
+        assert [body.get("temperature") for body in fake.bodies] == [2.0, None, 0.0]
+
+
+async def test_a_form_that_is_refused_whatever_is_left_out_is_named_by_ready() -> None:
+    async with upstream(status(400)) as fake, worker(fake.url) as running:
+        for number in range(3):
+            assert await running.end(running.ask(number)) == [NO_ANSWER]
+        assert not running.loop.choice.is_open(fake.url)
+        assert "status 400" in str(running.loop.missing())
+        fake.script = [answers()]
+        assert (await running.end(running.ask(9)))[0][0] == "completed"
+        assert running.loop.missing() is None
+
+
+async def test_the_doctor_names_the_fields_that_a_server_refuses() -> None:
+    async with upstream(refuses("seed", pydantic("seed"))) as fake:
+        client = UpstreamClient(key=None, silence_s=1)
+        assert (await client.look(fake.url)).left_out == ("seed",)
+        fake.script = [status(400)]
+        with pytest.raises(UpstreamFailure, match="status 400"):
+            await UpstreamClient(key=None, silence_s=1).look(fake.url)
+        await client.close()
