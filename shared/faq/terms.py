@@ -13,8 +13,10 @@ Each function takes a text as it was typed and folds it first (`words.fold`).
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import Stemmer
 
 from shared.faq.synonyms import CHINESE_NAMES, NAMES, PAIR_NAMES, PAIR_REACH
@@ -45,27 +47,13 @@ _WHOLE_WORD: Final = re.compile(r"[^\W\d_]+")
 _SKU: Final = re.compile(r"(?<![a-z0-9])([a-z]{2})[-_ ]?([0-9]{4})(?:[-_ ]?([a-z]))?(?![a-z0-9])")
 _CONTRACTION: Final = re.compile(r"(?<=[a-z])(n)?'([a-z]{1,2})(?![a-z])")
 
-_STOP_TEXT: Final = """
-a about after ago all already also am an and any anything are as at be been being bit but by ca can could did do does
-doing done during even ever for from get gets getting go got guys had has have he hello her hey hi him his hiya how i
-id if im in into is it its ive just keep keeps kind let like ll lot m made make many me more most much my need no now
-of oh ok on one only or our out please pls plz put re really right s she should so some something sort still such t
-than thank thanks that the their them then there these they this those to too u up us ve very want was way we were
-what when where which while who why will with wo would yet you your
-"""
-_STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
+# Words that every question has: they say nothing of what is asked.
+_STOP_TEXTS: Final = msgspec.json.decode((Path(__file__).parent / "words" / "stop_words.json").read_bytes())
+_STOP_WORDS: Final = frozenset(_STOP_TEXTS["english"].split())
+_CHINESE_STOP_WORDS: Final = frozenset(_STOP_TEXTS["chinese"].split())
 # Of an English sentence's words about every second is one of these. So many words make a sentence.
 _ENGLISH_SHARE: Final = 1 / 3
 _SENTENCE_WORDS: Final = 3
-# Words that make a sentence a question but say nothing of what is asked.
-_CHINESE_STOP_TEXT: Final = """
-请问 请问一下 麻烦 你好 您好 谢谢 一下 怎么办 怎么样 怎么 怎样 咋 如何 为什么 为啥 什么
-啥 可不可以 可以 能不能 能够 能否 是否 是不是 有没有 你们 您们 我们 咱们 你家 贵店 哪里
-哪儿 哪 这个 那个 现在 最近 时候 已经 刚才 想要 可是 但是 不过 那么 然后 一个 有点 帮忙
-我 你 您 的 了 吗 呢 吧 啊 呀 嘛 哦 哈 亲 是 在 就 也 都 能 会 想 要 请 给 把
-被 让 还 有 个 这 那 些 才 又 很 太 好 最 可 得 着 吗 么 会不会
-"""
-_CHINESE_STOP_WORDS: Final = frozenset(_CHINESE_STOP_TEXT.split())
 
 
 def ends_of(text: str) -> Plain:
