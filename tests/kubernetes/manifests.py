@@ -7,6 +7,7 @@ each selector finds its pods, and a pool has one who sizes it. What is no kind o
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,12 @@ _NOT_CORE: Final = ("monitoring.coreos.com/", "keda.sh/")
 _PODS: Final = ("Deployment", "StatefulSet", "Job")
 _SCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _SECRETS: Final = "/secrets/"
+# scheme://user@host:port of a URL, or host:port, in a list.
+_SERVERS: Final = re.compile(
+    r"(?:^|,\s*)(?:([a-z+]+)://)?(?:[^@/,]*@)?(\[[^]]*\]|[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*|[\d.]+)(?::(\d+))?(?=[/?#,]|$)"
+)
+_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "redis": 6379, "rediss": 6379, "redis+sentinel": 26379}
+_NO_SERVERS: Final = ("_ORIGINS", "_ISSUER", "_AUDIENCE")
 _TO_END_S: Final = 5  # Kafka's clients close
 DOORS: Final = yaml.safe_load(
     (Path(__file__).parents[2] / "ops" / "k8s" / "replyline" / "files" / "doors.yaml").read_text()
@@ -48,8 +55,11 @@ def faults(objects: list[Object]) -> Iterator[str]:
             if pod.get("enableServiceLinks", True):
                 yield f"{name}: enableServiceLinks is not false: a Service's variables could be taken for settings"
             grace_s = pod.get("terminationGracePeriodSeconds", 30)
+            allowed = _egress_ports(each["spec"]["template"]["metadata"]["labels"], objects)
             for container in pod["containers"]:
-                yield from (f"{name}: {fault}" for fault in _of_container(container, maps, grace_s))
+                variables = _variables(container, maps)
+                found = [*_of_container(container, variables, maps, grace_s), *_of_servers(variables, allowed)]
+                yield from (f"{name}: {fault}" for fault in found)
     yield from _of_sizes(objects)
 
 
@@ -99,14 +109,42 @@ def _selectors(each: Object) -> Iterator[dict[str, str]]:
             yield spec["podSelector"]["matchLabels"]
 
 
-def _of_container(container: Object, maps: dict[str, dict[str, str]], grace_s: int) -> Iterator[str]:
+def _variables(container: Object, maps: dict[str, dict[str, str]]) -> dict[str, str]:
     variables: dict[str, str] = {}
     for source in container.get("envFrom", ()):
-        named = source["configMapRef"]["name"]
-        if named not in maps:
-            yield f"no ConfigMap {named}"
-        variables |= maps.get(named, {})
-    variables |= {each["name"]: str(each.get("value", "0")) for each in container.get("env", ())}
+        variables |= maps.get(source["configMapRef"]["name"], {})
+    return variables | {each["name"]: str(each.get("value", "0")) for each in container.get("env", ())}
+
+
+def _egress_ports(labels: dict[str, str], objects: list[Object]) -> set[int] | None:
+    """Return the TCP ports that the policies let these pods reach; None where none bounds them."""
+    policies = [
+        each["spec"]
+        for each in objects
+        if each["kind"] == "NetworkPolicy"
+        and "Egress" in each["spec"]["policyTypes"]
+        and each["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    ]
+    rules = [rule for policy in policies for rule in policy.get("egress", ())]
+    return {port["port"] for rule in rules for port in rule["ports"]} if policies else None
+
+
+def _of_servers(variables: dict[str, str], allowed: set[int] | None) -> Iterator[str]:
+    """Yield a line for each server in these variables whose port no policy lets through."""
+    for name, value in variables.items():
+        servers = re.findall(_SERVERS, value) if not name.endswith(_NO_SERVERS) else []
+        scheme = servers[0][0] if servers else ""
+        for _, _, port in servers:
+            wanted = int(port or _PORTS.get(scheme, 0))
+            if allowed is not None and wanted and wanted not in allowed:
+                yield f"{name}={value}: no NetworkPolicy lets port {wanted} through"
+
+
+def _of_container(
+    container: Object, variables: dict[str, str], maps: dict[str, dict[str, str]], grace_s: int
+) -> Iterator[str]:
+    named = [source["configMapRef"]["name"] for source in container.get("envFrom", ())]
+    yield from (f"no ConfigMap {name}" for name in named if name not in maps)
     files = {name: value for name, value in variables.items() if value.startswith(_SECRETS)}
     folders = tuple(f"{mount['mountPath']}/" for mount in container.get("volumeMounts", ()))
     yield from (

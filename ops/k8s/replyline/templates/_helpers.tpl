@@ -17,7 +17,35 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "replyline.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $image := .Values.image -}}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* The ports of all servers that the values name, as JSON: of each URL, and of each host in a list of servers. An
+origin or an issuer is a name that no pod asks. The master that sentinels name listens on Redis' own port. */}}
+{{- define "replyline.serverPorts" -}}
+{{- $defaults := dict "http" 80 "https" 443 "ws" 80 "wss" 443 "redis" 6379 "rediss" 6379 "redis+sentinel" 26379 "rediss+sentinel" 26379 -}}
+{{- $given := dict "BOOTSTRAP_SERVERS" .Values.kafka.bootstrapServers "REDIS" .Values.redis.url "KV_REDIS" .Values.kvRedis.url "JWKS" .Values.auth.jwks -}}
+{{- $groups := list $given .Values.settings .Values.gateway.settings -}}
+{{- range .Values.workers }}{{ $groups = append $groups (.settings | default dict) }}{{ end -}}
+{{- /* 443: the package that the demo's model comes from. */}}
+{{- $ports := ternary (list 443) list (eq .Values.models.from "prepare") -}}
+{{- range $groups }}
+{{- range $name, $value := . }}
+{{- $servers := hasSuffix "_SERVERS" $name }}
+{{- if and (or $servers (contains "://" (toString $value))) (not (regexMatch "_(ORIGINS|ISSUER|AUDIENCE)$" $name)) }}
+{{- $scheme := "" }}
+{{- range splitList "," (toString $value) }}
+{{- if contains "://" . }}{{ $scheme = regexFind "[A-Za-z+]+" . | lower }}{{ end }}
+{{- $rest := regexReplaceAll "^[A-Za-z+]*://" (trim .) "" }}
+{{- $port := regexFind ":[0-9]+$" (regexReplaceAll "[/?#].*$" $rest "") | trimPrefix ":" }}
+{{- if or $port (hasKey $defaults $scheme) }}{{ $ports = append $ports (int ($port | default (get $defaults $scheme))) }}{{ end }}
+{{- end }}
+{{- if hasSuffix "+sentinel" $scheme }}{{ $ports = append $ports 6379 }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $ports | uniq | toJson -}}
 {{- end }}
 
 {{- define "replyline.cursorSecret" -}}
