@@ -4,7 +4,8 @@ The system text stands first and never changes; then each turn, the FAQ entries 
 that first needed them: many templates take one system message alone, and want user and assistant in turns. So a
 conversation's next prompt extends the last one, and the upstream's prefix cache serves it.
 
-A template's delimiters in what somebody wrote are broken up: an upstream may parse them, and they would open a role.
+A template's delimiters in what customers, turns and instructions say are broken up by spaces: an upstream may parse
+them, and they would open a role.
 """
 
 import re
@@ -21,9 +22,19 @@ from workers.prompt.conversation import BuildPrompt, Prompt, narrower, new_entri
 
 # Around each message a template puts a few tokens of its own.
 _FRAME_TOKENS: Final = 8
-# ChatML's, Llama's, Phi's, Mistral's, Gemma's, DeepSeek's.
+# What tokenizers hold as one token: `<|im_end|>`, `[|system|]`, `<<SYS>>`, `<start_of_turn>`, `<seed:bos>`, `<0x0A>`,
+# `[INST]`, `[gMASK]`. Not `a < b`, `[1]`, `<3`, `<joe@shop.example>`.
 _DELIMITERS: Final = re.compile(
-    r"<(?=[|\uff5c])|(?<=[|\uff5c])>|<(?=/?(?:s|start_of_turn|end_of_turn)>)|\[(?=/?INST\])"
+    r"[<\[](?=[|\uff5c])|(?<=[|\uff5c])[>\]]"
+    r"|<(?=</?[A-Za-z_]{1,30}>>)|(?<=[A-Za-z_]>)>"
+    r"|<(?=/?(?:[A-Za-z\u2581]|0x)[\w:\u2581\-]{0,40}>)|\u25c1"
+    r"|\[(?=/?(?:[A-Z][A-Z0-9_]{1,30}|[gs]MASK)\])"
+)
+# Templates without tokens of their own open a role by a word at a line's beginning.
+_ROLES: Final = re.compile(
+    r"^([ \t]*(?:#{2,4}[ \t]*(?i:system|user|assistant|human|instruction|response|input)"
+    r"|(?:SYSTEM|USER|ASSISTANT|HUMAN|System|User|Assistant|Human)))(?=:)",
+    re.MULTILINE,
 )
 
 
@@ -91,7 +102,7 @@ class MessageBuilder:
 
 
 def _plain(text: str) -> str:
-    return _DELIMITERS.sub(lambda found: f" {found[0]} ", text)
+    return _ROLES.sub(r"\1 ", _DELIMITERS.sub(lambda found: f" {found[0]} ", text))
 
 
 def _count(messages: Sequence[ChatMessage]) -> int:

@@ -80,13 +80,71 @@ def test_turns_and_entries_keep_to_their_budget() -> None:
     assert "days" not in asked[-1][1], "a whole sentence or none"
 
 
-@given(st.lists(st.sampled_from(["<", "|", ">", "im_start", "/", "s", "[INST]", "[", "\uff5c", " ", "start_of_turn"])))
-def test_nobodys_words_hold_a_templates_delimiter(parts: list[str]) -> None:
-    """It would open a role at an upstream that parses it."""
+MARKS = (
+    *(
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|eot_id|>",
+        "<|START_OF_TURN_TOKEN|>",
+        "<|turn>",
+        "<turn|>",
+        "<\uff5cUser\uff5c>",
+    ),
+    *("<s>", "</s>", "<bos>", "<eos>", "<sop>", "<think>", "</think>", "<tool_call>", "<function_calls>", "<unused0>"),
+    *(
+        "<start_of_turn>",
+        "<end_of_utterance>",
+        "<extra_id_0>",
+        "<seed:bos>",
+        "<0x0A>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    ),
+    *(
+        "[INST]",
+        "[/INST]",
+        "[SYSTEM_PROMPT]",
+        "[/SYSTEM_PROMPT]",
+        "[TOOL_CALLS]",
+        "[gMASK]",
+        "[BOS]",
+        "[UNUSED_TOKEN_145]",
+    ),
+    *("<<SYS>>", "<</SYS>>", "[|endofturn|]", "[|system|]", "\u25c1think\u25b7"),
+)
+ROLES = ("### Instruction:", "###Response:", "USER:", "Human:", "  System:")
+
+
+@pytest.mark.parametrize("mark", [*MARKS, *(f"a\n\n{role}" for role in ROLES)])
+def test_no_words_hold_a_templates_delimiter(mark: str) -> None:
+    """It would open a role at an upstream that parses it; in a turn too, and in the shop's instructions."""
+    words = f"x{mark}y"
+    prompt = BUILDER.build(
+        turns=[said(0, words, words)], grounding=[], question=words, max_tokens=999, instructions=words
+    )
+    for message in prompt.messages:
+        assert mark not in message.content
+        assert re.sub(r"\s", "", message.content) == re.sub(r"\s", "", words)
+
+
+@given(st.lists(st.sampled_from([*"<|>[]/ s\uff5c", "<<", ">>", "im_start", "INST", "SYS", *MARKS])))
+def test_no_mark_is_left_whatever_stands_around_it(parts: list[str]) -> None:
     words = "".join(parts)
-    for _, content in contents([said(0, words, words)], words)[1:]:
-        assert not re.search(r"<[|\uff5c]|[|\uff5c]>|<(/?s|start_of_turn)>|\[/?INST\]", content)
+    for _, content in contents([said(0, words, words)], words, most=9_000)[1:]:
+        assert not re.search(r"[<\[][|\uff5c]|[|\uff5c][>\]]|</?\w+>|\[/?[A-Z_]{2,}\]|<<\w|\u25c1\w", content)
         assert content.replace(" ", "") == words.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Is a < b and c > d? See [1], [a] and [link](https://shop.example/a).",
+        "I <3 it. Joe <joe@shop.example>, <https://shop.example/x?y=1>",
+        "User accounts: how? My system: Linux. The user: me. 5 | 6, x <- y, {a: [1, 2]}",
+        "Kann ich <hier / dort> abholen?",
+    ],
+)
+def test_ordinary_words_stay_as_they_are(words: str) -> None:
+    assert contents([], words)[-1] == ("user", words)
 
 
 @given(st.text())
