@@ -8,6 +8,7 @@ import signal
 import sys
 
 from shared.errors import SettingsError
+from shared.process.hardware import usable_cores
 from shared.process.lifetime import BAD_INPUT_STATUS, Stopped, fail, run_until_signal, until_stopped
 from shared.settings import Settings, WorkerSettings, load_settings
 from shared.sockets.listening import ListenAddress
@@ -56,7 +57,7 @@ async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event |
 async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     """Return the costs of a model that computes nothing else yet."""
     info = model.info
-    key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
+    key = costs_key(info, threads=worker.threads or usable_cores())
     # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
     own = info.name == "fake" or worker.lane == SHADOW
     kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.precision}-{info.num_slots}.json"

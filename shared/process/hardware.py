@@ -1,5 +1,6 @@
 """Figures of the machine's processors and memory: read from /proc as `proc(5)` describes it."""
 
+import math
 import os
 import platform
 from dataclasses import dataclass
@@ -67,6 +68,17 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine()
     named = next((line for line in lines if line.startswith("model name")), "")
     return named.partition(":")[2].strip() or platform.machine()
+
+
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    """Return how many cores this process may keep busy: those that it may run on, and no more than its container's
+    limit, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # no control group, or "max": no limit
+        return cores
 
 
 def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:

@@ -131,7 +131,7 @@ class WorkerSettings(Group):
         "out (0: none; else one slot at least)",
     )
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer that a slot holds")
-    threads: int = Field(0, ge=0, le=256, description="threads of the engine (0: one a core)")
+    threads: int = Field(0, ge=0, le=256, description="threads of the engine (0: one a core that it may use)")
     window: WindowKind = Field(
         "off",
         description="adaptive: the first that waits is held for 10 ms while others run, else for 50 ms, so "

@@ -1,6 +1,5 @@
 """Load the engine that the settings ask for, and the tokenizer that goes with it."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from shared.model.chat_template import ChatTemplate
 from shared.model.folder import CHATML, TOKENIZER, Manifest, ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.process.extras import install_command
+from shared.process.hardware import usable_cores
 from shared.settings import PREFIX, Settings, WorkerSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Language
@@ -109,7 +109,7 @@ def _load_onnx(settings: Settings, directory: Path, *, verify: bool, beside: Loa
         folder,
         num_slots=worker.slots_without_gpu,
         max_length=worker.max_length,
-        threads=worker.threads or os.cpu_count() or 1,
+        threads=worker.threads or usable_cores(),
     )
     return _loaded(engine, folder, beside)
 

@@ -9,7 +9,6 @@ other is measured again and replaced; so is one whose laws do not fit what was m
 hour must not be believed for months. Nothing here stops a worker: what is not kept is measured anew at the next start.
 """
 
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.process.clock import monotonic_s
-from shared.process.hardware import cpu_name
+from shared.process.hardware import cpu_name, usable_cores
 from workers.engine import DecodeRow, Engine, EngineInfo, MixingEngine, PrefillChunk, Sampling
 from workers.schedule.costs import (
     PRIOR_DECODE,
@@ -182,7 +181,7 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
         max_length=info.max_length,
         threads=threads,
         cpu=cpu_name(),
-        num_cores=os.cpu_count() or 1,
+        num_cores=usable_cores(),
         mixes=info.mixes,
     )
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from ops.stack.embedded import find_librdkafka, find_redis_server
 from ops.stack.kafka_broker import find_java
+from shared.process.hardware import usable_cores
 
 _MODULES: Final = {
     "onnx": ("gguf", "onnx", "onnxruntime"),
@@ -43,7 +44,7 @@ def machine_facts(model_dir: Path) -> MachineFacts:
     return MachineFacts(
         platform=sys.platform,
         python=sys.version_info[:3],
-        cores=_cores(),
+        cores=usable_cores(),
         memory_gb=_memory_gb(),
         disk_gb=shutil.disk_usage(_existing(model_dir)).free / 1e9,
         missing_modules={
@@ -74,11 +75,6 @@ def _java_version() -> int | None:
         return None
     match = re.search(r'version "(\d+)', done.stderr)
     return int(match.group(1)) if match else None
-
-
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_gb() -> float:

@@ -1,9 +1,8 @@
 """Load the native engine from settings and a model's folder, or say why it cannot be used."""
 
-import os
-
 from shared.errors import EngineError, ModelError
 from shared.model.folder import NATIVE, REMEDY, ModelFolder
+from shared.process.hardware import usable_cores
 from shared.settings import WorkerSettings
 from workers.engine.native.build import LIBRARY, Built, Recipe, find_built, note_use
 from workers.engine.native.engine import NativeEngine
@@ -56,7 +55,7 @@ def load_native(worker: WorkerSettings, folder: ModelFolder) -> NativeEngine | U
             found[0],
             num_slots=worker.slots_without_gpu,
             max_length=worker.max_length,
-            threads=worker.threads or os.cpu_count() or 1,
+            threads=worker.threads or usable_cores(),
         )
     except (EngineError, ModelError) as error:
         return Unusable(str(error))

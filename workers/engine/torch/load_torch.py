@@ -3,12 +3,12 @@
 torch is imported here only where it is asked for, and not at all where it is not installed.
 """
 
-import os
 from typing import Literal
 
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder
 from shared.process.extras import install_command
+from shared.process.hardware import usable_cores
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
@@ -68,7 +68,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
         from workers.engine.torch.weights import load_weights
     except ImportError as error:  # onnx, by which the folder is read
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
-    torch.set_num_threads(worker.threads or os.cpu_count() or 1)
+    torch.set_num_threads(worker.threads or usable_cores())
     device = TorchDevice("cpu" if gpu is None else "cuda")
     try:
         engine = TorchEngine(

@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import os
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ from prometheus_client import REGISTRY
 
 from shared.process import vitals
 from shared.process.gpu import Gpus, find_gpus, short_device, visible_devices
-from shared.process.hardware import Machine, parse_machine
+from shared.process.hardware import Machine, parse_machine, usable_cores
 from shared.process.network import Network, network_of, parse_devices
 from shared.process.vitals import Vitals
 from shared.telemetry.status import Readiness, status_page
@@ -30,6 +32,26 @@ def shown(name: str, **labels: object) -> float | None:
 
 
 # --- /proc
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [
+        ("max 100000", 32),
+        ("400000 100000", 4),
+        ("250000 100000", 3),
+        ("50000 100000", 1),
+        ("9900000 100000", 32),
+        ("", 32),
+    ],
+)
+def test_a_containers_limit_bounds_the_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)), raising=False)
+    (tmp_path / "cpu.max").write_text(limit)
+    assert usable_cores(tmp_path) == cores
+    assert usable_cores(tmp_path / "none") == 32
 
 
 def test_the_machine_is_read_as_the_kernel_writes_it() -> None:
