@@ -17,6 +17,8 @@ from workers.schedule.sequence import Finished, Phase, Sequence
 # not known yet are planned as short: nothing would ever be learned of a class that seems out of reach.
 _LENGTH_QUANTILE: Final = 0.97
 _HOPED_QUANTILE: Final = 0.2
+_NEARLY_NONE: Final = 0.05
+_ANY_LENGTH: Final = 1_000_000
 
 
 class Roster:
@@ -133,10 +135,18 @@ class Roster:
             return False
         del self._running[sequence.request_id]
         self._policy.ended(sequence, missed=missed)
-        if missed is not None and (sequence.output_ids or ended_by_itself):
+        if missed is not None and (sequence.output_ids or ended_by_itself) and self._teaches(sequence, ended_by_itself):
             num_output = len(sequence.output_ids) + ended_by_itself
             self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
             if sequence.shown_unix_ms is None:  # what was held back is shown with its end
                 whole = ended_by_itself or num_output >= sequence.max_output_tokens
                 self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
         return True
+
+    def _teaches(self, sequence: Sequence, ended_by_itself: bool) -> bool:
+        """Return whether an answer's length says something of others': not if its client's limit cut it before nearly
+        any answer of its class ends."""
+        limit, bucket = sequence.max_output_tokens, sequence.bucket
+        if ended_by_itself or len(sequence.output_ids) < limit or not self._lengths.knows(bucket):
+            return True
+        return limit >= self._lengths.predict(bucket, _ANY_LENGTH, _NEARLY_NONE)

@@ -350,7 +350,14 @@ class UpstreamLoop:
             "upstream_failed", request_id=stream.job.id, upstream=address, cause=failure.cause, message=str(failure)
         )
         stream.address = None
-        self.choice.ended(address, now_unix_ms(), failure, answered=False, sent_unix_ms=stream.sent_unix_ms)
+        self.choice.ended(
+            address,
+            now_unix_ms(),
+            failure,
+            answered=False,
+            sent_unix_ms=stream.sent_unix_ms,
+            conversation=_conversation(stream.job),
+        )
         self._note(address, failure)
 
     def _end(self, finished: Finished) -> None:

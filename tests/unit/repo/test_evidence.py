@@ -42,6 +42,7 @@ CLIENTS: Final[dict[str, dict[str, Any]]] = {
     "deadline_ms: 14000": {"deadline_ms": 14_000},
     "cancels": {},
     "stops": {},
+    "max_output_tokens: 1": {},
 }
 
 
@@ -93,6 +94,10 @@ class Schedule:
             elif client == "stops":
                 self.streams.grew(each, self.now)
                 self.streams.finish(each, by_client=True)
+            elif client == "max_output_tokens: 1":
+                each.max_output_tokens = 1
+                self.streams.grew(each, self.now)
+                self.streams.cut(each)
             else:
                 self.streams.sweep(each.deadline.deadline_unix_ms)
 

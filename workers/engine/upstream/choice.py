@@ -13,7 +13,7 @@ are ranked by a hash of the conversation and each (rendezvous hashing: Thaler an
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
 from typing import Final
@@ -35,7 +35,8 @@ class Breaker(Enum):
 
 @dataclass(slots=True)
 class _Upstream:
-    """`failures` came in a row; `opened` counts the openings since the last answer; `why` says what the last failure
+    """`failures` came in a row, of those that a request may provoke one for each of the conversations that it `failed`;
+    `opened` counts the openings since the last answer; `why` says what the last failure
     was. Text came last at `heard_unix_ms`; `doubted`: it is to be probed, though it is not open."""
 
     places: float
@@ -46,6 +47,7 @@ class _Upstream:
     opens_unix_ms: float = 0.0
     heard_unix_ms: float = float("-inf")
     doubted: bool = False
+    failed: set[str] = field(default_factory=set)
     why: str = "not reached yet"
 
 
@@ -72,13 +74,21 @@ class Choice:
             upstream.breaker = Breaker.CLOSED
 
     def ended(
-        self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, answered: bool, sent_unix_ms: float
+        self,
+        address: str,
+        now_unix_ms: float,
+        failure: UpstreamFailure | None,
+        *,
+        answered: bool,
+        sent_unix_ms: float,
+        conversation: str | None = None,
     ) -> None:
         """Note that a request left its place: it was `answered`, or failed; neither where it was withdrawn."""
         upstream = self._upstreams[address]
         upstream.running -= 1
         if answered:
             upstream.failures = upstream.opened = 0
+            upstream.failed.clear()
             upstream.places = min(upstream.places + 1 / upstream.places, self._places)
             if upstream.breaker is Breaker.HALF_OPEN:
                 upstream.breaker = Breaker.CLOSED
@@ -87,7 +97,10 @@ class Choice:
         elif failure.cause == "busy" and not failure.retry_after_ms and upstream.running:
             upstream.places = upstream.running
         else:
-            upstream.failures += 1
+            again = conversation in upstream.failed and not failure.quiet and not failure.shuts
+            upstream.failures += not again
+            if conversation is not None:
+                upstream.failed.add(conversation)
             upstream.doubted = failure.quiet
             if failure.shuts or upstream.breaker is not Breaker.CLOSED or upstream.failures >= _FAILURES:
                 self._open(upstream, now_unix_ms, failure)

@@ -184,6 +184,17 @@ async def test_clients_that_wait_for_less_than_the_promise_leave_the_others_thei
         assert {end[:2] for end in await running.end(*patient)} == {("completed", "stop")}
 
 
+@pytest.mark.parametrize("bad", [status(500), BROKEN, sends(HEAD, chunk("You "))])
+async def test_one_conversation_that_a_server_fails_on_leaves_it_to_the_others(bad: Say) -> None:
+    """Its words may be what the server fails on; three conversations are evidence."""
+    async with upstream(bad) as fake, worker(fake.url) as running:
+        for number in range(5):
+            await running.end(running.ask(number, session_id="poison"))
+        assert not running.loop.choice.is_open(fake.url)
+        await running.end(*[running.ask(number, session_id=f"s{number}") for number in range(5, 8)])
+        assert place_of(fake, running).opened
+
+
 async def test_one_whose_probe_hangs_too_is_opened_after_the_first_deadline() -> None:
     async with upstream(HANGS) as fake, worker(fake.url) as running:
         await running.until(lambda: running.loop.missing() is None)
