@@ -27,7 +27,7 @@ _MOST_WAITING = 100
 
 @dataclass(slots=True, kw_only=True)
 class BadAnswers:
-    """A rating is kept beside the conversation in Redis. Without Redis it is not, and nobody waits for it."""
+    """Keeps ratings next to the conversation in Redis. While Redis is away, ratings are dropped without a wait."""
 
     history: History
     store: SessionValue

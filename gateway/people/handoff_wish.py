@@ -2,7 +2,7 @@
 
 The test is a list of phrasings (`wishes.json`), a clause at a time: a customer that asks whether a person packed the
 parcel, or does not want one, gets the model's answer. A missed wish costs one more question, and there is a button; an
-imagined one costs an answer. So a doubtful one is none.
+imagined one costs an answer. A doubtful wish is ignored.
 """
 
 import re
@@ -31,7 +31,7 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `patterns` are wishes within a clause, of named `parts`, unless one of `denials` stands before, and none of
     `no_denials`. `wishes` are whole clauses, with what may stand `around` them. `accepting` phrases accept an offer; so
-    do `agreeing` ones, unless thanks stand with them."""
+    do `agreeing` ones, unless the text also has thanks."""
 
     end: str
     parts: dict[str, str]
@@ -61,24 +61,25 @@ _LANGUAGES: Final = (_TABLE.english, _TABLE.chinese)
 
 @dataclass(frozen=True, slots=True)
 class _Phrasing:
-    """A text of `telling` phrases and others around them, and nothing else."""
+    """A text of `wanted` phrases and others around them, and nothing else."""
 
     pieces: re.Pattern[str]
-    telling: re.Pattern[str]
+    wanted: re.Pattern[str]
     end: str
 
     @classmethod
-    def of(cls, end: str, telling: Sequence[str], around: Sequence[str]) -> Self:
+    def of(cls, end: str, wanted: Sequence[str], around: Sequence[str]) -> Self:
         phrases, others = (
-            "|".join(sorted(map(re.escape, words), key=len, reverse=True)) for words in (telling, [*telling, *around])
+            "|".join(sorted(map(re.escape, words), key=len, reverse=True)) for words in (wanted, [*wanted, *around])
         )
-        return cls(re.compile(f"(?:{others}){end}"), re.compile(f"(?:{phrases}){end}"), end)
+        begin = r"\b" if end else ""
+        return cls(re.compile(f"(?:{others}){end}"), re.compile(f"{begin}(?:{phrases}){end}"), end)
 
     def fits(self, words: Sequence[str]) -> bool:
         text = _joined(words, self.end)
         if len(text) > _MAX_PHRASE_CHARS or not self.pieces.match(text):
             return False
-        return is_pieces_only(text, self.pieces) and self.telling.search(text) is not None
+        return is_pieces_only(text, self.pieces) and self.wanted.search(text) is not None
 
 
 def _joined(words: Sequence[str], end: str) -> str:
@@ -113,7 +114,7 @@ def _wishes(own: tuple[str, ...]) -> list[tuple[str, list[re.Pattern[str]], _Phr
 
 def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
     """Return whether a text asks in so many words for a person. `own`: the shop's further wordings of the wish, each a
-    whole clause, whatever polite words stand around it."""
+    whole clause; polite words around it are ignored."""
     text = plain(text)
     if len(text) > MAX_CHARS:
         return False

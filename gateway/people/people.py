@@ -71,7 +71,7 @@ class People:
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
     def __len__(self) -> int:
-        """Return how many tasks go on beside."""
+        """Return the number of running background tasks."""
         return len(self._beside)
 
     def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:

@@ -106,7 +106,7 @@ class SessionAnswers:
         return () if session is None else tuple(session.answers)
 
     def last(self, key: SessionKey) -> _Answer | None:
-        """Return the answer of a session that ended last here; None where none did."""
+        """Return the answer that this gateway ended last in a session; None for an unknown session."""
         session = self._sessions.get(key)
         return session.answers[next(reversed(session.answers))] if session and session.answers else None
 

@@ -140,7 +140,7 @@ class FaqIndex:
         similarities: NDArray[np.float64] | None = None,
     ) -> tuple[FaqHit, ...]:
         """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans.
-        Most lean on nothing, and then nobody asks what was before."""
+        `before` is called only for a question that leans."""
         weights = self._terms_of.weights(text)
         shares = ranking.shares(weights)
         own = ranking.best_of(shares, k)

@@ -30,7 +30,7 @@ Fingerprint = tuple[tuple[str, int, int, int], ...]
 
 
 class LiveFaq:
-    """`index` is replaced, never changed: whoever answers takes it anew for each question."""
+    """`index` is replaced, never changed: read it again for each question."""
 
     def __init__(self, settings: FaqSettings, *, embed: Embed | None = None) -> None:
         """Read the file. Raises SettingsError if it is bad: a process does not start without an FAQ."""

@@ -65,7 +65,7 @@ def small_talk(text: str) -> Kind | None:
 
 
 def _meaning_of_signs(text: str) -> Kind | None:
-    """Return what a text without words says: the first that occurs; signs that stand for nothing else ask something."""
+    """Return what a text without words says: the first kind of sign found; unknown signs ask something."""
     if not text.strip():
         return None
     for kind, signs in _SIGNS.items():

@@ -31,7 +31,7 @@ class _Chinese(msgspec.Struct, frozen=True):
 
 
 _CHINESE: Final = msgspec.json.decode(Path(__file__).with_name("chinese.json").read_bytes(), type=_Chinese)
-_SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇", "--------'''''")
+_SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "--------'''''abcdefghijklmnoprstuvwyz")
 _ALIKE: Final = str.maketrans(_CHINESE.traditional + _SIGNS[0], _CHINESE.simplified + _SIGNS[1])
 # A phrase may end in what must not follow it: "点解(?![决释])".
 _PHRASES: Final = {phrase.partition("(")[0]: name for phrase, name in _CHINESE.phrases.items()}
@@ -44,7 +44,7 @@ _IGNORABLE: Final = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 )
 INVISIBLE: Final = re.compile(f"[{_IGNORABLE}]")
-# A word that is hyphenated at a line's end goes on in the next line.
+# A word that is hyphenated at a line's end continues in the next line.
 _DROPPED: Final = re.compile(f"\u00ad[ \t]*\r?\n[ \t]*|[{_IGNORABLE}]+")
 # Ignorable too, but they take the room of a letter.
 _BLANK: Final = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
@@ -53,7 +53,7 @@ _MARK_BESIDE_HAN: Final = re.compile(r"(?<=[\u3400-\u9fff])[,?!:;()]+|[,?!:;()]+
 _CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 
-# Letters that pass for Latin ones, where they stand in one word with Latin letters (a part of Unicode's confusables).
+# Letters that pass for Latin ones, in a word that has Latin letters too (a part of Unicode's confusables).
 _PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u052f]")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[a-zA-Z]")
@@ -101,7 +101,7 @@ def _in_plain_characters(text: str) -> str:
 
 
 def _punctuated(text: str) -> Plain:
-    """Return a text with Chinese marks beside Chinese characters, as embeddings have learnt them."""
+    """Return a text with Chinese marks next to Chinese characters, as embeddings have learnt them."""
     if text.isascii():
         return Plain(text)
     return Plain(_MARK_BESIDE_HAN.sub(lambda mark: mark[0].translate(_CHINESE_MARKS), text))

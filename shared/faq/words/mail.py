@@ -1,7 +1,7 @@
 """Find, in a mail, the words that its sender wrote: no quotation, signature or disclaimer, as mail programs of many
 languages add them. Pure, and by lines; what introduces each is listed in `mail.json`.
 
-Answers below or between quotations count as those above them. A mail without words of its own counts as a whole, but
+Answers below or between quotations count as those above them. A mail without own words counts as a whole, but
 for the lines that introduce a quotation.
 """
 
@@ -16,7 +16,7 @@ _TABLE: Final = msgspec.json.decode(Path(__file__).with_name("mail.json").read_b
 
 
 def _any_of(*names: str) -> str:
-    """Return a pattern of the lists' phrases, the longer ones first; "*" stands for some words."""
+    """Return a pattern of the lists' phrases, the longer ones first; "*" matches a few words."""
     phrases = sorted((phrase for name in names for phrase in _TABLE[name]), key=len, reverse=True)
     return "(?:" + "|".join(re.escape(phrase).replace(r"\*", "[^?]{0,40}") for phrase in phrases) + ")"
 
@@ -46,6 +46,7 @@ _GREETING: Final = _pattern(
 )
 _CLOSING: Final = _pattern(rf"\s*{_any_of('closings')}\s*[,.!。、]*\s*$")
 _NAME: Final = re.compile(r"\W*(?:[^\s.?!]{1,20}\.?(?:\s+|$)){1,4}$")
+_FULL_NAME: Final = re.compile(r"\s*(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?$")
 _OF_A_SIGNATURE: Final = re.compile(r"(?!\s*[Pp]\.?\s?[Ss]\b)[^?]{0,80}$")
 _MOST_SIGNATURE_LINES: Final = 8
 
@@ -78,8 +79,8 @@ def _own(lines: Sequence[str]) -> list[str]:
             introduction = next((n for n, of_it in enumerate(lines[at:]) if not of_it.strip()), len(lines) - at)
         elif not own and _GREETING.match(line):
             greeting.append(line)
-        elif own and _CLOSING.match(line):
-            signature = _MOST_SIGNATURE_LINES if _NAME.match(_next(lines, at + 1) or "?") else 0
+        elif own and (begun := _signature(lines, at, own[-1])) is not None:
+            signature = begun
         elif signature and _OF_A_SIGNATURE.match(line):
             signature -= 1
         elif line.strip(" \t-_=*"):
@@ -88,8 +89,17 @@ def _own(lines: Sequence[str]) -> list[str]:
     return own if any(map(str.strip, own)) else greeting
 
 
+def _signature(lines: Sequence[str], at: int, before: str) -> int | None:
+    """Return the most lines that a signature has after this one, or None if this line begins no signature. `before` is
+    the sender's last own line."""
+    if _CLOSING.match(lines[at]):
+        return _MOST_SIGNATURE_LINES if _NAME.match(_next(lines, at + 1) or "?") else 0
+    named = before.rstrip().endswith("?") and not lines[at - 1].strip(" _-") and _FULL_NAME.match(lines[at])
+    return _MOST_SIGNATURE_LINES if named else None
+
+
 def _next(lines: Sequence[str], at: int) -> str:
-    """Return the next line that is not blank; "" where there is none."""
+    """Return the next line that is not blank, or ""."""
     return next((line for line in lines[at:] if line.strip()), "")
 
 
@@ -107,7 +117,7 @@ def _introduction(lines: Sequence[str], at: int) -> int:
 
 
 def _introduces(text: str, *, quoted: bool) -> bool:
-    """Return whether a text says when somebody wrote what follows, and who. `quoted`: a quotation does follow."""
+    """Return whether a text names the date and the author of what follows. `quoted`: a quotation does follow."""
     if not text.rstrip().endswith(":") or len(text) > _MOST_INTRODUCTION_CHARS:
         return False
     dated, addressed = any(map(str.isdigit, text)), _ADDRESS.search(text) is not None

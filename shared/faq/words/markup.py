@@ -17,7 +17,7 @@ _BLOCK: Final = frozenset(_BLOCK_TEXT.split())
 _UNSEEN: Final = frozenset(("head", "script", "style", "template", "title"))
 _ELEMENTS: Final = "|".join(sorted(_INLINE | _BLOCK | _UNSEEN, key=len, reverse=True))
 TAG: Final = re.compile(rf"</?(?:{_ELEMENTS})(?:\s[^<>]*)?/?>|<!--|<!doctype|</?[movwx]:\w[^<>]*>", re.IGNORECASE)
-ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});", re.IGNORECASE)
+ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});|&nbsp\b", re.IGNORECASE)
 # What makes the parser search the same text again and again, or raise: a sign that opens nothing, comments, sections.
 _COMMENT: Final = re.compile(r"<!--(?:(?!<!--|-->).)*(?:-->|$)|<!\[[^<>]*>", re.DOTALL)
 _OPENS_NOTHING: Final = re.compile(r"<(?![a-zA-Z/!?][^<>]*>)|<!\[")
@@ -43,7 +43,7 @@ def without_markup(text: str) -> str:
 
 
 def entity_in(text: str) -> str | None:
-    """Return the first entity of HTML in a text; None where there is none."""
+    """Return the first entity of HTML in a text, or None."""
     return next((found[0] for found in ENTITY.finditer(text) if found[0][1] == "#" or found[0][1:] in html5), None)
 
 

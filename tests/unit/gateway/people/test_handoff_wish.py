@@ -38,6 +38,7 @@ WISHES: Final = (
     "I'd like a live agent", "Hello, human support now please", "no more bots!", "有没有真人", "有真人吗？",
     "找客服", "換真人", "來個活人", "人工在吗", "找你们经理", "有沒有真人客服", "𝐡𝐮𝐦𝐚𝐧 please",
     "Hi,\n\nI want to talk to a person\n\nBest regards\nJane", "<p>operator</p>",
+    "we need a human", "is there a human here?", "我要同真人傾", "你們有真人客服嗎",
 )  # fmt: skip
 NONE: Final = (
     "I don't want to talk to a person", "I do not want to speak with an agent", "I'd rather not talk to a person",
