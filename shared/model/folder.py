@@ -66,6 +66,12 @@ class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="ll
     original_positions: int
 
 
+class FactorScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="factors"):
+    """The rotation of each of the `head_dim / 2` pairs is divided by its own factor, fastest first."""
+
+    factors: tuple[float, ...]
+
+
 class Architecture(Struct, frozen=True, kw_only=True):
     """The numbers of a Llama-family decoder, and in what its families differ.
 
@@ -84,7 +90,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
     rope_theta: float
     norm_epsilon: float
     tied_embedding: bool
-    rope_scaling: LinearScaling | Llama3Scaling | None = None
+    rope_scaling: LinearScaling | Llama3Scaling | FactorScaling | None = None
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False

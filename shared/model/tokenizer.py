@@ -117,15 +117,20 @@ def bpe_definition(
     special_ids: Iterable[int],
     added_ids: Iterable[int] = (),
     split_digits: bool,
+    words: str | None = None,
 ) -> bytes:
     """Return a `tokenizer.json` of byte-level BPE.
 
     `tokens[i]` is the token of id `i` in GPT-2's printable alphabet; `merges` are in order of rank. `special_ids` are
-    control tokens, `added_ids` whole words of text. `split_digits` makes each digit a token of its own.
+    control tokens, `added_ids` whole words of text. `split_digits` makes each digit its own token. `words`
+    is the regular expression of the words that are merged, in place of GPT-2's; a word that is a token is not merged.
     """
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     digits = {"type": "Digits", "individual_digits": True}
-    steps = [digits, byte_level] if split_digits else [byte_level]
+    steps: list[dict[str, Any]] = [digits, byte_level] if split_digits else [byte_level]
+    if words is not None:
+        split = {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False}
+        steps = [split, byte_level | {"use_regex": False}]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     marked = [(token_id, True) for token_id in special_ids] + [(token_id, False) for token_id in added_ids]
     document = {
@@ -145,7 +150,7 @@ def bpe_definition(
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": False,
+            "ignore_merges": words is not None,
             "vocab": {token: token_id for token_id, token in enumerate(tokens)},
             "merges": merges,
         },

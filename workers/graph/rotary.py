@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.folder import Architecture, LinearScaling, Llama3Scaling
+from shared.model.folder import Architecture, FactorScaling, LinearScaling, Llama3Scaling
 
 
 def rotary_tables(architecture: Architecture, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -23,6 +23,8 @@ def frequencies(architecture: Architecture) -> NDArray[np.float64]:
             return plain
         case LinearScaling(factor=factor):
             return plain / factor
+        case FactorScaling(factors=factors):
+            return plain / np.array(factors, dtype=np.float64)
         case Llama3Scaling() as scaling:
             return _llama3(plain, scaling)
 

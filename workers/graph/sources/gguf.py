@@ -1,5 +1,6 @@
 """Reads a GGUF file (llama.cpp's format) as a `Checkpoint`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ModelError
-from shared.model.folder import Architecture
+from shared.model.folder import Architecture, FactorScaling, LinearScaling
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
 from workers.graph.sources.checkpoint import Blocks, Checkpoint, Float32Array, Weight
 from workers.graph.sources.gguf_header import check_header
@@ -65,11 +66,6 @@ class GgufSource:
         family = self.field("general.architecture", str)
         if family != "llama":
             raise ModelError(f"architecture {family!r} of {self.path.name} is not supported; {_INSTEAD}")
-        scaling = self.metadata.get("llama.rope.scaling.type", "none")
-        if _SCALED_FREQUENCIES in self.tensors:
-            scaling = "llama3"
-        if scaling != "none":
-            raise ModelError(f"rotary scaling {scaling!r} of {self.path.name} is not supported; {_INSTEAD}")
         num_heads = self.field("llama.attention.head_count", int)
         hidden_size = self.field("llama.embedding_length", int)
         head_dim = int(self.metadata.get("llama.attention.key_length", hidden_size // num_heads))
@@ -85,9 +81,24 @@ class GgufSource:
             vocab_size=len(self.field("tokenizer.ggml.tokens", list)),
             max_positions=self.field("llama.context_length", int),
             rope_theta=float(self.metadata.get("llama.rope.freq_base", 10_000.0)),
+            rope_scaling=self._rope_scaling(head_dim),
             norm_epsilon=self.field("llama.attention.layer_norm_rms_epsilon", float),
             tied_embedding="output.weight" not in self.tensors,
         )
+
+    def _rope_scaling(self, head_dim: int) -> LinearScaling | FactorScaling | None:
+        """Return the scaling by its kind, or by the factors of Llama 3.1 and later. Raises `ModelError`."""
+        kind = self.metadata.get("llama.rope.scaling.type", "none")
+        if (tensor := self.tensors.get(_SCALED_FREQUENCIES)) is not None and kind == "none":
+            factors = tuple(float(factor) for factor in _dequantize(tensor, None).ravel())
+            if len(factors) == head_dim // 2 and all(0 < factor < math.inf for factor in factors):
+                return FactorScaling(factors=factors)
+            raise ModelError(f"{_SCALED_FREQUENCIES} of {self.path.name} is damaged; fetch the file again")
+        if kind == "linear":
+            return LinearScaling(factor=self.field("llama.rope.scaling.factor", float))
+        if kind != "none":
+            raise ModelError(f"rotary scaling {kind!r} of {self.path.name} is not supported; {_INSTEAD}")
+        return None
 
     def checkpoint(self) -> Checkpoint:
         """Return the weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
@@ -95,6 +106,8 @@ class GgufSource:
         heads = {"self_attn.q_proj": architecture.num_heads, "self_attn.k_proj": architecture.num_kv_heads}
         weights = {}
         for name, tensor in self.tensors.items():
+            if name == _SCALED_FREQUENCIES:
+                continue
             canonical = _canonical(name)
             interleaved_heads = heads.get(canonical.split(".", 2)[-1])
             four_bits = tensor.tensor_type.name in _FOUR_BITS

@@ -12,7 +12,12 @@ _USER_DEFINED: Final = 4
 
 # llama.cpp's name of the pre-tokenizer → whether digits are split one by one. transformers' own GGUF import drops
 # that step for SmolLM2 and so gives other ids for numbers; llama.cpp's /tokenize agrees with what is written here.
-_SPLIT_DIGITS: Final = {"smollm": True, "gpt-2": False}
+_SPLIT_DIGITS: Final = {"smollm": True, "gpt-2": False, "llama-bpe": False}
+# Of Llama 3's tokenizer.json; llama.cpp's `LLAMA_VOCAB_PRE_TYPE_LLAMA3` is the same.
+_LLAMA_3_WORDS: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def tokenizer_definition(source: GgufSource) -> bytes:
@@ -32,6 +37,7 @@ def tokenizer_definition(source: GgufSource) -> bytes:
         special_ids=[token_id for token_id, kind in enumerate(types) if kind == _CONTROL],
         added_ids=[token_id for token_id, kind in enumerate(types) if kind == _USER_DEFINED],
         split_digits=_SPLIT_DIGITS[splitting],
+        words=_LLAMA_3_WORDS if splitting == "llama-bpe" else None,
     )
 
 

@@ -208,7 +208,7 @@ def test_a_cut_off_gguf_is_one_line_and_leaves_nothing(tmp_path: Path, tiny_sour
     [
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rotary scaling 'yarn'"),
         (lambda w: w.add_rope_dimension_count(8), "a part of each head"),
-        (lambda w: w.add_tensor("rope_freqs.weight", np.zeros(8, np.float32)), "rotary scaling 'llama3'"),
+        (lambda w: w.add_tensor("rope_freqs.weight", np.zeros(8, np.float32)), "rope_freqs.weight"),
         (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "no use for, first .*attn_q.bias"),
     ],
 )

@@ -1,15 +1,20 @@
 """A GGUF file that lies is refused in one line, before anything in it is reserved or believed."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from shared.errors import ModelError
+from shared.model.tokenizer import Tokenizer, _byte_alphabet
 from tests.support.hostile.lying_files import numpy_objects, one_line, pickled, torch_zip
+from workers.graph.rotary import frequencies
 from workers.graph.sources.gguf import GgufSource
 from workers.graph.sources.opening import open_source
+from workers.graph.sources.tokenizer import tokenizer_definition
 
 
 def text(value: str | bytes) -> bytes:
@@ -124,3 +129,60 @@ def test_gguf_that_describes_no_model_is_refused(tmp_path: Path, what: str) -> N
     with pytest.raises(ModelError) as caught:
         open_source(path)
     one_line(caught.value)
+
+
+class Tensor:
+    """A vector as gguf's reader has it."""
+
+    def __init__(self, *values: float) -> None:
+        self.data, self.tensor_type = np.array(values, np.float32), GGMLQuantizationType.F32
+
+
+def llama(tensors: Mapping[str, Tensor] | None = None, **metadata: object) -> GgufSource:
+    """A Llama 3 file with a head of 4, whose vocabulary is the bytes, `he` and the words of digits."""
+    alphabet = [*_byte_alphabet().values()]
+    tokens = [*alphabet, "he", "12", "123", "<|eot_id|>"]
+    given = {
+        "general.architecture": "llama",
+        "llama.attention.head_count": 2,
+        "llama.embedding_length": 8,
+        "llama.block_count": 1,
+        "llama.feed_forward_length": 8,
+        "llama.context_length": 64,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "llama-bpe",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1] * (len(tokens) - 1) + [3],
+        "tokenizer.ggml.merges": ["h e", "1 2", "12 3"],
+    }
+    return GgufSource(Path("llama-3.gguf"), given | metadata, tensors or {})
+
+
+def test_llama_3_vocabulary_splits_digits_by_three() -> None:
+    tokenizer = Tokenizer(tokenizer_definition(llama()))
+    ids = tokenizer.encode_text("he 1234")
+    assert [tokenizer.token_bytes(each) for each in ids] == [b"he", b" ", b"123", b"4"]
+    assert tokenizer.special_id("<|eot_id|>") == 259
+
+
+def test_llama_3_1_rotates_each_pair_by_its_factor() -> None:
+    plain = frequencies(llama().architecture)
+    scaled = frequencies(llama({"rope_freqs.weight": Tensor(1.0, 8.0)}).architecture)
+    assert scaled == pytest.approx(plain / [1.0, 8.0])
+    linear = llama(**{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0})
+    assert frequencies(linear.architecture) == pytest.approx(plain / 4.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (llama(**{"tokenizer.ggml.pre": "tekken"}), "tokenizer gpt2/tekken of llama-3.gguf is not supported"),
+        (llama({"rope_freqs.weight": Tensor(1.0)}), "rope_freqs.weight of llama-3.gguf is damaged"),
+        (llama({"rope_freqs.weight": Tensor(1.0, 0.0)}), "rope_freqs.weight of llama-3.gguf is damaged"),
+        (llama(**{"llama.rope.scaling.type": "yarn"}), "rotary scaling 'yarn' of llama-3.gguf is not supported"),
+    ],
+)
+def test_what_a_llama_file_has_of_another_kind_is_named(source: GgufSource, line: str) -> None:
+    with pytest.raises(ModelError, match=line):
+        _ = (source.architecture, tokenizer_definition(source))
