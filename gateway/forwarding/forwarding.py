@@ -77,6 +77,7 @@ class Forwarding:
     def process(self, records: Iterable[Record]) -> None:
         """Forward each record but for what is under way here already, and is read again after a rebalance."""
         self.offsets.lose(self.reader.pop_lost())
+        self.offsets.pass_over(self.reader.pop_passed())
         for record in records:
             if self.offsets.open(*record.origin):
                 self.processor.start(record)

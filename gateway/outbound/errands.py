@@ -55,6 +55,7 @@ class Errands:
 
     def _take(self, records: Iterable[Record]) -> None:
         self._offsets.lose(self._reader.pop_lost())
+        self._offsets.pass_over(self._reader.pop_passed())
         for record in records:
             if self._offsets.open(*record.origin):
                 self._offsets.claim(*record.origin)

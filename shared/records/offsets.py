@@ -1,6 +1,6 @@
 """Track which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from shared.records.deliveries import Deliveries, Partition
@@ -53,6 +53,12 @@ class OffsetTracker:
         window.end = max(window.end, offset + 1)
         if window.open.get(offset) is False:
             del window.open[offset]
+
+    def pass_over(self, passed: Mapping[Partition, int]) -> None:
+        """Note, by partition, the next offset of a log that went on without a record."""
+        for partition, offset in passed.items():
+            window = self._windows.setdefault(partition, _Window(start=offset - 1, end=offset))
+            window.end = max(window.end, offset)
 
     def done(self, partition: Partition, offset: int) -> None:
         """Note that the record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""

@@ -315,12 +315,18 @@ class System:
         ) as consumer:
             yield Tap(consumer)
 
-    async def committed(self) -> dict[tuple[str, int], int]:
-        """The workers' group: (topic without prefix, partition) → next offset to read."""
+    async def log_end(self, topic: str, partition: int) -> int:
+        """The next offset of that partition, a transaction's markers counted."""
+        place = TopicPartition(self.topic(topic), partition)
+        async with AIOKafkaConsumer(bootstrap_servers=self.bootstrap) as consumer:
+            return int((await consumer.end_offsets([place]))[place])
+
+    async def committed(self, group: str = "replyline-workers") -> dict[tuple[str, int], int]:
+        """A group's offsets: (topic without prefix, partition) → next offset to read."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
-            offsets = await admin.list_consumer_group_offsets(f"{self.prefix}replyline-workers")
+            offsets = await admin.list_consumer_group_offsets(self.prefix + group)
         finally:
             await admin.close()
         return {

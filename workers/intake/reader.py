@@ -121,6 +121,7 @@ class Intake:
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
         self.offsets.lose(self.reader.pop_lost())
+        self.offsets.pass_over(self.reader.pop_passed())
 
     # --- requests that are begun
 

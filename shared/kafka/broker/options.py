@@ -41,14 +41,16 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool = False) -> dict[str, Any]:
-    """Return the options of a consumer that commits nothing by itself. `unhurried`: records may come a little later,
-    and cost less meanwhile. Raises `BrokerUnavailable` as `connection_options`."""
+    """Return the options of a consumer that commits nothing by itself, and reads no record of a transaction that was
+    aborted or is open. `unhurried`: records may come a little later, and cost less. Raises `BrokerUnavailable` as
+    `connection_options`."""
     fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
     return {
         **connection_options(settings),
         "client_id": client_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
         "fetch_max_wait_ms": fetch_max_wait_ms,
         "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
         "retry_backoff_ms": 50,

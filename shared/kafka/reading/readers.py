@@ -222,9 +222,8 @@ class GroupReader:
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout. Whoever keeps something by partition
-        calls `pop_lost` before anything else runs: from now on a commit of what was lost until now is taken to be of
-        what is read anew."""
+        """Return the records that have arrived, or nothing after the timeout. Call `pop_lost()` right after this,
+        before any other coroutine runs: a later commit of a lost partition counts as one of what is read again."""
         assert self._consumer is not None, "read before start"
         try:
             records = await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
@@ -232,16 +231,18 @@ class GroupReader:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
         self._losses.unread.clear()
         if not records:
-            self._look_for_leaders(self._consumer)
+            self._look_around(self._consumer)
         return records
 
-    def _look_for_leaders(self, consumer: AIOKafkaConsumer) -> None:
-        """Learn the partitions' leaders where one of them has no position still. aiokafka asks the leader that it knows
-        for it, again and again, and reads nothing else of that broker meanwhile."""
+    def _look_around(self, consumer: AIOKafkaConsumer) -> None:
+        """Note where the log went on without a record; learn the leaders if a partition has no position yet: aiokafka
+        asks the leader that it knows again and again, and reads nothing else of that broker."""
         subscription = consumer._subscription.subscription  # noqa: SLF001
         held = subscription.assignment if subscription is not None else None
-        if held is not None and not all(held.state_value(each).has_valid_position for each in held.tps):
-            consumer._client.force_metadata_update()  # noqa: SLF001
+        if held is not None:
+            self._handed.note_passed(held)
+            if not all(held.state_value(each).has_valid_position for each in held.tps):
+                consumer._client.force_metadata_update()  # noqa: SLF001
 
     @property
     def partitions(self) -> frozenset[tuple[str, int]] | None:
@@ -256,14 +257,16 @@ class GroupReader:
         return Membership(coordinator.member_id, coordinator.generation)
 
     def pop_lost(self) -> list[tuple[str, int]]:
-        """Partitions that another member has, or may have had meanwhile, since the last call. While a rebalance goes on
-        nobody knows yet which are given back."""
+        """Return the partitions that another member has, or may have had, since the last call."""
         lost, self._losses.lost = self._losses.lost, []
         return lost
 
+    def pop_passed(self) -> dict[tuple[str, int], int]:
+        """Return the partitions that went on without a record since the last call, each with its next offset."""
+        return self._handed.pop_passed()
+
     def pop_revoked(self) -> list[tuple[str, int]]:
-        """Partitions that a rebalance took since the last call, those it gave back too: each is read again from what
-        was committed."""
+        """Return the partitions that a rebalance took since the last call, those it gave back too."""
         revoked, self._losses.revoked = self._losses.revoked, []
         return revoked
 
@@ -304,11 +307,9 @@ class GroupReader:
     async def commit(
         self, offsets: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str] | None = None
     ) -> bool:
-        """Commit the next offset to read of each partition, and what is noted beside it; False where a rebalance took a
-        partition away, or may have. Kafka would take it: it looks at who commits, not at how far another has committed
-        meanwhile.
-
-        Raises `BrokerUnavailable`, within a request's time."""
+        """Commit the next offset to read of each partition, and its note; return False if a rebalance took a partition
+        away, or may have: Kafka checks who commits, not how far another has committed. Raises `BrokerUnavailable`,
+        within a request's time."""
         if self._consumer is None or not offsets:
             return True
         membership = self._membership()
@@ -345,8 +346,8 @@ class GroupReader:
         return True
 
     async def lag(self) -> dict[str, int]:
-        """Return, by topic, the number of records of this member's partitions that are not committed yet. The broker is
-        asked: partitions that rest are not fetched, and hear of no end. Raises `BrokerUnavailable`."""
+        """Return, by topic, how many records of this member's partitions are not committed yet, as the broker says:
+        partitions that rest are not fetched. Raises `BrokerUnavailable`."""
         lag = dict.fromkeys(self.topics, 0)
         consumer = self._consumer
         if consumer is None:
@@ -364,8 +365,7 @@ class GroupReader:
         return lag
 
     async def leave(self) -> None:
-        """Stop, and give up this member's place in the group for good: others get its partitions at once. `stop` keeps
-        a static member's place, so that it is back before anything moves."""
+        """Stop and leave the group: others get the partitions immediately. `stop` keeps a static member's place."""
         if self._consumer is not None:
             # aiokafka tells the coordinator only of a member without an instance id that it leaves.
             self._consumer._coordinator._group_instance_id = None  # noqa: SLF001

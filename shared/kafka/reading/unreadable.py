@@ -23,6 +23,7 @@ class HandedOver:
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}
+        self._passed: dict[TopicPartition, int] = {}
         self._rewind_owed = False  # what aiokafka drained was lost, and its partitions stand behind it
 
     def begin(self, partition: TopicPartition, offset: int) -> None:
@@ -35,6 +36,13 @@ class HandedOver:
     def forget(self, partition: TopicPartition) -> None:
         """Taken away: it begins again where it was committed."""
         self._next.pop(partition, None)
+        self._passed.pop(partition, None)
+
+    def pop_passed(self) -> dict[tuple[str, int], int]:
+        """Return the partitions where the log went on without a record for this reader, since the last call, each with
+        the next offset: a transaction's markers and its aborted records are never handed over."""
+        passed, self._passed = self._passed, {}
+        return {(partition.topic, partition.partition): offset for partition, offset in passed.items()}
 
     async def read(
         self,
@@ -58,6 +66,14 @@ class HandedOver:
             if batch:
                 self.begin(partition, batch[-1].offset + 1)
         return [record_of(item) for batch in batches.values() for item in batch if keys is None or item.key in keys]
+
+    def note_passed(self, held: Any) -> None:
+        """Note the partitions of aiokafka's assignment whose position is not where the last record has left it. Call
+        this after a read without records: nothing waits to be handed over then."""
+        for partition in () if self._rewind_owed else held.tps:
+            state = held.state_value(partition)
+            if state.has_valid_position and state.position > self._next.get(partition, 0):
+                self._next[partition] = self._passed[partition] = state.position
 
     async def _step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
         """Return the records before the unreadable one that were not handed over, and a stand-in for it: a record

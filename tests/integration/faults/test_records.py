@@ -9,6 +9,7 @@ from typing import Any
 import confluent_kafka
 import msgpack
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from tests.support.hostile.poison_records import packed, written
 from tests.support.shared_system import STANDARD
@@ -92,15 +93,47 @@ async def test_three_fields_are_all_that_is_required(system: System, unique: Cal
 
 
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
-@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
-async def test_json_is_accepted_where_the_header_says_so(
-    system: System, unique: Callable[[str], str], topic: str, content_type: str
+@pytest.mark.parametrize("headers", [[], [("Content-Type", b'"application/json; charset=utf-8"')]])
+async def test_json_is_accepted_with_a_header_and_without(
+    system: System, unique: Callable[[str], str], topic: str, headers: list[tuple[str, bytes]]
 ) -> None:
     name = unique("json")
-    headers = [("content-type", content_type.encode())]
     async with system.reading("chat.replies.external") as tap:
         await system.produce(topic, written(id=name, max_output_tokens=5), headers=headers)
         assert len((await terminal(tap, name))["output_text"]) == 5
+
+
+@pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
+async def test_who_asks_what_cannot_be_understood_gets_the_end(
+    system: System, unique: Callable[[str], str], topic: str
+) -> None:
+    name = unique("unclear")
+    async with system.reading("chat.replies.external") as tap:
+        await system.produce(topic, written(id=name, temperature=9))
+        done = await terminal(tap, name)
+    assert (done["status"], done["error"]["code"]) == ("failed", "invalid_record")
+
+
+@pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
+async def test_only_what_a_transaction_has_committed_is_answered_and_its_markers_leave_no_lag(
+    system: System, unique: Callable[[str], str], topic: str
+) -> None:
+    aborted, kept = unique("aborted"), unique("kept")
+    producer = AIOKafkaProducer(bootstrap_servers=system.bootstrap, transactional_id=unique("crm"))
+    async with system.reading("chat.replies.external") as tap, producer:
+        for name, ends in ((aborted, producer.abort_transaction), (kept, producer.commit_transaction)):
+            await producer.begin_transaction()
+            await producer.send_and_wait(system.topic(topic), request(name), partition=2)
+            await ends()
+        await terminal(tap, kept)
+        replies = [msgpack.unpackb(record.value) for record in tap.records]
+    assert not [reply for reply in replies if reply["request_id"] == aborted]
+
+    async def has_no_lag() -> bool:
+        group = "replyline-router" if topic == "chat.requests" else "replyline-workers"
+        return (await system.committed(group)).get((topic, 2)) == await system.log_end(topic, 2)
+
+    await eventually(has_no_lag)
 
 
 async def test_a_record_in_the_wrong_bucket_is_served_and_counted(

@@ -77,6 +77,9 @@ class IntakeBench:
     def pop_lost(self) -> list[Partition]:
         return self.lost
 
+    def pop_passed(self) -> dict[Partition, int]:
+        return {}
+
     async def await_delivery(self, *_: object) -> int:
         return 1
 

@@ -267,7 +267,7 @@ class Kafka:
                     found = log.since(timestamp_ms)
                     rows.append((number, 0, found.timestamp, found.offset) if found else (number, 0, -1, -1))
             told.append((topic, rows))
-        answer(told)
+        answer(0, told)
 
     def _produce(self, connection: Connection, request: Any, answer: Answer) -> None:
         produce = Produce(request, answer)

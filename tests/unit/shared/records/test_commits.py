@@ -49,6 +49,9 @@ class FakeReader:
     def pop_lost(self) -> list[Partition]:
         return []
 
+    def pop_passed(self) -> dict[Partition, int]:
+        return {}
+
     def note(self, partition: Partition = P) -> Note:
         return Note.decode(self.written.get(partition, ""))
 

@@ -192,3 +192,17 @@ class Partitions(RuleBasedStateMachine):
 
 
 TestPartitions = Partitions.TestCase
+
+
+def test_a_log_that_went_on_without_a_record_is_committed_behind_what_is_done() -> None:
+    offsets = OffsetTracker()
+    offsets.pass_over({P: 2})
+    assert offsets.committable() == {P: 2}
+    offsets.committed({P: 2})
+    offsets.open(P, 5)
+    offsets.pass_over({P: 7})
+    assert offsets.committable() == {P: 5}
+    offsets.done(P, 5)
+    assert offsets.committable() == {P: 7}
+    offsets.committed({P: 7})
+    assert offsets.open(P, 7)

@@ -256,7 +256,7 @@ async def test_the_leaders_are_looked_for_while_a_partition_has_no_position() ->
     """aiokafka asks the leader that it knows, however long that leads no more."""
     reading, asked, known = Reading(), [], {P}
     assignment = SimpleNamespace(
-        tps={P, Q}, state_value=lambda partition: SimpleNamespace(has_valid_position=partition in known)
+        tps={P, Q}, state_value=lambda partition: SimpleNamespace(has_valid_position=partition in known, position=0)
     )
     reading.consumer._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
     reading.consumer._client = SimpleNamespace(force_metadata_update=lambda: asked.append("metadata"))
@@ -264,3 +264,29 @@ async def test_the_leaders_are_looked_for_while_a_partition_has_no_position() ->
     known.add(Q)
     await reading.reader.read(timeout_ms=1, max_records=1)
     assert asked == ["metadata"]
+
+
+def of(**positions: int) -> SimpleNamespace:
+    """aiokafka's assignment of P and Q at these positions; a partition that is not named has none yet."""
+    at = {P: positions.get("p"), Q: positions.get("q")}
+    states = {each: SimpleNamespace(has_valid_position=found is not None, position=found) for each, found in at.items()}
+    return SimpleNamespace(tps=at.keys(), state_value=states.__getitem__)
+
+
+def test_a_log_that_went_on_without_a_record_is_passed_once() -> None:
+    """By a transaction's marker behind its last record, or where all was aborted before the first."""
+    handed = HandedOver()
+    handed.begin(P, 4)
+    handed.note_passed(of(p=4))
+    assert handed.pop_passed() == {}
+    handed.note_passed(of(p=5, q=3))
+    assert handed.pop_passed() == {(P.topic, P.partition): 5, (Q.topic, Q.partition): 3}
+    handed.note_passed(of(p=5, q=3))
+    assert handed.pop_passed() == {}
+
+
+def test_what_is_taken_away_is_not_passed() -> None:
+    handed = HandedOver()
+    handed.note_passed(of(p=5))
+    handed.forget(P)
+    assert handed.pop_passed() == {}
