@@ -92,8 +92,9 @@ class History:
         generation: int = 0,
         concurrent: Collection[str] | None = None,
     ) -> list[Turn]:
-        """Return the last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the
-        one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away.
+        """Return the last `limit` turns asked before that moment, in the order they were asked; among them, and beyond
+        the limit, the one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where
+        Redis is away.
         Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
         answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
         `generation`: that was erased.
@@ -223,13 +224,14 @@ class History:
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
-    """Return one turn of each request: the first, unless that was cancelled and asked again."""
+    """Return one turn of each request, by the time it was asked, whichever was written sooner: the first, unless that
+    was cancelled and asked again."""
     chosen: dict[str, Turn] = {}
     for turn in turns:
         earlier = chosen.get(turn.request_id)
         if earlier is None or earlier.status == "cancelled":
             chosen[turn.request_id] = turn
-    return list(chosen.values())
+    return sorted(chosen.values(), key=lambda turn: turn.asked_unix_ms)
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

@@ -13,7 +13,7 @@ from tests.support.reliability import Reliability
 from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.wire import Answer, Client
 
-_CONVERSATIONS = 12
+_CONVERSATIONS = 16
 _WORKERS = 3
 # The model's own text is looked at, and the fake engine's has no sentences, which the guard would wait for.
 _SETTINGS = {
@@ -65,17 +65,17 @@ class Tabs:
     def __init__(self, one: Client, two: Client, seed: int) -> None:
         self.tabs, self.chance, self.asked = (one, two), random.Random(seed), 0
 
-    async def ask(self, tab: Client) -> tuple[Client, str]:
+    async def ask(self, tab: Client, num_tokens: int) -> tuple[Client, str]:
         self.asked += 1
         text = f"Question {self.asked}: where is parcel {self.chance.randrange(10**6)}?"
-        return tab, await tab.create(text, max_output_tokens=self.chance.randint(60, 240))
+        return tab, await tab.create(text, max_output_tokens=num_tokens)
 
     async def round(self) -> list[tuple[Client, str]]:
-        """Ask three questions over one another."""
+        """Ask three questions over one another: some have ended when the worker is killed, and later ones are open."""
         asked = []
-        for tab in (*self.tabs, self.chance.choice(self.tabs)):
-            asked.append(await self.ask(tab))
-            await asyncio.sleep(self.chance.random() * 0.8)
+        for tab, longest in zip((*self.tabs, self.chance.choice(self.tabs)), (60, 250, 250), strict=True):
+            asked.append(await self.ask(tab, self.chance.randint(longest // 2, longest)))
+            await asyncio.sleep(self.chance.random() * 0.5)
         return asked
 
 
@@ -100,7 +100,7 @@ async def test_no_answer_that_is_open_at_a_kill_fails_or_begins_again(fleet: Fle
             return Tabs(one, two, number)
 
         customers = [await tabs(number) for number in range(_CONVERSATIONS)]
-        for _ in range(reliability.amount(20, part=3)):
+        for _ in range(reliability.amount(16, part=3)):
             rounds = await asyncio.gather(*(each.round() for each in customers))
             asked = [each for questions in rounds for each in questions]
             num_open += sum(is_open(client, event_id) for client, event_id in asked)

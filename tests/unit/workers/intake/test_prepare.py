@@ -197,6 +197,7 @@ def test_any_worker_at_any_time_makes_the_same_prompt_of_a_record(
     first = prompt(BEFORE)
     assert f"Before {6}." in readable(first.ids)
     assert prompt([*BEFORE, *since]) == first
+    assert prompt([*BEFORE[:5], *since, BEFORE[6], BEFORE[5]]) == first, "two processes wrote the last ones"
 
 
 def test_records_and_turns_that_name_no_others_are_taken_as_before() -> None:
