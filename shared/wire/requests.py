@@ -70,6 +70,12 @@ class Order:
     def session(self) -> SessionKey:
         return SessionKey(self.tenant, self.request.session_id)
 
+    @property
+    def asked_unix_ms(self) -> int:
+        """Return when it was asked as its record says, even if that is ahead of this process's clock: prompts go by it,
+        and must be the same for every worker."""
+        return self.created_unix_ms if self.request.created_unix_ms is None else self.request.created_unix_ms
+
     def by_a_clock_behind(self, clock_ms: int) -> "Order":
         """Return the request with its deadline by a process's own time, which the wire's is so far ahead of; its
         creation stays as it was written."""

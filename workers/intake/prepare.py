@@ -100,7 +100,7 @@ class Preparer:
         return await self.history.turns(
             order.session,
             limit=self.settings.history_turns,
-            before_unix_ms=order.created_unix_ms,
+            before_unix_ms=order.asked_unix_ms,
             request_id=order.request.id,
             generation=order.request.generation or 0,
             concurrent=order.request.concurrent,
@@ -200,7 +200,7 @@ def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[T
             Turn(request_id=f"told-{place}", user=turn.user, output_text=turn.assistant, source="model")
             for place, turn in enumerate(given)
         ][max(0, len(given) - limit) :]
-    before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
+    before = [turn for turn in turns if turn.asked_unix_ms < order.asked_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
 
 

@@ -64,7 +64,7 @@ def turn_of(job: Job, done: ReplyDone, *, others: Iterable[str] = ()) -> Turn | 
         Turn,
         request_id=job.id,
         user=order.request.input,
-        asked_unix_ms=order.created_unix_ms,
+        asked_unix_ms=order.asked_unix_ms,
         grounding=prompt.grounding if by_model and job.outcome is None else done.grounding,
         # Of an upstream's answer only the text is known.
         output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),

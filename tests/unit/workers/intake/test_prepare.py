@@ -200,6 +200,13 @@ def test_any_worker_at_any_time_makes_the_same_prompt_of_a_record(
     assert prompt([*BEFORE[:5], *since, BEFORE[6], BEFORE[5]]) == first, "two processes wrote the last ones"
 
 
+def test_a_worker_whose_clock_is_behind_makes_the_same_prompt() -> None:
+    """By a minute: turns of the last minute, and the question, seem to be from its future."""
+    ahead = [msgspec.structs.replace(turn, asked_unix_ms=turn.asked_unix_ms + 60_000) for turn in BEFORE]
+    asked = job("And that one?", history=KeptHistory(ahead), created_unix_ms=NOW + 60_000, policy=MODEL)
+    assert asked.prompt == job("And that one?", history=KeptHistory(BEFORE), created_unix_ms=NOW, policy=MODEL).prompt
+
+
 def test_records_and_turns_that_name_no_others_are_taken_as_before() -> None:
     """As older releases and other services write them."""
     turns = [msgspec.msgpack.decode(msgspec.msgpack.encode(turn), type=Turn) for turn in (*BEFORE, OPEN)]
