@@ -136,7 +136,7 @@ class Ladder:
             self._own.had_place = max(0, self._own.had_place - 1)
 
     def rest(self, now_unix_ms: float) -> None:
-        """Rise a rung where nobody has asked for as long as a rise takes."""
+        """Rise a rung after no request has come for as long as a rise takes."""
         if self.level != CHAMPION and now_unix_ms - self._noted_unix_ms >= self.policy.rise_ms:
             self._noted_unix_ms = now_unix_ms
             self._move(STEPS[STEPS.index(self.level) - 1])
@@ -146,7 +146,7 @@ class Ladder:
         self._own, self._above = _Window(), _Window()
 
     def seat(self, session: SessionKey, taken: Step | None) -> None:
-        """Note which lane has a conversation from now on."""
+        """Note which lane answered a conversation last."""
         if taken == CHAMPION:
             self._seats.pop(session, None)
         elif taken is not None:

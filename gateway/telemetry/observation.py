@@ -1,4 +1,4 @@
-"""Tell how an answer of a rollout ended, as evidence for or against its version. Pure."""
+"""Report how an answer of a rollout ended, as evidence for or against its version. Pure."""
 
 from typing import Final
 

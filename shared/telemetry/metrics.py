@@ -98,7 +98,7 @@ workers_known = Gauge("replyline_gateway_workers", "Workers of lane champion tha
 promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
 deadlines = Counter(
     "replyline_gateway_deadlines_total",
-    "Promises met by a worker's own answer, or missed; neither cancelled nor adopted ones",
+    "Promises met by a worker's own answer, or missed; no cancels, adopted answers or clients' own deadlines",
     ["bucket", "deadline", "outcome"],
 )
 late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")

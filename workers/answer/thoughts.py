@@ -2,8 +2,8 @@
 
 A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmony's channel. Some chat templates write that
 mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so is known
-from its answers; until then a beginning is held back only if it talks about the customer. All other text passes as it
-comes, except what may become a mark.
+from its answers; before the first one ends, a beginning is held back only if it talks about the customer. Other text
+passes as it comes, except what may become a mark.
 """
 
 import re
@@ -12,10 +12,17 @@ from typing import Final, Literal
 Habit = Literal["unknown", "plain", "opened"]
 """Whether a server's answers begin within a thought that the prompt has opened."""
 
-_WORD: Final = r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_monologue)"
+_WORD: Final = (
+    r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_monologue|思考(?:过程)?)"
+    r"(?:_never_used_\w+)?"
+)
 _FINAL: Final = r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final[^<]{0,40}<\|message\|>"
 _FORMS: Final = (
-    (rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}\|?>", rf"<\|?(?:/|end_of_|end_){_WORD}\|?>"),
+    (
+        rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s[^<>]{{0,60}})?\|?>",
+        rf"<\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end)\|?>",
+    ),
+    (r"<details\s[^<>]{0,60}(?:reason|think)[^<>]{0,60}>", r"</details>"),
     (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING)\]"),
     (r"◁think▷", r"◁/think▷"),
     (r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)", _FINAL),
@@ -24,7 +31,7 @@ _FORMS: Final = (
     (r"\A\s*analysis(?=[A-Z])", r"assistantfinal"),  # harmony whose marks were left out
     (r"\A\s*here(?:'s| is) my (?:thought|thinking|reasoning) process:", r"here(?:'s| is) my (?:response|answer):"),
 )
-_NUM_MARKED: Final = 6
+_NUM_MARKED: Final = 7
 _LITERAL: Final = ("analysis", "here is my thought process:", "here's my thinking process:")
 _LEAST_LITERAL: Final = 4
 _CLOSERS: Final = tuple([re.compile(closer, re.IGNORECASE) for _, closer in _FORMS])
@@ -36,8 +43,8 @@ _MARK: Final = re.compile(
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
-    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]*)?(?:<\|channel\|?>\s*[a-z]*)?(?:<(?:\|?/?[a-z_:]{0,30}\|?)?)?\Z"
-    r"|\[(?:/?[a-z]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
+    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]*)?(?:<\|channel\|?>\s*[a-z]*)?(?:<(?:\|?/?[\w:]{0,60}\|?)?)?\Z"
+    r"|<(?:details|think(?:ing)?)\s[^<>]{0,60}\Z|\[(?:/?[a-z]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
     re.IGNORECASE,
 )
 _BRACKET: Final = re.compile(r"[<\[◁]")
@@ -149,7 +156,7 @@ class Thoughts:
 
 
 def _muses(begun: str) -> bool:
-    """Return whether a beginning may be a thought: it talks about the customer, or is too short to tell."""
+    """Return whether a beginning may be a thought: it talks about the customer, or is too short to decide."""
     word = _BOUNDARY.split(begun, maxsplit=1)[0]
     if word not in _STARTS and not begun.startswith(_WIDE_STARTS) and not any(one.startswith(begun) for one in _STARTS):
         return False

@@ -30,7 +30,7 @@ _DELIMITERS: Final = re.compile(
     r"|<(?=/?(?:[A-Za-z\u2581]|0x)[\w:\u2581\-]{0,40}>)|\u25c1"
     r"|\[(?=/?(?:[A-Z][A-Z0-9_]{1,30}|[gs]MASK)\])"
 )
-# Templates without tokens of their own open a role by a word at a line's beginning.
+# Templates without such tokens open a role by a word at a line's beginning.
 _ROLES: Final = re.compile(
     r"^([ \t]*(?:#{2,4}[ \t]*(?i:system|user|assistant|human|instruction|response|input)"
     r"|(?:SYSTEM|USER|ASSISTANT|HUMAN|System|User|Assistant|Human)))(?=:)",

@@ -112,7 +112,7 @@ class Roster:
                 sequence.erase()
 
     def _run(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """Have a waiting sequence computed from now on."""
+        """Move a waiting sequence to those that run."""
         del self._waiting[sequence.request_id]
         self._running[sequence.request_id] = sequence
         sequence.enter(Phase.PREFILL)

@@ -1,7 +1,7 @@
 """The roster of requests that an upstream computes, each a stream of pieces of text. Pure.
 
-By the same policy as an engine's slots: whoever can still be met comes in by deadline, whoever cannot is given up, and
-what a piece takes is learned from those that came.
+By the same policy as an engine's slots: requests that can still be met start by deadline, the others are given up, and
+the time of a piece is learned from those that came.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ class Streams(Roster):
     """`output_ids` counts the pieces; at the end the tokens, where the upstream told of them."""
 
     def next(self, now_unix_ms: float) -> Sequence | None:
-        """Return the next to be sent to an upstream; None: nobody, for now."""
+        """Return the next to be sent to an upstream; None if none is to be sent now."""
         if not self._waiting or not self._load.free:
             return None
         sequence = self._policy.admit(now_unix_ms, self._load)
@@ -56,5 +56,5 @@ class Streams(Roster):
         self._remove(sequence)
 
     def missed(self, sequence: Sequence) -> None:
-        """End one that nobody could answer."""
+        """End one that no upstream could answer."""
         self._remove(sequence, missed=True)

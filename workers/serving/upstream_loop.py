@@ -34,11 +34,11 @@ from workers.schedule.streams import Streams
 from workers.serving.drafts import Drafts
 from workers.serving.upstream_stream import UpstreamStream
 
-# While somebody waits or runs: deadlines are looked at so often.
+# How often deadlines are checked while a request waits or runs.
 _TURN_S: Final = 0.02
 _IDLE_S: Final = 0.5
 _AGAIN_S: Final = 0.005
-# After the last text its usage comes at once, or is not waited for.
+# How long the usage is waited for after the last text.
 _TAIL_S: Final = 1.0
 # Of the time to the first text's deadline, how long one upstream is waited for while another could answer.
 _PATIENCE: Final = 0.5
@@ -287,7 +287,7 @@ class UpstreamLoop:
             get_logger().warning("thoughts_left_out", upstream=address, action=_PARSE_THOUGHTS)
 
     def _over(self, stream: UpstreamStream) -> Finished | None:
-        """End an answer that is not to go on, whatever its upstream would send."""
+        """End an answer that a stop string, the guard or a limit ends before its upstream does."""
         sequence = stream.job.sequence
         most = sequence.max_output_tokens
         if stream.job.answer.stopped:

@@ -1,6 +1,6 @@
 """One customer's short deadlines, cancels and stop strings change nothing that the others are judged by.
 
-Each learner of the tree (docs/decisions/0038) first learns from customers who wait as the shop promises, then meets 200
+Each learner of the tree (docs/decisions/0039) first learns from customers who wait as the shop promises, then meets 200
 requests of one client, and says afterwards what it said before. A control shows that it does learn from a server that
 misses the promise. A slow reader is known to no learner: all of them see times before the socket.
 """

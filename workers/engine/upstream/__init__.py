@@ -1,4 +1,4 @@
-"""Another server's model as a worker's engine: whatever speaks OpenAI's chat completions, streaming.
+"""Another server's model as a worker's engine: any server that streams OpenAI's chat completions.
 
     choice (which upstream, its breaker) → body → client (HTTP) → events (bytes to pieces of text)
 

@@ -81,7 +81,7 @@ class Refusals:
         return False
 
     def missing(self, num_addresses: int) -> str | None:
-        """Return why no address takes any request; None while one does, or too few were refused to tell."""
+        """Return why no address takes any request; None while one does, or too few were refused to decide."""
         repeated = [f"{address}: {why}" for address, (count, why) in self._refused.items() if count >= _REPEATED]
         return "; ".join(repeated) if len(repeated) == num_addresses else None
 
@@ -109,7 +109,7 @@ class UpstreamClient:
 
     async def pieces(self, address: str, body: bytes) -> AsyncGenerator[Piece]:
         """Give the pieces of an answer as they come; closing the iterator has the upstream end it. A field that the
-        upstream refuses is left out from then on. Raises `UpstreamFailure`."""
+        upstream refuses is left out of later requests too. Raises `UpstreamFailure`."""
         refused: set[str] | None = set(self.left_out.get(address, ()))
         while True:
             try:

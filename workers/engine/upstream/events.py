@@ -1,7 +1,7 @@
 """Bytes of a chat completion's stream to pieces of text, bounded: nothing that an upstream sends is believed. Pure.
 
 Server-sent events as OpenAI's servers send them: lines of `data:`, `[DONE]` at the end. A JSON document may take
-several lines, or stand there without `data:`, as in an answer that is no stream. An answer has ended only where a
+several lines, or come without `data:`, as an answer does that is no stream. An answer has ended only where a
 reason says so that is known to mean its end; `[DONE]` alone does not.
 """
 
@@ -83,8 +83,8 @@ _decode: Final = msgspec.json.Decoder(_Chunk).decode
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer: its text; with the last of them the `finish`; `usage` as the upstream tells it. `thinks`:
-    a thought came, in a field of its own."""
+    """A piece of an answer: its text; with the last of them the `finish`; `usage` as the upstream reports it. `thinks`:
+    a thought came, in a separate field."""
 
     text: str = ""
     finish: Finish | None = None
@@ -93,7 +93,7 @@ class Piece:
 
 
 class Events:
-    """One stream. Raises `UpstreamFailure` for what is none."""
+    """One stream. Raises `UpstreamFailure` for other bytes."""
 
     def __init__(self) -> None:
         self._line = b""
@@ -103,7 +103,7 @@ class Events:
         self.done = False
         """Whether `[DONE]` came."""
         self.thoughts = 0
-        """The chunks that came with a thought in a field of its own."""
+        """The chunks that came with a thought in a separate field."""
 
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Give the pieces that are whole with these bytes."""
@@ -221,7 +221,7 @@ class Counted:
 
 
 def believed(usage: Any, *, pieces: int, most_prompt: int, most_output: int) -> Counted | None:
-    """Return the usage that an upstream tells of, where it can be true: no fewer tokens than pieces came, no more than
+    """Return the usage that an upstream reports, where it can be true: no fewer tokens than pieces came, no more than
     were asked for, no more in the prompt than `most_prompt`. Else None."""
     try:
         told = msgspec.convert(usage, _Usage)

@@ -23,13 +23,13 @@ _NAMED: Final = {
         r"system (?:role|message|prompt|instruction)|['\"`]system['\"`]|roles must alternate|developer instruction"
     ),
 }
-# Its own value of one of these may be what is refused, which says nothing of the next request's.
+# A refused value of one of these says nothing of the next request's.
 _DEFAULTS: Final[dict[str, Any]] = {"temperature": 0.0, "top_p": 1.0, "stop": None}
 
 
 def refused_field(said: bytes) -> str:
-    """Return the field that a refusal (400, 422) is about, as far as can be told: an error's own `param` or `loc`, else
-    the first that its text names; `PLAIN` if none."""
+    """Return the field that a refusal (400, 422) is about: an error's own `param` or `loc`, else the first that its
+    text names; `PLAIN` if none."""
     text = said.decode(errors="replace").lower()
     for pattern in (r'"param"\s*:\s*"(\w+)', r'"loc"\s*:\s*\[[^\]]*?"(\w+)"\s*\]'):
         found = re.search(pattern, text)
@@ -39,7 +39,7 @@ def refused_field(said: bytes) -> str:
 
 
 def adapted(body: bytes, refused: Collection[str]) -> bytes:
-    """Return a chat completion's body without the `refused` fields, or with what stands for them."""
+    """Return a chat completion's body without the `refused` fields, or with what replaces them."""
     if not refused:
         return body
     fields = msgspec.json.decode(body)

@@ -150,7 +150,7 @@ class Goodput:
         return Load(min(self._num_rows, load.num_slots), load.running)
 
     def _spare(self, load: Load) -> bool:
-        """Return whether those who wait take nobody's place, and most of the machine is idle."""
+        """Return whether every waiting request has a free slot, and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
     # --- who is given up
@@ -180,8 +180,8 @@ class Goodput:
         return waiting + lost(load.running, self._forecast, now_unix_ms, tried=self._tried)
 
     def _turn_away(self, now_unix_ms: float, load: Load) -> None:
-        """Turn away, of those that came since the last plan, the too dear; nobody while a quarter of the slots stands
-        idle."""
+        """Reject new requests whose cost is above the bar. Reject none while more than a quarter of
+        the slots is free."""
         new = self._queue.take_new()
         if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
             return

@@ -1,4 +1,4 @@
-"""What a model thinks is never shown, in whatever form and pieces it comes; all other text passes as it comes."""
+"""What a model thinks is never shown, in any form and pieces; all other text passes as it comes."""
 
 import pytest
 
@@ -22,6 +22,11 @@ FORMS = [
     f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
     f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}<|return|>",
     f"<|channel|>final<|message|>{ANSWER}",
+    f"<|thought_start|>{THOUGHT}<|thought_end|>{ANSWER}",
+    f"<think_never_used_51bc>{THOUGHT}</think_never_used_51bc>{ANSWER}",
+    f"<\u601d\u8003>{THOUGHT}</\u601d\u8003>{ANSWER}",
+    f'<details type="reasoning" done="true">{THOUGHT}</details>{ANSWER}',
+    f"<|inner_prefix|>{THOUGHT}<|inner_suffix|>{ANSWER}",
     f"<|channel>thought\n{THOUGHT}<channel|>{ANSWER}",
 ]
 BARE = [  # their marks are words
