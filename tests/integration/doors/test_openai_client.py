@@ -100,10 +100,13 @@ async def test_a_named_answer_goes_on_and_a_strangers_instructions_are_ignored(c
     assert got.parse().output_text
 
 
-async def test_an_app_that_gives_up_and_asks_again_is_answered_once(doors: list[Door], worker: Service) -> None:
+@pytest.mark.parametrize("named", [{}, {"Replyline-Session": "s-once"}], ids=["unnamed", "named"])
+async def test_an_app_that_gives_up_and_asks_again_is_answered_once(
+    doors: list[Door], worker: Service, named: dict[str, str]
+) -> None:
     """At another gateway: by its key it is the same question."""
     before = await worker.metric("infer_total")
-    headers = {"Idempotency-Key": "once", "Replyline-Session": "s-once"}
+    headers = {"Idempotency-Key": "once", **named}
 
     async def ask(door: Door) -> str:
         async with door.client() as client:

@@ -284,3 +284,32 @@ async def test_same_words_in_one_conversation_do_not_cost_more_each_time() -> No
             costs.append(table.looked - before)
             await answer_all(edge, asking)  # type: ignore[arg-type]
     assert max(costs[1:]) == min(costs[1:])
+
+
+@pytest.mark.parametrize("door", ["chat", "responses"])
+async def test_two_customers_of_one_server_have_two_conversations(door: str) -> None:
+    """A shop's server has one token and one address. Its SDK's retry takes no open answer when it fits two."""
+    edge, shop = Edge(), tokens.bearer_of("shop")
+    async with DOORS[door](edge, tokens.gate(), SHARED) as ask:
+        asking = [asyncio.ensure_future(ask(shop, name, {})) for name in ("a", "b")]
+        await until(lambda: len(edge.asked) == 2)
+        asking.append(asyncio.ensure_future(ask(shop, "c", RETRY)))
+        await until(lambda: len(edge.asked) == 3)
+        assert await answer_all(edge, *asking) == [asked.id for asked in edge.asked]
+    assert len({asked.session_id for asked in edge.asked}) == 3
+
+
+@pytest.mark.parametrize("key", ["1", "2"])
+async def test_anothers_key_ends_no_open_answer(key: str) -> None:
+    """Neither does another question under the same key: the second asker is refused, or answered by itself."""
+    edge, one, other = Edge(), {"x-forwarded-for": "192.0.2.1"}, {"x-forwarded-for": "192.0.2.2"}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=door_of(edge).app()), base_url=BASE) as client:
+        first = asyncio.ensure_future(client.post("/chat/completions", json=completion(WORDS), headers=one | KEY))
+        await until(lambda: edge.asked)
+        body, headers = completion("Something else?"), other | {"idempotency-key": key}
+        second = asyncio.ensure_future(client.post("/chat/completions", json=body, headers=headers))
+        await until(lambda: len(edge.asked) == 2)
+        reused = await client.post("/chat/completions", json=body, headers=one | KEY)
+        assert (reused.status_code, reused.json()["error"]["code"]) == (409, "key_reused")
+        got = await answer_all(edge, first, second)  # type: ignore[arg-type]
+    assert [each.status_code for each in got] == [200, 200]  # type: ignore[attr-defined]
