@@ -111,8 +111,8 @@ class Exchanges:
         )
 
     async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
-        """Ask, and return the first items, which assure the answer. Raises `ProtocolError` where there is none, or only
-        "busy"."""
+        """Ask, and return the first items, which assure the answer. Raises `ProtocolError` if there is no answer, or
+        only "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
         options, exchange.ignored = question.options, question.ignored
         if question.system and exchange.session.instructs:
@@ -198,8 +198,8 @@ class Exchanges:
                 raise RefusalError(item)
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
-        """End the session. An answer that no client can return to is cancelled after a while, unless it is asked for
-        again meanwhile; `keep`: a client can."""
+        """End the session. Without `keep` no client can return to its answer: cancel that after `_GRACE_S` unless a
+        retry has attached."""
         if keep or exchange.done or exchange.event_id is None:
             self.gateway.disconnect(exchange)
         else:

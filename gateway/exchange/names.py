@@ -13,7 +13,7 @@ def is_session_name(name: str) -> bool:
 
 
 def session_name(names: Iterable[str | None]) -> str | None:
-    """Return the session that the first of these names; None if there is none. A name that no session can have is
+    """Return the session that the first of these names; None if all are empty. A name that no session can have is
     hashed. Any client that knows the name may open the session: these are names that clients chose for that."""
     name = next(filter(None, names), None)
     return name if name is None or is_session_name(name) else digest("conversation", name)

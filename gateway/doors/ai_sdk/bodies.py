@@ -54,7 +54,7 @@ def session_of(chat: str) -> str:
 
 def chat_question(data: bytes) -> ChatQuestion:
     """Return what a body asks. A customer's message alone is asked in the conversation that is remembered here, unless
-    an answer is to be replaced: that has stood in it. Raises `ProtocolError`."""
+    an answer is to be replaced: that conversation has it. Raises `ProtocolError`."""
     return question_of(read_body(data, ChatBody))
 
 

@@ -1,7 +1,7 @@
 """Ask in a chat, follow what runs in it at any gateway, stop that, and erase the chat.
 
-The running answer's cursor is kept in Redis until a client has been told its end. An answer whose client is gone goes
-on: whoever resumes the chat is told it from its beginning.
+Redis keeps the running answer's cursor until a client has received its end. An answer whose client is gone continues:
+a client that resumes the chat receives it from its beginning.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.wire.messages import ResponseCancel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """An answer that its client is told from its beginning: `first` has been told, `cursor` is kept."""
+    """An answer that its client receives from its beginning: `first` are the items so far, Redis has `cursor`."""
 
     exchange: Exchange
     response_id: str
@@ -55,7 +55,7 @@ class Chats:
         return Running(exchange=exchange, response_id=opened.created.response_id, cursor=cursor, first=first)
 
     async def _keep(self, exchange: Exchange, cursor: bytes, told: ResumePoint) -> None:
-        """Keep where the answer is found. Without Redis it cannot be resumed, and goes on."""
+        """Keep the answer's cursor. Without Redis the answer continues, and cannot be resumed."""
         kept_s = (told.deadline_ms + RESUMABLE_MS) / 1_000
         try:
             await self.cursors.put(exchange.session.key, cursor, generation=told.generation, kept_s=kept_s)
@@ -63,7 +63,7 @@ class Chats:
             metrics.history_unavailable.labels("lost").inc()
 
     async def resume(self, asker: Asker, session: str) -> Running | None:
-        """Return the answer that runs in this chat, or has ended untold; None where there is none."""
+        """Return the answer that runs in this chat, or whose end no client received; else None."""
         exchange = await self.exchanges.begin(asker, session)
         try:
             found = await self._find(exchange)
@@ -90,14 +90,14 @@ class Chats:
         return Telling(exchanges=self.exchanges, exchange=running.exchange, teller=teller, first=running.first)
 
     async def told(self, running: Running) -> None:
-        """Note that a client has been told the end: there is nothing to resume."""
+        """Remove the cursor: a client has received the end, and nothing is left to resume."""
         try:
             await self.cursors.remove(running.exchange.session.key, running.cursor)
         except StoreUnavailable:
             metrics.history_unavailable.labels("lost").inc()
 
     async def stop(self, asker: Asker, session: str) -> None:
-        """Cancel the answer that runs in this chat, wherever it does; nothing where there is none."""
+        """Cancel the answer that runs in this chat, at any gateway, if one does."""
         exchange = await self.exchanges.begin(asker, session)
         try:
             found = await self._find(exchange)
@@ -117,7 +117,7 @@ class Chats:
         await self.told(running)
 
     def abort(self, running: Running, wait_s: float) -> None:
-        """Leave an answer, and cancel it after a while unless another session is told it by then."""
+        """Detach from an answer; cancel it after `wait_s` unless another session has attached."""
         self._aborting.start(self._abort(running, wait_s))
 
     async def _abort(self, running: Running, wait_s: float) -> None:

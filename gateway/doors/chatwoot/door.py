@@ -1,7 +1,7 @@
 """The door for Chatwoot's agent bot: a signed message becomes a question, and an errand to post its answer.
 
-The answer to the webhook says no more than that both stand in Kafka: what is said to the customer is posted afterwards,
-by any gateway (`gateway.doors.chatwoot.poster`).
+The webhook's 200 means that Kafka has both. Any gateway posts the answer to the customer afterwards
+(`gateway.doors.chatwoot.poster`).
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class ChatwootDoor:
         return JSONResponse({"taken": True})
 
     async def _take(self, asked: Asked, body: bytes) -> None:
-        """Return when the question and the errand stand in Kafka. Raises `ProtocolError`, `BrokerUnavailable`."""
+        """Return when Kafka has the question and the errand. Raises `ProtocolError`, `BrokerUnavailable`."""
         name = session_name(asked, self.key)
         cursor, problem = None, "no_text"
         if asked.text:

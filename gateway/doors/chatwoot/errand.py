@@ -10,7 +10,7 @@ from shared.wire.session_key import SessionKey
 
 
 class Errand(Message, frozen=True, tag="chat.post"):
-    """No word of the conversation stands in it. `cursor` leads to the answer; without one nobody could answer, for the
+    """It holds no word of the conversation. `cursor` leads to the answer; without one there is no answer, for the
     reason `problem`."""
 
     account: Count

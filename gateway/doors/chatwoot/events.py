@@ -74,7 +74,7 @@ def read_event(body: bytes) -> Asked | None:
 
 
 def session_name(asked: Asked, key: bytes) -> str:
-    """Return a conversation's session: people can read whose it is, and nobody without the secret can name it."""
+    """Return a conversation's session: people can read whose it is, and naming it takes the secret."""
     name = f"chatwoot-{asked.account}-{asked.conversation}"
     return f"{name}-{hmac.digest(key, name.encode(), hashlib.sha256).hex()[:_MAC_CHARS]}"
 

@@ -15,9 +15,9 @@ from shared.process.clock import now_unix_ms
 from shared.wire.messages import ResponseCreate, Resume, SessionStart
 from shared.wire.outcome import ErrorDetail, Response
 
-# The options of `ResponseCreate` that a question has beside its own.
+# The options of `ResponseCreate` that a question has in addition to its own.
 _OPTIONS: Final = ("max_output_tokens", "temperature", "top_p", "seed", "stop", "first_token_ms", "instructions")
-# An event that its asker did not name (`Exchanges.ask`): nobody asks for its answer again.
+# An event that its asker did not name (`Exchanges.ask`): no client asks for its answer again.
 _UNNAMED: Final = "body-"
 
 
@@ -62,8 +62,8 @@ class Responding:
             self.exchanges.leave(exchange, keep=not (exchange.event_id or "").startswith(_UNNAMED))
 
     async def _tell(self, call: Call, exchange: Exchange, items: list[News]) -> None:
-        """Write what is told as a WebSocket's client has it, until the answer's end. Raises `ProtocolError` where there
-        is no answer."""
+        """Write the messages that a WebSocket's client would get, until the answer's end. Raises `ProtocolError` if
+        there is no answer."""
         assert exchange.seal is not None  # its session has begun
         assert exchange.created is not None
         outbox = Outbox()

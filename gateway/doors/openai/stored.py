@@ -32,9 +32,9 @@ from shared.wire.messages import ResponseCancel
 from shared.wire.outcome import ErrorDetail, Response
 
 _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
-_LOOKS: Final = 5  # a turn is written while its answer is told
+_LOOKS: Final = 5  # a turn is written while its answer is sent
 _LOOK_S: Final = 0.1
-_FETCH_S: Final = 0.6  # so long a fetched answer may take to be told here
+_FETCH_S: Final = 0.6  # a fetch waits at most this long for the answer
 
 
 @dataclass(slots=True)
@@ -145,8 +145,7 @@ class StoredResponses:
         )
 
     async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
-        """Return what a response's id holds. Raises `ProtocolError` where it is none of its session's, or was
-        erased."""
+        """Return what a response's id holds. Raises `ProtocolError` if its session did not give it, or was erased."""
         await self.http.exchanges.charge_lookup(exchange)
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
@@ -217,7 +216,7 @@ class StoredResponses:
         return _Found(name, asked, exchange, entry, response)
 
     async def _follow(self, request: Request, found: _Found) -> None:
-        """Resume the answer in a session of its own. Raises `ProtocolError`."""
+        """Resume the answer in a separate session. Raises `ProtocolError`."""
         self.http.exchanges.leave(found.exchange, keep=True)
         found.exchange = await self.http.exchanges.resume(
             self.http.asker(request), found.name.session, found.name.cursor
