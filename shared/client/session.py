@@ -1,9 +1,9 @@
 """A conversation with a gateway over its WebSocket.
 
-With patience it outlives its socket: it comes back with the session's last cursor, at the next of its addresses, and
-its answers go on where they were. What could not be resumed, or was never promised, is asked again by its `event_id`.
-From a gateway that goes away it goes to another at once while it has something to ask; else it waits as long as it was
-told. A gateway that falls silent for two of its heartbeats is lost, whatever TCP believes.
+With patience it outlives its socket: it reconnects to the next of its addresses with the session's last cursor, and its
+answers go on. It sends a question again, by its `event_id`, if that was not confirmed or cannot be resumed. If it has
+something to ask, it leaves a gateway that goes away immediately, else after the time that the gateway gave. It replaces
+a connection that stays silent for 2.5 s after a message, or for two heartbeats.
 """
 
 import asyncio
@@ -55,6 +55,7 @@ _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 # A gateway that goes sends all its clients away together: those that have something to ask come back within this.
 _AT_ONCE_S: Final = 0.2
+_SILENCE_S: Final = 2.5  # a gateway confirms a question within milliseconds
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class _Question:
     events: asyncio.Queue[AnswerEvent | ReplylineError] = field(default_factory=asyncio.Queue)
     telling: Telling = field(default_factory=Telling)
     cancelled: bool = False
+    refused: bool = False  # once, by an error that named no question
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ class AsyncReplyline:
         self._cursor: str | None = None
         self._cursor_s = 0.0  # when it came
         self._away_s: float | None = None
+        self._silence_s = _SILENCE_S
         self._asked = asyncio.Event()
         self._urls = (url, *others)
         self._at = 0
@@ -163,8 +166,11 @@ class AsyncReplyline:
             await self._socket.close()
 
     async def send(self, message: Message) -> None:
+        """Send a message. With patience, replace the connection unless some frame follows soon."""
         assert self._socket is not None, "send before connect"
         await self._socket.send(message)
+        if self._patience_s and not isinstance(message, Pong):
+            self._socket.expect_frame(self._silence_s)
 
     async def ask(self, question: str | ResponseCreate) -> AsyncGenerator[AnswerEvent, None]:
         """Yield the events of one answer, until its `ResponseDone`. A second `ResponseCreated` says that the text comes
@@ -188,15 +194,12 @@ class AsyncReplyline:
 
     async def answer(self, question: str | ResponseCreate) -> Response:
         """Return a whole answer. Raises as `ask` does."""
-        response: Response | None = None
-        async for event in self.ask(question):
-            response = event.response if isinstance(event, ResponseDone) else None
-        assert response is not None, "an answer without its end"
-        return response
+        *_, done = [event async for event in self.ask(question)]
+        assert isinstance(done, ResponseDone), "an answer without its end"
+        return done.response
 
     async def _ask(self, question: _Question) -> None:
-        """Send a question. Where the connection is lost, whoever reads from it asks again or gives up; a gateway that
-        goes away is not asked but left."""
+        """Send a question, or leave a gateway that goes away. The reading task sends it again on another connection."""
         if self._reading is None or self._reading.done():
             question.events.put_nowait(self._lost())
             return
@@ -305,6 +308,7 @@ class AsyncReplyline:
         loop = asyncio.get_running_loop()
         until, wait_s, told_s = loop.time() + self._patience_s, _FIRST_WAIT_S, self._away_s
         self._away_s = None
+        self._silence_s *= 2  # until a question is confirmed: a gateway may be slow
         self._at += 1
         if told_s is not None and self._patience_s:
             await self._stay_away(min(told_s, self._patience_s))
@@ -342,6 +346,7 @@ class AsyncReplyline:
             case Ping():
                 await self.send(Pong())
             case ResponseCreated():
+                self._silence_s = _SILENCE_S
                 self._keep(message.cursor)
                 self._event_of[message.response_id] = message.event_id
                 self._hand(message.event_id, message)
@@ -356,20 +361,32 @@ class AsyncReplyline:
             case HandoffCreated() | FeedbackRecorded():
                 self._cared(message)
             case ErrorEvent():
-                self._refused(message)
+                await self._refused(message)
             case SessionDeleted():
                 self._cursor = None
                 self._settle(message, None)
 
-    def _refused(self, message: ErrorEvent) -> None:
+    async def _refused(self, message: ErrorEvent) -> None:
         if message.error.code == "shutting_down" and self._patience_s:
             self._away_s = self._away_s or 0.0
             self._hang_up()  # another gateway is asked
             return
         refused = Refused(message.error)
-        self._settle(refused, message.event_id)  # whatever else has none is waited for by nobody
+        self._settle(refused, message.event_id)
         if message.event_id in self._waiting:
             self._waiting[message.event_id].events.put_nowait(refused)
+        elif message.event_id is None and None not in self._told:
+            await self._unreadable(refused)
+
+    async def _unreadable(self, refused: Refused) -> None:
+        """Handle an error without an event_id: the gateway could not read some message. Send the oldest unconfirmed
+        question again, which does no harm; if that fails too, the error ends it."""
+        question = next((each for each in self._waiting.values() if each.telling.created is None), None)
+        if question is not None and question.refused:
+            question.events.put_nowait(refused)
+        elif question is not None:
+            question.refused = True
+            await self.send(question.request)
 
     def _hand(self, event_id: str | None, event: AnswerEvent) -> None:
         question = self._waiting.get(event_id) if event_id is not None else None

@@ -1,8 +1,9 @@
 """One WebSocket to a gateway, from its `session.created` to its end."""
 
 import asyncio
+import math
 from contextlib import ExitStack, suppress
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -13,6 +14,7 @@ from websockets.uri import WebSocketURI, parse_uri
 from shared.client.failures import ConnectFailed
 from shared.errors import SettingsError
 from shared.wire.codec import Codec
+from shared.wire.lenient import well_formed
 from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionStart
 from shared.wire.outcome import Message
 
@@ -30,6 +32,9 @@ class Socket:
         self._codec = codec
         self.session = session
         self.lost_because = "not lost"
+        self._give_up_at = math.inf  # by the event loop's clock
+        self._silence_s = math.inf  # what that allows
+        self._reading: asyncio.Timeout | None = None
 
     @classmethod
     async def open(cls, url: str, codec: Codec[ServerMessage], hello: SessionStart) -> Self:
@@ -48,7 +53,7 @@ class Socket:
                     )
                     failing.callback(connection.transport.abort)
                     with suppress(ConnectionClosed):  # why it is closed is to be read
-                        await connection.send(codec.encode(hello), text=codec.is_text)
+                        await connection.send(_encode(codec, hello), text=codec.is_text)
                     first = await connection.recv()
             except TimeoutError as error:
                 raise ConnectFailed(f"{url} did not answer within {_OPEN_S:g} s; is it up?") from error
@@ -63,22 +68,34 @@ class Socket:
     async def send(self, message: Message) -> None:
         """Send a message; one that is lost with the socket is said by `receive`."""
         with suppress(ConnectionClosed):
-            await self._connection.send(self._codec.encode(message), text=self._codec.is_text)
+            await self._connection.send(_encode(self._codec, message), text=self._codec.is_text)
+
+    def expect_frame(self, within_s: float) -> None:
+        """Have `receive` give the socket up unless a frame arrives within `within_s` seconds."""
+        give_up_at = asyncio.get_running_loop().time() + within_s
+        if give_up_at < self._give_up_at:
+            self._give_up_at, self._silence_s = give_up_at, within_s
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(self._give_up_at)
 
     async def receive(self) -> ServerMessage | None:
-        """Return the next message; None where the socket is closed, or nothing was heard for two heartbeats and a
-        little."""
-        silence_s = 2 * self.session.heartbeat_s + _SLACK_S
+        """Return the next message. Return None if the socket is closed, or if nothing arrives for two heartbeats and a
+        little, or in the time that `expect_frame` gave."""
+        self.expect_frame(2 * self.session.heartbeat_s + _SLACK_S)
         try:
-            async with asyncio.timeout(silence_s):
-                return self._codec.decode(await self._connection.recv())
+            async with asyncio.timeout_at(self._give_up_at) as self._reading:
+                received = await self._connection.recv()
+            self._give_up_at = math.inf
+            return self._codec.decode(received)
         except TimeoutError:
-            self.lost_because = f"nothing was heard for {silence_s:g} s"
+            self.lost_because = f"nothing was heard for {self._silence_s:g} s"
         except msgspec.DecodeError:
             self.lost_because = f"it does not speak {self._codec.name}"
         except ConnectionClosed:
             closed = self._connection
             self.lost_because = f"{closed.close_code} {closed.close_reason or ''}".strip()
+        finally:
+            self._reading = None
         self.hang_up()
         return None
 
@@ -93,6 +110,22 @@ class Socket:
     def is_final(self) -> bool:
         """Return whether it was closed by a gateway that is not to be asked again."""
         return self._connection.close_code in _TERMINAL
+
+
+def _encode(codec: Codec[ServerMessage], message: Message) -> bytes:
+    """Encode a message. U+FFFD replaces halves of characters, which UTF-8 cannot carry."""
+    try:
+        return codec.encode(message)
+    except UnicodeEncodeError:
+        return codec.encode(msgspec.convert(_well_formed(msgspec.to_builtins(message)), type(message)))
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {well_formed(name): _well_formed(inner) for name, inner in value.items()}
+    return [_well_formed(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> SessionCreated:

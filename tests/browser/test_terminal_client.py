@@ -23,6 +23,7 @@ from shared.wire.messages import (
     ErrorEvent,
     HandoffCreated,
     Ping,
+    Pong,
     ResponseCancel,
     ResponseCreate,
     ResponseDelta,
@@ -388,3 +389,56 @@ async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> Non
             pass
     assert str(raised.value).startswith(f"{url} is no gateway's address: ")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.timeout(20)
+async def test_a_question_on_a_silent_line_is_asked_again_on_another(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.client.session._SILENCE_S", 0.2)
+    async with client_of(gateway) as client:
+        await ask(client, "First")
+        gateway.fall_silent()
+        assert await ask(client) == "You asked: ?"
+        gateway.fall_silent()
+        assert (await client.hand_off()).reason == "requested"
+    assert len(gateway.starts) == 3
+
+
+@pytest.mark.timeout(20)
+async def test_a_gateway_that_is_slow_but_alive_is_waited_for(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any frame counts."""
+    monkeypatch.setattr("shared.client.session._SILENCE_S", 0.5)
+    gateway.scripts["?"] = Script(deltas=("Well.",), waits_to_confirm=True)
+    async with client_of(gateway) as client:
+        asking = asyncio.create_task(ask(client))
+        await gateway.expect(ResponseCreate)
+        await gateway.broadcast(Ping())
+        await gateway.expect(Pong)
+        await asyncio.sleep(0.8)  # beyond the limit
+        gateway.release()
+        assert await asking == "Well."
+    assert len(gateway.starts) == 1
+
+
+@pytest.mark.timeout(20)
+async def test_a_question_refused_without_its_name_ends_after_another_try(gateway: ScriptedGateway) -> None:
+    gateway.scripts["?"] = Script(refusal=NOT_NOW, names_refused=False)
+    async with client_of(gateway) as client:
+        with pytest.raises(Refused):
+            await ask(client)
+        assert await ask(client, "And now?") == "You asked: And now?"
+    assert [request.input for request in gateway.all(ResponseCreate)] == ["?", "?", "And now?"]
+
+
+@pytest.mark.timeout(20)
+async def test_half_a_character_is_replaced(gateway: ScriptedGateway) -> None:
+    request = ResponseCreate(
+        event_id=new_event_id(), input="A parcel \ud83d", stop=("\ud83d",), metadata={"\ude00": "\ud83d\udce6"}
+    )
+    async with AsyncReplyline(url_of(gateway), codec="chat.v1.json") as client:
+        assert (await client.answer(request)).output_text == "You asked: A parcel \ufffd"
+    (asked,) = gateway.all(ResponseCreate)
+    assert (asked.stop, asked.metadata) == (("\ufffd",), {"\ufffd": "📦"})
