@@ -107,7 +107,7 @@ def _wishes(own: tuple[str, ...]) -> list[tuple[str, list[re.Pattern[str]], _Phr
     wishes = []
     for said in _LANGUAGES:
         patterns = [re.compile(said.expand(each)) for each in (said.denials, said.no_denials, *said.patterns)]
-        listed = [*said.wishes, *(said.end.join(_words_in(fold(wish))) for wish in own)]
+        listed = [*said.wishes, *filter(None, (said.end.join(_words_in(fold(wish))) for wish in own))]
         wishes.append((said.end, patterns, _Phrasing.of(said.end, listed, said.around)))
     return wishes
 

@@ -108,6 +108,7 @@ def test_a_shop_adds_wordings_of_its_own() -> None:
     assert not wants_person("beam me up")
     assert not wants_person("don't beam me up", own)
     assert not wants_person("beam me up a coupon", own)
+    assert not wants_person("please", (" ", "!"))
 
 
 @pytest.mark.parametrize("piece", ["要", "转接", "好", "please ", "yes ", "ok ok "])
