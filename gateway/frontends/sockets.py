@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import NegotiationError
@@ -17,8 +16,7 @@ from gateway.session.message_rate import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
-from shared.sockets.bounded_connection import BoundedConnection
-from shared.sockets.bounded_transport import Bounds
+from shared.sockets.bounded import BoundedConnection, Bounds, bounded
 from shared.sockets.listening import BACKLOG, ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.wire.codec import GATEWAY_CODECS
@@ -42,8 +40,8 @@ Respond = Callable[[ServerConnection, Request], Response | None]
 class ClientConnection(BoundedConnection):
     """A client's connection, which is closed over too many frames that bring no message."""
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._idle_frames = MessageRate(IDLE_FRAMES_PER_MINUTE, now_unix_ms())
 
     def process_event(self, event: Any) -> None:
@@ -76,7 +74,7 @@ async def serve_sockets(
         return await serve(
             handle,
             **address.for_asyncio(),
-            create_connection=cast("Any", partial(ClientConnection, bounds=bounds)),
+            create_connection=bounded(ClientConnection, bounds),
             process_request=respond,
             select_subprotocol=_select_subprotocol,
             compression=None,

@@ -28,7 +28,7 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.settings.origins import origin_may_connect
-from shared.sockets.bounded_connection import BoundedConnection
+from shared.sockets.bounded import BoundedConnection
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained

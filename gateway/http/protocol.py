@@ -1,8 +1,6 @@
 """The connections of the HTTP server within bounds: uvicorn's two protocols over a bounded transport."""
 
-import asyncio
 from collections.abc import Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -14,63 +12,50 @@ from websockets.frames import CloseCode
 
 from gateway.frontends.client_address import charged_address
 from gateway.frontends.sockets import IDLE_FRAMES_PER_MINUTE
-from gateway.http.statuses import retry_headers
+from gateway.http.statuses import retry_headers, status_of
 from gateway.session.message_rate import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.sockets.addresses import Network
-from shared.sockets.bounded_transport import HEAD_BYTES, HEAD_LINES, BoundedTransport, Bounds
+from shared.sockets.bounded import HEAD_BYTES, HEAD_LINES, BoundedTransport
 from shared.telemetry import metrics
 from shared.wire.failed_ends import detail_of
-from shared.wire.outcome import ErrorDetail
 
 _FRAGMENTS: Final = 1_024  # of one message
-_TOO_LARGE: Final = ErrorDetail(
-    type="invalid_request_error",
-    code="headers_too_large",
-    message=f"a request's headers have {HEAD_BYTES:,} bytes and {HEAD_LINES} lines at most",
-    retryable=False,
+_TOO_LARGE: Final = ProtocolError(
+    "headers_too_large", f"a request's headers have {HEAD_BYTES:,} bytes and {HEAD_LINES} lines at most"
 )
-_UNREADABLE: Final = ErrorDetail(
-    type="invalid_request_error", code="bad_request", message="this is no HTTP request", retryable=False
-)
+_UNREADABLE: Final = ProtocolError("bad_request", "this is no HTTP request")
 
 
 class BoundedHttp(HttpToolsProtocol):
     """A connection that is counted at accept, and ended where a request's headers are late or too large."""
 
-    def __init__(self, *args: Any, bounds: Bounds, trusted: Sequence[Network], **options: Any) -> None:
+    def __init__(self, *args: Any, trusted: Sequence[Network], **options: Any) -> None:
         super().__init__(*args, **options)
-        self._bounds, self._trusted = bounds, trusted
-        self._is_too_large = False
+        self._trusted = trusted
+        self._mistake = _UNREADABLE
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.line = BoundedTransport(transport, self._bounds)
-        super().connection_made(cast("Any", self.line))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.line.lost()
-        super().connection_lost(exc)
+    @property
+    def line(self) -> BoundedTransport:
+        return cast("BoundedTransport", self.transport)
 
     def data_received(self, data: bytes) -> None:
-        self.line.receive(data, self._take)
-
-    def _take(self, data: bytes) -> None:
         self.line.head_bytes += len(data)
         super().data_received(data)
         if self.line.head_bytes > HEAD_BYTES and not self.line.is_closing():
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE)
+            self._refuse(_TOO_LARGE)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         if len(self.headers) > HEAD_LINES:  # a body's trailers too
-            self._is_too_large = True
+            self._mistake = _TOO_LARGE
             raise ValueError
 
     def on_headers_complete(self) -> None:
         self.line.head_bytes = 0
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
-            self._is_too_large = True
+            self._mistake = _TOO_LARGE
             raise ValueError
         if self.line.is_proxied:
             forwarded = Headers(raw=self.headers).getlist("x-forwarded-for")
@@ -94,64 +79,43 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if (error := self.line.refusal) is not None:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, detail_of(error))
+            self._refuse(error)
             return
         super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
         if (error := self.line.refusal) is not None:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, detail_of(error))
+            self._refuse(error)
             return
-        self.line.drop_parts()
-        self.ws_protocol_class = partial(BoundedSocket, line=self.line)  # type: ignore[assignment]
+        self.ws_protocol_class = BoundedSocket
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         del msg
-        if self._is_too_large:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE)
-        else:
-            self._refuse(HTTPStatus.BAD_REQUEST, _UNREADABLE)
+        self._refuse(self._mistake)
 
-    def _refuse(self, status: HTTPStatus, error: ErrorDetail) -> None:
+    def _refuse(self, error: ProtocolError) -> None:
         metrics.refused.labels(error.code).inc()
-        self.line.write(_response(status, error))
+        self.line.write(_response(error))
         self.line.close()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.line.fill()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.line.drain()
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
     """A WebSocket on an HTTP connection's line: a handshake that cannot be read is answered, and frames that bring no
     message are counted."""
 
-    def __init__(self, *args: Any, line: BoundedTransport, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.line = line
         self._idle_frames = MessageRate(IDLE_FRAMES_PER_MINUTE, now_unix_ms())
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.line.lost()
-        super().connection_lost(exc)
-
     def data_received(self, data: bytes) -> None:
-        self.line.receive(data, self._take)
-
-    def _take(self, data: bytes) -> None:
         super().data_received(data)
         if not self.handshake_initiated and self.conn.handshake_exc is not None:
-            answer = b"".join(self.conn.data_to_send())
-            self.line.write(answer or _response(HTTPStatus.BAD_REQUEST, _UNREADABLE))
-            self.line.close()
+            self.transport.write(b"".join(self.conn.data_to_send()) or _response(_UNREADABLE))
+            self.transport.close()
 
     def start_keepalive(self) -> None:
-        self.line.end_head()  # it has been answered with 101
+        cast("BoundedTransport", self.transport).end_head()  # it has been answered with 101
         super().start_keepalive()
 
     def handle_ping(self) -> None:
@@ -172,27 +136,15 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             is_too_many = len(self.frames) > _FRAGMENTS
         except ProtocolError:
             is_too_many = True
-        if is_too_many and not self.line.is_closing():
+        if is_too_many and not self.transport.is_closing():
             self.conn.fail(CloseCode.POLICY_VIOLATION, "too many frames without a message")
             self.handle_parser_exception()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.line.fill()
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.line.drain()
-
-
-def _response(status: HTTPStatus, error: ErrorDetail) -> bytes:
+def _response(error: ProtocolError) -> bytes:
     """Return a whole response, for a connection that is closed after it."""
-    body = msgspec.json.encode({"error": error})
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "connection": "close",
-        **retry_headers(error),
-    }
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n".encode() + body
+    detail = detail_of(error)
+    status, body = HTTPStatus(status_of(detail)), msgspec.json.encode({"error": detail})
+    about = {"content-type": "application/json", "content-length": str(len(body)), **retry_headers(detail)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in about.items())
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\n{lines}\r\n".encode() + body

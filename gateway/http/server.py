@@ -14,6 +14,7 @@ from gateway.frontends.paths import plain_path
 from gateway.frontends.sockets import client_bounds
 from gateway.http.protocol import BoundedHttp
 from shared.settings.gateway import GatewaySettings
+from shared.sockets.bounded import bounded
 from shared.sockets.listening import BACKLOG
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 
@@ -32,7 +33,7 @@ class HttpServer:
         settings = self.settings
         config = uvicorn.Config(
             self._serve_plain,
-            http=partial(BoundedHttp, bounds=client_bounds(settings, self.sockets), trusted=settings.trusted_proxies),  # type: ignore[arg-type]
+            http=bounded(partial(BoundedHttp, trusted=settings.trusted_proxies), client_bounds(settings, self.sockets)),
             ws="websockets-sansio",
             ws_max_size=settings.max_message_bytes,
             ws_ping_interval=settings.heartbeat_s,

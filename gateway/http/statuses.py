@@ -16,6 +16,7 @@ _STATUS_OF_CODE: Final = {
     "body_too_slow": 408,
     "cancelled": 409,
     "conversation_not_found": 404,
+    "headers_too_large": 431,
     "key_reused": 409,
     "method_not_allowed": 405,
     "model_not_found": 404,

@@ -12,18 +12,16 @@ browser sent, or that names a public host (DNS rebinding), is refused with 403.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from shared.sockets.bounded_connection import BoundedConnection
-from shared.sockets.bounded_transport import Bounds
+from shared.sockets.bounded import BoundedConnection, Bounds, bounded
 from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.telemetry import metrics
@@ -148,13 +146,12 @@ async def serve_status(address: ListenAddress, readiness: Readiness) -> Server:
     async def never(_: ServerConnection) -> None:
         """Every request was answered in `process_request`."""
 
-    connection: Any = partial(BoundedConnection, bounds=bounds)
     with address.explained():
         return await serve(
             never,
             **address.for_asyncio(),
             process_request=process_request,
-            create_connection=connection,
+            create_connection=bounded(BoundedConnection, bounds),
             open_timeout=_HEAD_S,
         )
 

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway.http.protocol import BoundedHttp
-from shared.sockets.bounded_transport import Bounds
+from shared.sockets.bounded import BoundedTransport, Bounds
 from shared.sockets.open_sockets import OpenSockets
 
 CLIENT: Final = "192.0.2.7"
@@ -59,12 +59,6 @@ class Wire:
     def abort(self) -> None:
         self.ended = "aborted"
 
-    def get_protocol(self) -> Any:
-        return self.protocol
-
-    def set_protocol(self, protocol: Any) -> None:
-        self.protocol = protocol
-
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
@@ -81,9 +75,8 @@ def connect(sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unr
     config.load()
     bounds = Bounds(sockets=sockets, head_s=head_s, unread_s=unread_s)
     wire = Wire(peer)
-    wire.protocol = BoundedHttp(
-        config=config, server_state=ServerState(), app_state={}, bounds=bounds, trusted=sockets.proxies
-    )
+    inner = BoundedHttp(config=config, server_state=ServerState(), app_state={}, trusted=sockets.proxies)
+    wire.protocol = BoundedTransport(bounds, inner)
     wire.protocol.connection_made(wire)
     return wire
 

@@ -1,0 +1,207 @@
+"""Bound what one accepted connection may hold, the same at every port: a place, time, and unread bytes.
+
+A `BoundedTransport` stands between the event loop's transport and a server's protocol. It counts the connection at
+accept, passes what comes on in small parts, reads nothing from a client that does not read, and ends a connection that
+is late.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from websockets.asyncio.server import ServerConnection
+
+from shared.errors import ProtocolError
+from shared.sockets.open_sockets import OpenSockets
+
+HEAD_BYTES: Final = 65_536  # of a request's line and headers together
+HEAD_LINES: Final = 100
+_PART_BYTES: Final = 8_192  # parsed in one turn of the event loop
+_CLOSE_S: Final = 2.0
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """`head_s`: seconds until a request's headers are complete. `unread_s`: seconds that a client may leave a full
+    write buffer unread."""
+
+    sockets: OpenSockets
+    head_s: float
+    unread_s: float
+
+
+class BoundedTransport(asyncio.Protocol):
+    """One accepted connection: the event loop's protocol, and the transport of `inner`."""
+
+    def __init__(self, bounds: Bounds, inner: Any) -> None:
+        self._bounds, self._inner = bounds, inner
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._parts = bytearray()
+        self._paused = self._full = self._is_scheduled = False
+        self.head_bytes = 0
+
+    @property
+    def protocol(self) -> Any:
+        """Return the sans-I/O protocol of `inner`, which `websockets` compares."""
+        return self._inner.protocol
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection; one too many is aborted at once."""
+        self._transport, self._loop = transport, asyncio.get_running_loop()
+        # Bound once: a delta costs no further call.
+        self.write, self.write_eof, self.can_write_eof = transport.write, transport.write_eof, transport.can_write_eof
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.set_write_buffer_limits, self.abort = transport.set_write_buffer_limits, transport.abort
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if peer else ""
+        sockets = self._bounds.sockets
+        if isinstance(idle := sockets.gives_way(), BoundedTransport):
+            sockets.remove(idle)
+            idle.abort()
+        try:
+            sockets.add(self, self.peer)
+        except ProtocolError:
+            self.abort()
+        self.begin_head()
+        self._inner.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bounds.sockets.remove(self)
+        self._parts.clear()
+        for name in list(self._timers):
+            self._stop(name)
+        self._inner.connection_lost(exc)
+
+    def _start(self, name: str, wait_s: float, end: Any) -> None:
+        self._stop(name)
+        self._timers[name] = self._loop.call_later(wait_s, end)
+
+    def _stop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+    # Its client
+
+    @property
+    def refusal(self) -> ProtocolError | None:
+        """Return why this connection is to be refused; None where it has a place."""
+        return self._bounds.sockets.refusal(self)
+
+    @property
+    def is_proxied(self) -> bool:
+        """Return whether the peer is a proxy, whose client is known by a request's headers only."""
+        return not self._bounds.sockets.is_limited(self.peer)
+
+    def charge(self, address: str) -> None:
+        """Count the connection as this client's."""
+        with suppress(ProtocolError, KeyError):  # `refusal` is set where there is no place left
+            self._bounds.sockets.assign_address(self, address)
+
+    def begin_head(self) -> None:
+        """Wait for a request's head, for `head_s` at most."""
+        self._bounds.sockets.wait(self)
+        self._start("head", self._bounds.head_s, self.close)
+
+    def end_head(self) -> None:
+        """Note that a request's head is complete, and answered where it asks for a WebSocket."""
+        self._bounds.sockets.serve(self)
+        self._stop("head")
+
+    # What comes in
+
+    def data_received(self, data: bytes) -> None:
+        """Pass data on, a part in each turn of the loop; nothing more is read until all has been."""
+        if self._parts or len(data) > _PART_BYTES:
+            self._parts += data
+            self._schedule()
+        else:
+            self._inner.data_received(data)
+        self._set_reading()
+
+    def _schedule(self) -> None:
+        if self._parts and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_part)
+
+    def _next_part(self) -> None:
+        self._is_scheduled = False
+        part = bytes(self._parts[:_PART_BYTES])
+        del self._parts[:_PART_BYTES]
+        if part and not self.is_closing():
+            self._inner.data_received(part)
+        self._schedule()
+        self._set_reading()
+
+    def eof_received(self) -> bool | None:
+        return cast("bool | None", self._inner.eof_received())
+
+    def set_protocol(self, inner: Any) -> None:
+        self._parts.clear()  # no client speaks the next protocol before it is answered
+        self._inner = inner
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._set_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        """Read only what the protocol takes, and only from a client that reads."""
+        if self.is_closing():
+            return
+        if self._paused or self._full or self._parts:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # What goes out
+
+    def pause_writing(self) -> None:
+        """Give the client `unread_s` to read most of a full write buffer."""
+        self._full = True
+        self._start("unread", self._bounds.unread_s, self.abort)
+        self._set_reading()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._stop("unread")
+        self._set_reading()
+        self._inner.resume_writing()
+
+    def close(self) -> None:
+        """Close once all is written; a client that does not read that in time is cut off."""
+        if self.get_write_buffer_size():
+            self._start("close", _CLOSE_S, self.abort)
+        self._transport.close()
+
+
+def bounded(protocol: Any, bounds: Bounds) -> Any:
+    """Return a factory of these protocols, each on a bounded transport."""
+    return lambda *args, **options: BoundedTransport(bounds, protocol(*args, **options))
+
+
+class BoundedConnection(ServerConnection):
+    """A connection of the `websockets` library on a bounded transport. Headers that are too large are answered with
+    431."""
+
+    @property
+    def line(self) -> BoundedTransport:
+        return cast("BoundedTransport", self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        is_head = self.request is None
+        if is_head:
+            self.line.head_bytes += len(data)
+            if self.line.head_bytes > HEAD_BYTES:
+                self.line.write(_TOO_LARGE)
+                self.line.close()
+                return
+        super().data_received(data)
+        if is_head and self.request is not None:
+            self.line.end_head()
