@@ -63,9 +63,11 @@ class BoundedHttp(HttpToolsProtocol):
         if not (self.parser.should_upgrade() and self._should_upgrade()):
             self.line.end_head()
         super().on_headers_complete()
+        self.line.fall_behind(bool(self.pipeline))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.line.fall_behind(bool(self.pipeline))
         if self.cycle.response_complete:
             self.line.begin_head()
 

@@ -39,7 +39,7 @@ class BoundedTransport(asyncio.Protocol):
         self._bounds, self._inner = bounds, inner
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._parts = bytearray()
-        self._paused = self._full = self._is_scheduled = False
+        self._paused = self._full = self._behind = self._is_scheduled = False
         self.head_bytes = 0
 
     @property
@@ -113,27 +113,41 @@ class BoundedTransport(asyncio.Protocol):
     # What comes in
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on, a part in each turn of the loop; nothing more is read until all has been."""
-        if self._parts or len(data) > _PART_BYTES:
+        """Pass data on, a part in each turn of the loop, while the protocol takes it and the client reads."""
+        if self._parts or self._is_blocked or len(data) > _PART_BYTES:
             self._parts += data
-            self._schedule()
         else:
             self._inner.data_received(data)
-        self._set_reading()
-
-    def _schedule(self) -> None:
-        if self._parts and not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._next_part)
+        self._go_on()
 
     def _next_part(self) -> None:
         self._is_scheduled = False
-        part = bytes(self._parts[:_PART_BYTES])
-        del self._parts[:_PART_BYTES]
-        if part and not self.is_closing():
+        if self._parts and not self._is_blocked and not self.is_closing():
+            part = bytes(self._parts[:_PART_BYTES])
+            del self._parts[:_PART_BYTES]
             self._inner.data_received(part)
-        self._schedule()
-        self._set_reading()
+        self._go_on()
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._paused or self._full or self._behind
+
+    def _go_on(self) -> None:
+        """Schedule the next part, or read, unless the client has to wait or to read first."""
+        if self.is_closing():
+            return
+        if self._parts and not self._is_blocked and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_part)
+        if self._is_blocked or self._parts:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def fall_behind(self, is_behind: bool) -> None:
+        """Pass nothing on while the protocol has requests that wait for an earlier one's answer."""
+        self._behind = is_behind
+        self._go_on()
 
     def eof_received(self) -> bool | None:
         return cast("bool | None", self._inner.eof_received())
@@ -144,20 +158,11 @@ class BoundedTransport(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         self._paused = True
-        self._set_reading()
+        self._go_on()
 
     def resume_reading(self) -> None:
         self._paused = False
-        self._set_reading()
-
-    def _set_reading(self) -> None:
-        """Read only what the protocol takes, and only from a client that reads."""
-        if self.is_closing():
-            return
-        if self._paused or self._full or self._parts:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        self._go_on()
 
     # What goes out
 
@@ -165,13 +170,13 @@ class BoundedTransport(asyncio.Protocol):
         """Give the client `unread_s` to read most of a full write buffer."""
         self._full = True
         self._start("unread", self._bounds.unread_s, self.abort)
-        self._set_reading()
+        self._go_on()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         self._full = False
         self._stop("unread")
-        self._set_reading()
+        self._go_on()
         self._inner.resume_writing()
 
     def close(self) -> None:

@@ -196,3 +196,15 @@ async def test_one_connection_too_many_behind_a_proxy_is_refused_by_its_client_s
         await send(wire, HEAD + b"X-Forwarded-For: " + client.encode() + b"\r\n\r\n", 1)
         answered.append(status(wire))
     assert answered == [200] * 10 + [503, 200]
+
+
+async def test_requests_wait_outside_while_earlier_ones_are_not_answered() -> None:
+    """A client that asks and does not read, or asks faster than it is answered, has a part of its requests here."""
+    wire = connect(OpenSockets(spare=10))
+    await send(wire, (HEAD + b"\r\n") * 1_000)
+    inner = wire.protocol._inner
+    assert len(inner.pipeline) <= 8_192 // len(HEAD)
+    assert not wire.reads
+    for _ in range(20_000):
+        await asyncio.sleep(0)
+    assert bytes(wire.written).count(b"HTTP/1.1 200") == 1_000 or not wire.reads
