@@ -72,6 +72,7 @@ class Thoughts:
         self._held = ""
         self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
         self._implied = habit == "opened"
+        self._searched = 0
         self._shown = False
         self._may_muse = habit == "unknown"
         self.found = False
@@ -101,7 +102,7 @@ class Thoughts:
         rest, self._held = self._held, ""
         if self._implied and whole:
             return rest
-        if self.thinking or rest.startswith("<|") or (self._may_muse and not whole and _ABOUT.search(rest)):
+        if self.thinking or rest.startswith("<|"):
             return ""
         if not whole and (partial := _PARTIAL.search(rest)) is not None:
             rest = rest[: partial.start()]
@@ -110,13 +111,14 @@ class Thoughts:
     def _step(self, shown: list[str]) -> bool:
         """Take what is held up to the next mark; return whether there is one."""
         if self._closer is not None:
-            end = self._closer.search(self._held)
+            end = self._closer.search(self._held, self._searched)
             if end is None:
                 self._held = self._held if self._implied else self._held[-_LONGEST_MARK:]
+                self._searched = max(0, len(self._held) - _LONGEST_MARK)
                 self.found = self.found or not self._implied
                 return False
             self.unopened, self._implied = self._implied, False
-            self._held, self._closer, self.found = self._held[end.end() :], None, True
+            self._held, self._closer, self.found, self._searched = self._held[end.end() :], None, True, 0
             return True
         mark = _MARK.search(self._held)
         if mark is None:
@@ -146,7 +148,9 @@ class Thoughts:
             begun = held.lstrip().lower()
             if not begun or (len(begun) >= _LEAST_LITERAL and any(form.startswith(begun) for form in _LITERAL)):
                 return len(held)
-            if self._may_muse and _muses(begun):
+            if self._may_muse and (muses := _muses(begun)) is not False:
+                if muses:
+                    self._closer, self._implied = _ANY_CLOSER, True
                 return len(held)
             self._may_muse = False
         partial = _PARTIAL.search(held)
@@ -155,10 +159,13 @@ class Thoughts:
         return len(held) - (partial.start() if self._shown or held[: partial.start()].strip() else 0)
 
 
-def _muses(begun: str) -> bool:
-    """Return whether a beginning may be a thought: it talks about the customer, or is too short to decide."""
+def _muses(begun: str) -> bool | None:
+    """Return whether a beginning may be a thought, since it talks about the customer; None if it is too short to
+    decide."""
     word = _BOUNDARY.split(begun, maxsplit=1)[0]
     if word not in _STARTS and not begun.startswith(_WIDE_STARTS) and not any(one.startswith(begun) for one in _STARTS):
         return False
     most = 100 if word in _HESITATES or not begun[0].isascii() else 32
-    return bool(_ABOUT.search(begun)) or (len(begun) < most and _SENTENCE.search(begun) is None)
+    if _ABOUT.search(begun) is not None:
+        return True
+    return None if len(begun) < most and _SENTENCE.search(begun) is None else False

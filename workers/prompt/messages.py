@@ -27,7 +27,7 @@ _FRAME_TOKENS: Final = 8
 _DELIMITERS: Final = re.compile(
     r"[<\[](?=[|\uff5c])|(?<=[|\uff5c])[>\]]"
     r"|<(?=</?[A-Za-z_]{1,30}>>)|(?<=[A-Za-z_]>)>"
-    r"|<(?=/?(?:[A-Za-z\u2581]|0x)[\w:\u2581\-]{0,40}>)|\u25c1"
+    r"|<(?=/?(?:[A-Za-z_\u2581]|0x)[\w:\u2581\-]{0,40}>)|\u25c1"
     r"|\[(?=/?(?:[A-Z][A-Z0-9_]{1,30}|[gs]MASK)\])"
 )
 # Templates without such tokens open a role by a word at a line's beginning.

@@ -25,7 +25,7 @@ from shared.wire.messages import ResponseCreate
 from shared.wire.outcome import Response, Timings
 from shared.wire.session_key import SessionKey
 from tests.support.builders import gateway as builders
-from tests.support.builders.worker import LinearCosts, sequence
+from tests.support.builders.worker import LinearCosts, order, sequence
 from workers.engine.upstream.choice import Breaker, Choice
 from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import SHOWN, OutputLengths
@@ -255,3 +255,21 @@ def test_an_upstream_is_left_alone_by_requests_that_were_only_withdrawn() -> Non
         assert choice.pick("c") == "a"
         choice.ended("a", NOW + 120, None, answered=False, sent_unix_ms=NOW)
     assert (choice.is_open("a"), choice.free, choice._upstreams["a"].breaker) == (False, 4, Breaker.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "short"),
+    [
+        ({}, False),
+        ({"first_token_unix_ms": 120}, True),
+        ({"deadline_unix_ms": 14_000}, True),
+        ({"first_token_unix_ms": 9_000}, False),
+    ],
+)
+def test_a_worker_knows_a_sooner_deadline_than_the_shops_from_any_producer(asked: dict[str, int], short: bool) -> None:
+    created = int(NOW)
+    fields: dict[str, Any] = {name: created + ms for name, ms in asked.items()}
+    deadline = order(created_unix_ms=created, now=NOW + 20, **fields).by_a_clock_behind(5).deadline
+    assert (deadline.promised is not None) == short
+    if deadline.promised is not None:
+        assert deadline.promised.first_token_unix_ms == created + LIMITS.first_token_ms - 5
