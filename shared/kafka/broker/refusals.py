@@ -20,6 +20,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.options import security_options
 from shared.settings.kafka import KafkaSettings
+from shared.sockets.listening import host_port
 
 _LIMIT_MS: Final = 2_000
 ACLS_COMMAND: Final = "replyline topics acls"
@@ -39,7 +40,7 @@ async def why_unreachable(settings: KafkaSettings) -> str | None:
         except BrokerUnavailable as error:  # our own files
             return str(error)
         except (OSError, KafkaError, TimeoutError, ValueError) as error:
-            refused = refusal(error, settings, f"{host}:{port}")
+            refused = refusal(error, settings, host_port(host, port))
             if refused is not None:
                 return refused
             absent = str(error) or "no answer in time"
