@@ -1,4 +1,4 @@
-"""The doors by which clients come to a gateway: WebSocket, HTTP, and gRPC where it is wanted."""
+"""The doors of a gateway: WebSocket, HTTP and gRPC; each port is optional but the first."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -151,7 +151,7 @@ class DoorsWing:
         return server
 
     async def listen_grpc(self, tasks: Tasks, closing: AsyncExitStack) -> None:
-        """Open gRPC's door, where there is one. Raises `ListenError`."""
+        """Open the gRPC door if it has a port. Raises `ListenError`."""
         if self._grpc is not None:
             await self._grpc.listen()
             closing.push_async_callback(self._grpc.close)
@@ -165,7 +165,7 @@ class DoorsWing:
         tasks.start(self._frontend.flush_slow(), "flush_slow")
 
     async def leave(self) -> None:
-        """Take nobody new, and say so."""
+        """Accept no new client, and announce the shutdown to those that are connected."""
         self._http.stop()
         self._frontend.announce_shutdown()
         if self._grpc is not None:

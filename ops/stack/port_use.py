@@ -1,4 +1,4 @@
-"""Find out who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
+"""Check whether a gateway's port is free, a Replyline's, or another program's."""
 
 import errno
 from enum import StrEnum
@@ -25,7 +25,7 @@ class PortUse(StrEnum):
 
 
 def port_use(host: str, port: int) -> PortUse:
-    """Asks whoever listens there: a second where he says nothing."""
+    """Return the use of a port. A program that does not answer takes one second."""
     problem = listen_problem(host, port)
     if problem is None:
         return PortUse.FREE
@@ -35,7 +35,7 @@ def port_use(host: str, port: int) -> PortUse:
 
 
 def listen_problem(host: str, port: int) -> OSError | None:
-    """Why nobody can listen there now; EADDRINUSE where somebody does."""
+    """Return why listening there fails now, `EADDRINUSE` for a taken port; None if it does not."""
     try:
         with bind(host, port):
             return None
@@ -44,7 +44,7 @@ def listen_problem(host: str, port: int) -> OSError | None:
 
 
 def another_port(port: int) -> int:
-    """One to be tried instead: the next, where anybody may listen to it."""
+    """Return a port to try instead: the next one if it needs no privilege."""
     return port + 1 if _LOWEST_OF_ANYBODY <= port < _HIGHEST else _USUAL
 
 

@@ -28,7 +28,7 @@ class EngineThread(Generic[T]):
         return await asyncio.wrap_future(self._ended)
 
     async def wait(self, limit_s: float) -> bool:
-        """Wait until the thread is gone, however it ended, but no longer; return whether it is."""
+        """Wait `limit_s` at most for the thread to end. Return whether it has."""
         await asyncio.to_thread(self._thread.join, limit_s)
         return not self._thread.is_alive()
 
