@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -139,7 +139,12 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
 
 def record_decoder(kind: type[T] | Any, what: str) -> Callable[[bytes | None], T]:
     """Return a decoder of records in any form of `read_record` that raises `ProtocolError` for anything else."""
-    decode: Callable[[bytes], T] = lenient_decoder(kind, msgspec.msgpack.Decoder(kind).decode, read_record)
+    from_json, from_msgpack = msgspec.json.Decoder(kind).decode, msgspec.msgpack.Decoder(kind).decode
+
+    def strict(value: bytes) -> T:
+        return cast(T, from_json(value) if value[:1] == b"{" else from_msgpack(value))
+
+    decode: Callable[[bytes], T] = lenient_decoder(kind, strict, read_record)
 
     def decode_record(value: bytes | None) -> T:
         try:

@@ -6,6 +6,7 @@ What is then still wrong is refused as before. docs/protocol.md lists what is ac
 """
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +29,7 @@ _TAKES: Final[dict[type, tuple[type, ...]]] = {
 }
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
+_SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
 _CONFLUENT_BYTES: Final = 5  # a zero and a schema's number, before the value
 # The first bytes of a map in MessagePack; no JSON begins with one.
@@ -105,6 +107,11 @@ def read_record(value: bytes) -> Any:
     return {"id": said.get("id"), **inner} if isinstance(inner, dict) else inner
 
 
+def mended(data: bytes) -> bytes:
+    """Return bytes with each surrogate in UTF-8 as U+FFFD, which is as long."""
+    return _SURROGATES.sub(b"\xef\xbf\xbd", data)
+
+
 def well_formed(text: str) -> str:
     """Return a text with two surrogates that belong together as their character, and any other as U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -165,7 +172,7 @@ def _fit_list(said: Any, wanted: Any) -> Any:
 
 
 def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
-    """Return the fields that the struct knows, without those that are null."""
+    """Return the fields that the struct knows, without those that are null, or optional and an empty text."""
     if not isinstance(said, dict):
         return said
     fitted: dict[str, Any] = {}
@@ -174,6 +181,8 @@ def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
         fitted[wanted.tag_field] = wanted.tag if tag is None else tag
     for field in wanted.fields:
         value = said.get(field.encode_name)
+        if value == "" and not field.required:
+            value = None
         if value is not None:
             value = _fit(value, field.type)
         elif field.required and field.encode_name in said and isinstance(field.type, inspect.StrType):
@@ -198,6 +207,12 @@ def _fit_bool(said: Any, wanted: inspect.BoolType) -> Any:
     return _BOOLEANS.get(str(said).lower(), said)
 
 
+def _fit_word(said: Any, wanted: inspect.LiteralType) -> Any:
+    """Return one of the words that are wanted, in small letters: enums are often written in capitals."""
+    word = said.lower() if isinstance(said, str) else said
+    return word if word in wanted.values else said
+
+
 def _fit_text(said: Any, wanted: inspect.StrType) -> Any:
     del wanted
     if isinstance(said, bytes):
@@ -218,4 +233,5 @@ _FITS: Final[dict[type[inspect.Type], Callable[[Any, Any], Any]]] = {
     inspect.FloatType: _fit_number,
     inspect.BoolType: _fit_bool,
     inspect.StrType: _fit_text,
+    inspect.LiteralType: _fit_word,
 }

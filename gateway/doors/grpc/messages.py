@@ -14,7 +14,7 @@ from google.protobuf.message import Message as Protobuf
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ProtocolError
 from shared.wire.codec import field_error
-from shared.wire.lenient import lenient_convert
+from shared.wire.lenient import lenient_convert, mended
 from shared.wire.messages import ClientMessage, ResponseDelta, ServerMessage
 from shared.wire.outcome import Message
 
@@ -28,6 +28,8 @@ def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
     try:
         return _fields_of(kind.FromString(data))
     except DecodeError:
+        if (whole := mended(data)) != data:
+            return read(whole, kind)
         raise ProtocolError("bad_protobuf", f"not a {kind.DESCRIPTOR.full_name}") from None
 
 

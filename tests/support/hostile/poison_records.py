@@ -125,7 +125,7 @@ TYPED_WRONG: dict[str, Poison] = {
     },
     **{f"id: {what}": Poison(packed(id=value)) for what, value in _IDS.items()},
     **{f"session: {what}": Poison(packed(session_id=value)) for what, value in _IDS.items()},
-    **{f"tenant: {what}": Poison(packed(tenant=value)) for what, value in _IDS.items() if value is not None},
+    **{f"tenant: {what}": Poison(packed(tenant=value)) for what, value in _IDS.items() if value},
     "tenant: a colon": Poison(packed(tenant="a:b")),
     "a blank input": Poison(packed(input=" \n\t")),
     "an empty input": Poison(packed(input="")),
@@ -141,9 +141,9 @@ TYPED_WRONG: dict[str, Poison] = {
             "first_token_unix_ms": (-1, 2**53),
             "reply_partition": (-1, 2**53, "first"),
             "reply_topic": (["chat.replies"],),
-            "stop": (["x"] * 5, [""], ["x" * 65], "", [["x"]]),
+            "stop": (["x"] * 5, [""], ["x" * 65], [["x"]]),
             "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, {"a": {}}, [], "a"),
-            "traceparent": ("", "00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
+            "traceparent": ("00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
         }.items()
         for value in values
     },
@@ -235,6 +235,7 @@ SLOPPY: dict[str, Poison] = {
     },
     "null for all that is not set, in JSON": Poison(written(**NULLS), JSON),
     "null for all that is not set": Poison(packed(**NULLS)),
+    "empty texts for all that is not set": Poison(packed(**dict.fromkeys(NULLS, ""))),
     "null in what is nested": Poison(written(consent={"training": None}, turns=[{"user": "a", "assistant": None}])),
     **{
         f"{name}={value!r}": Poison(encode(**{name: value}))

@@ -14,6 +14,8 @@ from gateway.doors.chatwoot.errand import decode_errand
 from gateway.doors.chatwoot.events import read_event
 from gateway.doors.edge.door import _entries as decode_journal
 from gateway.doors.grpc.messages import client_message
+from gateway.doors.grpc.messages import read as read_protobuf
+from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.doors.openai.bodies import ChatBody, ResponsesBody
 from gateway.http.bodies import read_body
 from shared.conversation.handoffs import decode_handoff
@@ -75,6 +77,7 @@ ENTRANCES: dict[str, Entrance] = {
         read_event,
         {
             "event": "message_created",
+            "id": 5,
             "message_type": "incoming",
             "content": HALF,
             "account": {"id": 1},
@@ -124,8 +127,14 @@ def with_nulls(message: Any) -> Any:
     return {**dict.fromkeys(absent), **{name: with_nulls(value) for name, value in message.items()}}
 
 
+def with_empty_texts(message: Any) -> Any:
+    nulls = with_nulls(message)
+    return {name: "" if value is None else value for name, value in nulls.items()} if isinstance(nulls, dict) else nulls
+
+
 HABITS: dict[str, Callable[[Any], Any]] = {
     "null for what is absent": with_nulls,
+    "empty texts for what is absent": with_empty_texts,
     "integers as floats": lambda message: each(message, lambda value: float(value) if type(value) is int else value),
     "integers as texts": lambda message: each(message, lambda value: str(value) if type(value) is int else value),
     "unknown fields": lambda message: {**message, "colour": {"a": [1]}} if isinstance(message, dict) else message,
@@ -154,3 +163,23 @@ def test_json_is_read_in_every_unicode_encoding(entrance: str, encoding: str) ->
     at = ENTRANCES[entrance]
     message = each(at.message, lambda value: "退款" if value == HALF else value)
     assert at.decode(json.dumps(message, ensure_ascii=False).encode(encoding)) == at.read(message)
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
+def test_harmless_parameters_are_read_as_what_they_mean(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+    read = at.read({**at.message, "top_p": 0, "seed": -1, "max_output_tokens": -1, "temperature": 1})
+    assert (read.seed, read.max_output_tokens, read.temperature) == (None, None, 1.0)
+    assert 0 < read.top_p < 0.001
+
+
+def test_half_an_emoji_in_protobuf_is_read_as_a_replacement_character() -> None:
+    """C++ and others write what a text holds."""
+    data = v1.RespondRequest(input="abc###").SerializeToString().replace(b"###", b"\xed\xa0\xbd")
+    assert read_protobuf(data, v1.RespondRequest)["input"] == "abc\ufffd"
+
+
+def test_words_are_read_in_capitals() -> None:
+    feedback = {"type": "feedback", "response_id": "r1", "rating": "UP", "reason": "OFF_TOPIC"}
+    read: Any = codec.client_decoder(text=True)(json.dumps(feedback))
+    assert (read.rating, read.reason) == ("up", "off_topic")
