@@ -1,5 +1,5 @@
-"""The same conversation for code without an event loop: one runs on a thread of its own, and answers the gateway's
-pings while nobody reads."""
+"""The same conversation for code without an event loop. A separate thread runs one, and answers the gateway's pings
+between calls."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ class Replyline:
         )
 
     def __enter__(self) -> Self:
-        """Connect. Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
+        """Connect. Raises `ConnectFailed`, and `SettingsError` for an invalid address."""
         self._thread.start()
         try:
             self._run(self._client.__aenter__())
@@ -85,7 +85,7 @@ class Replyline:
         return self._run(self._client.answer(question))
 
     def cancel(self, event_id: str) -> None:
-        """Have an answer stop: its `ResponseDone` says "cancelled", unless it has ended meanwhile."""
+        """Stop an answer: its `ResponseDone` says "cancelled", unless it has ended already."""
         self._run(self._client.cancel(event_id))
 
     def hand_off(self, language: Language = "en") -> HandoffCreated:

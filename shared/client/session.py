@@ -80,7 +80,7 @@ class _Told:
 class AsyncReplyline:
     """One conversation; several questions may be in flight. Use as an async context manager.
 
-    `url` and `others` are the addresses of gateways that stand for each other. For `patience_s` a lost connection is
+    `url` and `others` are the addresses of interchangeable gateways. For `patience_s` a lost connection is
     tried again, at one after the other. A `token` may be a function, which is called at each connect."""
 
     def __init__(
@@ -115,8 +115,8 @@ class AsyncReplyline:
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect to the first gateway that answers. Raises `ConnectFailed`, and `SettingsError` for an address that
-        is none."""
+        """Connect to the first gateway that answers. Raises `ConnectFailed`, and `SettingsError` for an invalid
+        address."""
         for url in self._urls:
             address_of(url)
         for left in reversed(range(len(self._urls))):
@@ -216,7 +216,7 @@ class AsyncReplyline:
             self._socket.hang_up()
 
     async def cancel(self, event_id: str) -> None:
-        """Have an answer stop: its `ResponseDone` says "cancelled", unless it has ended meanwhile."""
+        """Stop an answer: its `ResponseDone` says "cancelled", unless it has ended already."""
         if event_id in self._waiting:
             self._waiting[event_id].cancelled = True  # said again to the gateway that it comes back to
         await self.send(ResponseCancel(target_event_id=event_id))
@@ -265,7 +265,7 @@ class AsyncReplyline:
     def _cared(self, event: HandoffCreated | FeedbackRecorded) -> None:
         if isinstance(event, HandoffCreated):
             self.handoff = event
-        if event.event_id is not None:  # else nobody has asked for it
+        if event.event_id is not None:  # else it answers no request
             self._settle(event, event.event_id)
 
     def _settle(self, heard: _Heard | Refused, event_id: str | None) -> None:
@@ -281,7 +281,7 @@ class AsyncReplyline:
         return ConnectFailed(f"the connection to {self._url} has ended: {self._lost_because}")
 
     async def _read(self) -> None:
-        """Read until the connection is lost for good; then whoever waits hears of it."""
+        """Read until the connection is lost for good; then every waiting call raises `ConnectFailed`."""
         try:
             await self._read_socket()
             while await self._came_back():
@@ -301,7 +301,7 @@ class AsyncReplyline:
         self._lost_because = self._socket.lost_because
 
     async def _came_back(self) -> bool:
-        """Return whether there is a connection again; what it does not go on with by itself is asked again."""
+        """Reconnect, and send again what the gateway does not continue by itself. Return whether that succeeded."""
         assert self._socket is not None
         if self._socket.is_final:
             return False

@@ -19,7 +19,7 @@ from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, Sess
 from shared.wire.outcome import Message
 
 _OPEN_S: Final = 10.0
-# Beside two heartbeats: the gateway looks once a second whether one is due, and its machine may be busy.
+# On top of two heartbeats: the gateway checks once a second whether one is due, and its machine may be busy.
 _SLACK_S: Final = 5.0
 _TERMINAL: Final = (1009, *range(4500, 4600))
 
@@ -142,7 +142,7 @@ def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> Se
 
 
 def address_of(url: str) -> WebSocketURI:
-    """Return the parts of a WebSocket address. Raises `SettingsError` where it is none."""
+    """Return the parts of a WebSocket address. Raises `SettingsError` if it is invalid."""
     try:
         return parse_uri(url)
     except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large

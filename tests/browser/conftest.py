@@ -49,7 +49,7 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
 
 @pytest_asyncio.fixture
 async def open_chat(browser: Browser, gateway: ScriptedGateway) -> AsyncIterator[OpenChat]:
-    """Opens a page (the gateway's own, unless told) and fails the test on any CSP violation or script error in it."""
+    """Open a page (by default the gateway's own) and fail the test on any CSP violation or script error in it."""
     contexts = []
     faults: list[str] = []
 

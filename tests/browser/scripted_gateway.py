@@ -1,4 +1,4 @@
-"""A gateway that does what a test tells it: the real wire and the real static files, scripted answers.
+"""A gateway that a test scripts: the real wire and the real static files, scripted answers.
 
 Messages are the Structs of `shared.wire.messages`, so a script cannot say what the wire cannot.
 """
@@ -188,7 +188,7 @@ class ScriptedGateway:
         return self.all(SessionStart)
 
     def release(self) -> None:
-        """Lets every paused answer go on."""
+        """Continue every paused answer."""
         for session in self.sessions.values():
             for running in session.running.values():
                 running.released.set()
@@ -364,7 +364,7 @@ def ending(running: Running, script: Script, text: str) -> Answer:
 
 
 def serve_widget(connection: ServerConnection, request: Request) -> Response | None:
-    """The page at `/`, its files under `/widget/`; anything at `/ws` goes on to the WebSocket handshake."""
+    """The page at `/`, its files under `/widget/`; `/ws` continues with the WebSocket handshake."""
     if request.path == "/ws":
         return None
     name = "index.html" if request.path == "/" else request.path.partition("?")[0].removeprefix("/widget/")

@@ -1,5 +1,5 @@
-"""The terminal's client where its gateway goes away, falls silent or refuses: with something to ask it does not wait as
-long as it was told, and for nothing without end."""
+"""The terminal's client when its gateway goes away, falls silent or refuses. With something to ask it reconnects before
+the time that the gateway gave, and no wait is endless."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -20,7 +20,7 @@ FULL = ErrorDetail(
 
 
 def watch_sockets(page: Page) -> list[WebSocket]:
-    """Fills with every socket that the page opens from now on."""
+    """Return a list that fills with every socket that the page opens after this call."""
     sockets: list[WebSocket] = []
     page.on("websocket", lambda socket: sockets.append(socket))  # noqa: PLW0108 - playwright marks the handler
     return sockets

@@ -1,4 +1,4 @@
-"""What a model, the help pages, a server or another customer wrote is text in the chat, whatever it looks like."""
+"""What a model, help pages, a server or another customer wrote is text in the chat, even if it looks like markup."""
 
 from typing import Any
 

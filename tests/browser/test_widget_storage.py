@@ -23,7 +23,7 @@ FORBID_STORAGE = {
 async def test_a_browser_that_refuses_to_store_still_gets_answers(
     gateway: ScriptedGateway, open_chat: OpenChat, refusal: str
 ) -> None:
-    """The session goes on over a new line, "New chat" ends it, and a new element in the same page finds it."""
+    """A new element in the same page continues the session, and "New chat" ends it."""
     page = await open_chat()
     for kind in ("sessionStorage", "localStorage"):
         await page.add_init_script(FORBID_STORAGE[refusal].format(kind=kind))
