@@ -27,7 +27,7 @@ QUESTION: Final = "How do I return an item?"
 GROWTH_BYTES: Final = 32 * 1_048_576
 # The promise of the system under test, with room for a machine that is full of other tests.
 ANSWERED_S: Final = 10.0
-ENDED_S: Final = 20.0
+ENDED_S: Final = 40.0
 HTTP, GRPC = free_port(), free_port()
 
 pytestmark = pytest.mark.system(
