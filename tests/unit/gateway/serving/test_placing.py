@@ -16,7 +16,7 @@ from shared.process.clock import now_unix_ms
 from shared.redis import client as redis_client
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
-from shared.wire.codec import MSGPACK, decode_request
+from shared.wire.codec import decode_request
 from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
@@ -80,7 +80,7 @@ def open_beside(edge: Edge) -> list[list[str]]:
     """Return, by question sent, the inputs of those that its record names as open when it was asked."""
     named = {response_id(SESSION, event_id, "hi"): event_id for event_id in "abcd"}
     records = edge.producer.of(TOPICS.requests("short"))
-    return [sorted(named[each] for each in decode_request(record.value, MSGPACK).concurrent) for record in records]
+    return [sorted(named[each] for each in decode_request(record.value).concurrent) for record in records]
 
 
 async def end(edge: Edge, event_id: str) -> None:
