@@ -17,7 +17,7 @@ def deployment(*, variables: dict[str, str], probe: str = "metrics") -> dict[str
         "ports": [{"name": "metrics"}],
         "readinessProbe": {"httpGet": {"port": probe}},
     }
-    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container], "enableServiceLinks": False}}
     spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template}
     return {"kind": "Deployment", "metadata": {"name": "worker"}, "spec": spec}
 
