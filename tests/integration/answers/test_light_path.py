@@ -243,15 +243,17 @@ async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: 
 
 async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(new_system: MakeSystem) -> None:
     """Nobody has reported to this gateway before: to one that knows workers, each has a breaker of its own."""
-    system = await new_system(gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000)
+    system = await new_system(
+        promise__first_token_ms=200, gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000
+    )
     gateway = await system.gateway().ready()
     async with Client.connect(gateway.ws) as client:
-        silent = [await client.create(RETURNS, first_token_ms=200) for _ in range(25)]
+        silent = [await client.create(RETURNS) for _ in range(25)]
         for event_id in silent:
             assert (await client.answer(event_id)).outcome == FAQ
 
         async def is_open() -> bool:
-            answer = await client.ask(RETURNS, first_token_ms=200)
+            answer = await client.ask(RETURNS)
             assert answer.outcome == FAQ
             return await gateway.metric(FALLBACKS, reason="breaker") > 0
 
