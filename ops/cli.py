@@ -31,6 +31,7 @@ from ops.scaling.commands import autoscale_app
 from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
+from shared.client.failures import ConnectFailed
 from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
@@ -354,6 +355,11 @@ def main() -> None:
         from ops.operate.demo_env import demo_remedy
 
         sys.exit(fail(f"{error}{demo_remedy()}", 1))
+    except ConnectFailed as error:
+        from ops.operate.demo_env import demo_remedy
+
+        remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the file names another address
+        sys.exit(fail(f"{error}{remedy}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
     except OSError as error:  # a file that cannot be read, a disk that is full

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from ops import cli
 from ops.operate.demo_env import demo_env
+from shared.client.failures import ConnectFailed
 from shared.errors import ReplylineError, SettingsError
 from shared.settings import describe
 
@@ -144,6 +145,24 @@ def test_a_command_that_finds_no_kafka_names_the_file_of_a_demo_that_runs_here(
         done = typed("dlq", "list", **nowhere)
     assert (done.status, done.err.count("\n")) == (1, 1)
     assert done.err.endswith("type first: source .run/demo-9000.env\n")
+
+
+@pytest.mark.parametrize(("url", "named"), [(cli.DEFAULT_URL, True), ("ws://127.0.0.1:8080/ws2", False)])
+def test_a_question_that_finds_no_gateway_names_the_file_of_a_demo_at_another_port(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, named: bool
+) -> None:
+    """Unless an address was typed, which the file does not change."""
+
+    def fail(_: Any) -> int:
+        raise ConnectFailed(f"cannot connect to {url}: refused")
+
+    monkeypatch.setattr(cli, "run_app", fail)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REPLYLINE_URL", raising=False)
+    with demo_env(tmp_path / ".run" / "demo-9000.env", {}):
+        done = typed("ask", "Hello?")
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert done.err.endswith("type first: source .run/demo-9000.env\n") == named
 
 
 def test_a_blank_question_is_not_asked(typed: Typed) -> None:
