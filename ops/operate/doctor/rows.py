@@ -282,7 +282,7 @@ def _for_the_door(facts: Facts) -> list[Row]:
             "origins",
             facts.has_origins,
             "named" if facts.has_origins else "any page may connect",
-            'for a gateway: REPLYLINE_GATEWAY__ALLOWED_ORIGINS=["https://shop.example"]',
+            "for a gateway: REPLYLINE_GATEWAY__ALLOWED_ORIGINS=https://shop.example",
             otherwise=Status.WARN,
         ),
         _row(

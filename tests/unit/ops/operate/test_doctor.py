@@ -274,7 +274,7 @@ THREE = TopicCopies("chat.replies", 3, 3, 3, 2, 900_000)
         ({"copies": [dataclasses.replace(THREE, kept_ms=604_800_000)]}, "retention", Status.WARN, "retention.ms="),
         ({"copies": [dataclasses.replace(THREE, kept_ms=-1)]}, "retention", Status.WARN, "retention.ms="),
         ({"copies": [dataclasses.replace(THREE, kept_ms=None)]}, "retention", Status.OK, ""),
-        ({"has_origins": False}, "origins", Status.WARN, "ALLOWED_ORIGINS"),
+        ({"has_origins": False}, "origins", Status.WARN, "ALLOWED_ORIGINS=https://"),
         ({"has_cursor_secret": False}, "cursor secret", Status.WARN, "CURSOR_SECRET_FILE"),
     ],
 )
