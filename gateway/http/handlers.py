@@ -31,9 +31,8 @@ def app_of(
 
     async def http_error(request: Request, error: Exception) -> HttpResponse:
         """Answer a path or a method that is not there."""
-        del request
         assert isinstance(error, HTTPException)
-        code, message = "method_not_allowed", error.detail
+        code, message = "method_not_allowed", f"no {request.method} at this address; GET /openapi.json lists what is"
         if error.status_code == 404:  # noqa: PLR2004
             code, message = "not_found", "no such address; GET /openapi.json lists them"
         told = ErrorDetail(type="invalid_request_error", code=code, message=message, retryable=False)

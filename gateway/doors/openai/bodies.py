@@ -170,7 +170,9 @@ def _texts(
             yield "assistant", said.get(message.reference, "")
             continue
         if message.type != "message":
-            raise ProtocolError("unsupported_item", "only messages are understood", param=f"{at}.type")
+            unnamed = message.type == "item_reference"
+            why = "an item_reference names an answer by its id" if unnamed else "only messages are understood"
+            raise ProtocolError("unsupported_item", why, param=f"{at}.{'id' if unnamed else 'type'}")
         if message.role in _SHOPS_ROLES:
             yield "system", _text(message, at)
         elif message.role == "user":

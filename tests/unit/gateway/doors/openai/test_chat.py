@@ -103,6 +103,7 @@ async def test_what_would_change_the_answer_is_refused_by_name(
 async def test_every_path_answers_in_json(client: httpx2.AsyncClient, method: str, path: str, status: int) -> None:
     got = await client.request(method, path)
     assert (got.status_code, got.json()["error"]["type"]) == (status, "invalid_request_error")
+    assert "GET /" in got.json()["error"]["message"]
 
 
 async def test_models_are_listed_by_their_names(client: httpx2.AsyncClient) -> None:

@@ -326,6 +326,11 @@ async def test_an_answer_that_is_not_remembered_is_left_out_and_named(
     assert edge.asked[0].turns == (Said(user="Who?", assistant=""),)
 
 
+async def test_an_item_reference_without_an_id_is_refused_by_its_field(client: httpx2.AsyncClient) -> None:
+    got = await client.post("/responses", json=body([user("Who?"), {"type": "item_reference"}, user("When?")]))
+    assert (got.status_code, got.json()["error"]["param"]) == (400, "input[1].id")
+
+
 async def test_thoughts_and_refusals_of_an_answer_are_taken_back(client: httpx2.AsyncClient, edge: Edge) -> None:
     asked = [
         user("Who?"),
