@@ -91,12 +91,21 @@ class Call:
 
     async def _end(self, work: Awaitable[None]) -> None:
         try:
+            await self._answer(work)
+        except aio.AbortError:  # it has its status
+            raise
+        except aio.BaseError:  # the client went away while it was written to
+            self.leave()
+
+    async def _answer(self, work: Awaitable[None]) -> None:
+        """Do the work, and refuse the call where that fails. Raises `aio.BaseError`."""
+        try:
             await work
         except ProtocolError as error:
             if not isinstance(error, RefusalError):
                 metrics.refused.labels(error.code).inc()
             await self._abort(detail_of(error))
-        except aio.AbortError:  # it has its status
+        except aio.BaseError:
             raise
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
             caught("connection", error, door="grpc")
