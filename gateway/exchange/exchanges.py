@@ -154,7 +154,8 @@ class Exchanges:
                 return event_id
         elif known.answer.response is None or known.answer.response.status not in {"cancelled", "failed"}:
             if key is not None and known.input and known.input != question.input:
-                raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
+                why = "this Idempotency-Key was another question's; send a new one"
+                raise ProtocolError("key_reused", why, param="input")
             if same or (not known.answer.done and self.gateway.connections.of(known) is None):
                 return event_id
         event_id = self._repeated[session, base] = f"{base}-{secrets.token_hex(8)}"

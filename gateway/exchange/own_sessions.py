@@ -52,7 +52,8 @@ class OwnSessions:
             known = None
         if asker.key is not None:
             if known is not None and known.input_digest != asked:
-                raise ProtocolError("key_reused", "this Idempotency-Key was another question's", param="input")
+                why = "this Idempotency-Key was another question's; send a new one"
+                raise ProtocolError("key_reused", why, param="input")
             window = str(int(now_unix_ms // _KEY_WINDOW_MS))
             session = known.session if known is not None else self.key.name("own", sender, asker.key, asked, window)
         elif asker.is_retry and known is not None and known.session:

@@ -405,7 +405,7 @@ def _check_instructions(asked: ResponseCreate, *, instructs: bool) -> None:
     if asked.instructions is not None and not instructs:
         raise ProtocolError(
             "instructions_not_allowed",
-            "instructions and system messages need a token with the claim `instructions: true`",
+            "instructions need a token with the claim `instructions: true`",
             param="instructions",
         )
 
