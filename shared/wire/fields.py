@@ -36,6 +36,14 @@ def _none_at_minus_1(said: object) -> object:
     return None if said == -1 else said
 
 
+def _seed(said: object) -> object:
+    return said & MAX_SEED if isinstance(said, int) and said < -1 else _none_at_minus_1(said)
+
+
+def _whole(said: object) -> object:
+    return int(said) if isinstance(said, float) and abs(said) <= MAX_INTEGER else said
+
+
 _matches_identifier: Final = re.compile(_IDENTIFIER).match
 
 # `extra["reads"]` is what `shared.wire.lenient` makes of a value that the type does not take as it is.
@@ -44,16 +52,16 @@ RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
 Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK)]
-Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _whole})]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[
     float, Meta(gt=0.0, le=1.0, description="0 is read as the smallest: greedy", extra={"reads": _greedy_at_0})
 ]
-Seed = Annotated[int, Meta(ge=0, le=MAX_SEED, description="-1 is read as none", extra={"reads": _none_at_minus_1})]
+Seed = Annotated[int, Meta(ge=0, le=MAX_SEED, description="-1 is read as none", extra={"reads": _seed})]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 UnixMs = Annotated[
     int,
-    Meta(ge=0, le=MAX_INTEGER, description="an ISO 8601 time with its offset is read too", extra={"reads": read_time}),
+    Meta(ge=0, le=MAX_INTEGER, description="an ISO 8601 time with its offset is read too", extra={"reads": lambda said: read_time(_whole(said))}),
 ]
 PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
 MaxOutputTokens = Annotated[

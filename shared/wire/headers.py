@@ -15,8 +15,8 @@ def header_of(headers: Headers, name: str) -> bytes | None:
     """Return the header of that name, however it is spelt; None where there is none."""
     found = headers.get(name)
     if found is None:
-        plain = _plain(name)
-        found = next((value for each, value in headers.items() if _plain(each) == plain), None)
+        plain = plain_name(name)
+        found = next((value for each, value in headers.items() if plain_name(each) == plain), None)
     return found
 
 
@@ -34,5 +34,6 @@ def number_of(headers: Headers, name: str) -> int | None:
     return parse_unix_ms(header_of(headers, name) or b"")
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a header's or a field's name without case and punctuation."""
     return name.lower().replace("-", "").replace("_", "")

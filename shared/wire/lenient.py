@@ -1,8 +1,9 @@
 """Decode what other serializers write: pure. Bytes that the strict decoder accepts cost nothing more.
 
 What it does not accept is read once more and repaired by the type that is wanted: `null` is absent, `75.0` and `"75"`
-are 75, a number is also its text, one value is also a list of it, and text that is not Unicode has U+FFFD in its place.
-What is then still wrong is refused as before. docs/protocol.md lists what is accepted.
+are 75, a number is also its text, one value is also a list of it, `[]` is also an empty map, a name counts in any case,
+and text that is not Unicode has U+FFFD in its place. What is then still wrong is refused as before. docs/protocol.md
+lists what is accepted.
 """
 
 import json
@@ -13,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
+
+from shared.wire.headers import plain_name
 
 Decode = Callable[[Any], Any]
 
@@ -104,7 +107,7 @@ def read_record(value: bytes) -> Any:
     inner = said.get("data", said.get("data_base64"))
     if isinstance(inner, str):
         inner = read_record(inner.encode() if "data" in said else b64decode(inner))
-    return {"id": said.get("id"), **inner} if isinstance(inner, dict) else inner
+    return {"id": said.get("id"), "type": said.get("type"), **inner} if isinstance(inner, dict) else inner
 
 
 def mended(data: bytes) -> bytes:
@@ -152,9 +155,10 @@ def _fit_annotated(said: Any, wanted: inspect.Metadata) -> Any:
 def _fit_union(said: Any, wanted: inspect.UnionType) -> Any:
     """Return a value as the member of the union that it is of, or may become."""
     members: list[Any] = [each for each in wanted.types if not isinstance(each, inspect.NoneType)]
-    found = [each for each in members if isinstance(getattr(each, "type", each), _TAKES.get(type(said), ()))]
+    found = [each for each in members if _takes(each, said)]
     if len(found) > 1 and isinstance(said, dict):
-        tagged = [each for each in found if said.get(each.tag_field) == each.tag]
+        named = by_name(said)
+        tagged = [each for each in found if _tag_in(named, each) == each.tag]
         return _fit(said, tagged[0]) if tagged else said
     return _fit(said, (found or members)[0])
 
@@ -167,29 +171,50 @@ def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
 
 
 def _fit_list(said: Any, wanted: Any) -> Any:
-    """Return each item as the list's type takes it; one value is a list of one."""
-    return [_fit(each, wanted.item_type) for each in (said if isinstance(said, list) else [said])]
+    """Return each item as the list's type takes it, without those that are null, or empty where that is no item; one
+    value is a list of one."""
+    items = said if isinstance(said, list) else [said]
+    least = getattr(wanted.item_type, "min_length", None)
+    return [_fit(each, wanted.item_type) for each in items if each is not None and not (each == "" and least)]
 
 
 def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
-    """Return the fields that the struct knows, without those that are null, or optional and an empty text."""
+    """Return the fields that the struct knows, however their names are spelt, without those that are null, or optional
+    and an empty text or an empty list or map of another type."""
     if not isinstance(said, dict):
         return said
+    named = by_name(said)
     fitted: dict[str, Any] = {}
     if wanted.tag_field is not None:
-        tag = said.get(wanted.tag_field)
+        tag = _tag_in(named, wanted)
         fitted[wanted.tag_field] = wanted.tag if tag is None else tag
     for field in wanted.fields:
-        value = said.get(field.encode_name)
-        if value == "" and not field.required:
+        value = said.get(field.encode_name, named.get(plain_name(field.encode_name)))
+        if not field.required and (value == "" or (value in ([], {}) and not _takes(field.type, value))):
             value = None
         if value is not None:
             value = _fit(value, field.type)
-        elif field.required and field.encode_name in said and isinstance(field.type, inspect.StrType):
+        elif field.required and plain_name(field.encode_name) in named and isinstance(field.type, inspect.StrType):
             value = None if field.type.min_length else ""
         if value is not None:
             fitted[field.encode_name] = value
     return fitted
+
+
+def by_name(said: dict[Any, Any]) -> dict[str, Any]:
+    """Return a map's values by their names without case and punctuation: `SESSION_ID` and `sessionId` are one."""
+    return {plain_name(name): value for name, value in said.items() if isinstance(name, str)}
+
+
+def _tag_in(named: dict[str, Any], wanted: inspect.StructType) -> Any:
+    return named.get(plain_name(wanted.tag_field or ""))
+
+
+def _takes(wanted: Any, said: Any) -> bool:
+    """Return whether a type, or a member of a union, is what the value is of, or may become."""
+    if isinstance(wanted, inspect.UnionType):
+        return any(_takes(each, said) for each in wanted.types)
+    return isinstance(getattr(wanted, "type", wanted), _TAKES.get(type(said), ()))
 
 
 def _fit_number(said: Any, wanted: Any = None) -> Any:

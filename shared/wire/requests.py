@@ -10,7 +10,7 @@ from shared.wire.cloud_events import event_headers
 from shared.wire.codec import decode_request
 from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.wire.headers import Headers, header_of, number_of, text_of
-from shared.wire.lenient import UNREADABLE, read_record
+from shared.wire.lenient import UNREADABLE, by_name, read_record
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import (
@@ -193,12 +193,12 @@ def names_in(value: bytes | None, headers: Headers, key: bytes | None) -> Names 
         said = read_record(value or b"")
     except UNREADABLE:
         said = None
-    fields = said if isinstance(said, dict) else {}
-    partition = fields.get("reply_partition")
+    fields = by_name(said) if isinstance(said, dict) else {}
+    partition = fields.get("replypartition")
     names = Names(
         id=_word(fields.get("id")) or text_of(headers, CE_ID) or "",
-        session_id=_word(fields.get("session_id")) or (key or b"").decode("utf-8", "replace").partition("/")[2],
-        reply_topic=_word(fields.get("reply_topic")) or text_of(headers, REPLY_TOPIC),
+        session_id=_word(fields.get("sessionid")) or (key or b"").decode("utf-8", "replace").partition("/")[2],
+        reply_topic=_word(fields.get("replytopic")) or text_of(headers, REPLY_TOPIC),
         reply_partition=partition if isinstance(partition, int) else number_of(headers, REPLY_PARTITION),
     )
     return names if 0 < len(names.id) <= _MOST_NAME_CHARS and len(names.session_id) <= _MOST_NAME_CHARS else None

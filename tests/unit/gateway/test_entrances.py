@@ -132,9 +132,21 @@ def with_empty_texts(message: Any) -> Any:
     return {name: "" if value is None else value for name, value in nulls.items()} if isinstance(nulls, dict) else nulls
 
 
+def with_empty(of_another: list[Any] | dict[str, Any]) -> Callable[[Any], Any]:
+    """PHP writes an empty map as a list, Lua an empty list as a map."""
+    absent = ("metadata", "consent", "resume", "stream_options") if of_another == [] else ("stop", "turns", "failures")
+
+    def habit(message: Any) -> Any:
+        return {**dict.fromkeys(absent, of_another), **message} if isinstance(message, dict) else message
+
+    return habit
+
+
 HABITS: dict[str, Callable[[Any], Any]] = {
     "null for what is absent": with_nulls,
     "empty texts for what is absent": with_empty_texts,
+    "an empty list for an absent map": with_empty([]),
+    "an empty map for an absent list": with_empty({}),
     "integers as floats": lambda message: each(message, lambda value: float(value) if type(value) is int else value),
     "integers as texts": lambda message: each(message, lambda value: str(value) if type(value) is int else value),
     "unknown fields": lambda message: {**message, "colour": {"a": [1]}} if isinstance(message, dict) else message,
@@ -147,6 +159,27 @@ def test_a_message_reads_the_same_as_other_serializers_write_it(entrance: str, h
     at = ENTRANCES[entrance]
     whole = each(at.message, lambda value: "whole" if value == HALF else value)
     assert repr(at.read(HABITS[habit](whole))) == repr(at.read(whole))
+
+
+def capitals(name: str) -> str:
+    return name.upper()
+
+
+def pascal_case(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def camel_case(name: str) -> str:
+    return name[0] + pascal_case(name)[1:]
+
+
+@pytest.mark.parametrize("spelt", [capitals, pascal_case, camel_case])
+@pytest.mark.parametrize("entrance", [name for name in ENTRANCES if name.startswith(("chat.", "WebSocket"))])
+def test_the_names_of_fields_count_in_any_case(entrance: str, spelt: Callable[[str], str]) -> None:
+    """ksqlDB writes capitals, C# and Java their own."""
+    at = ENTRANCES[entrance]
+    whole = each(at.message, lambda value: "whole" if value == HALF else value)
+    assert repr(at.read({spelt(name): value for name, value in whole.items()})) == repr(at.read(whole))
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
@@ -177,6 +210,14 @@ def test_half_an_emoji_in_protobuf_is_read_as_a_replacement_character() -> None:
     """C++ and others write what a text holds."""
     data = v1.RespondRequest(input="abc###").SerializeToString().replace(b"###", b"\xed\xa0\xbd")
     assert read_protobuf(data, v1.RespondRequest)["input"] == "abc\ufffd"
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])
+def test_a_fraction_of_a_millisecond_is_dropped_and_every_seed_is_one(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+    read = at.read({**at.message, "deadline_ms": 9_000.4, "seed": -5, "stop": ["", "END", None]})
+    assert (read.deadline_ms, read.stop) == (9_000, ("END",))
+    assert 0 < read.seed != at.read({**at.message, "seed": -6}).seed
 
 
 def test_words_are_read_in_capitals() -> None:
