@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from shared.wire.lenient import UNREADABLE, read_json
 from workers.engine.upstream.failures import UpstreamFailure
 
 _MOST_LINE_BYTES: Final = 64 * 1_024
@@ -138,14 +139,17 @@ class Events:
             return None
         value, self._begun = self._begun + value, b""
         try:
-            return self._piece(_decode(value))
-        except msgspec.DecodeError as error:
-            if not str(error).startswith(_TRUNCATED):
+            chunk = _decode(value)
+        except UNREADABLE as error:
+            goes_on = str(error).startswith(_TRUNCATED)
+            mended = _mended(value) if not goes_on or b"\\u" in value else None
+            if mended is None and not goes_on:
                 raise _no_chunk() from None
-            self._begun = value
-            return None
-        except (UnicodeDecodeError, RecursionError):
-            raise _no_chunk() from None
+            if mended is None:
+                self._begun = value
+                return None
+            chunk = mended
+        return self._piece(chunk)
 
     def _piece(self, chunk: _Chunk) -> Piece | None:
         if chunk.error or chunk.object == "error":
@@ -158,6 +162,14 @@ class Events:
             self.thoughts += 1
         finish = _finish(_reason(chunk, first))
         return Piece(text, finish, chunk.usage) if text or finish or chunk.usage is not None else None
+
+
+def _mended(value: bytes) -> _Chunk | None:
+    """Return a chunk whose text is not Unicode (a character that was cut, half an emoji) with U+FFFD in its place."""
+    try:
+        return msgspec.convert(read_json(value), _Chunk)
+    except UNREADABLE:
+        return None
 
 
 def _thinks(said: _Delta) -> bool:

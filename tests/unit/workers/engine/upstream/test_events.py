@@ -43,7 +43,6 @@ def test_any_bytes_are_pieces_or_a_named_failure(data: bytes) -> None:
     [
         (b"data: {\n", "broken_stream"),
         (b'data: {"choices": [{"delta": {"content": 7}}]}\n', "broken_stream"),
-        (b'data: {"choices": [{"delta": {"content": "\\ud800"}}]}\n', "broken_stream"),
         (b"data: " + b"[" * 60_000 + b"\n", "broken_stream"),
         (b'data: {"error": {"message": "the customer said ..."}}\n', "failed"),
         (b"data: " + b"x" * 70_000, "line_too_long"),
@@ -55,6 +54,20 @@ def test_what_is_no_chunk_has_a_name_and_is_not_quoted(sent: bytes, cause: str) 
         read(sent)
     assert caught.value.cause == cause
     assert "customer" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b'data: {"choices": [{"delta": {"content": "hi \\ud83d"}}]}\n', "hi \ufffd"),
+        (b'data: {"choices": [{"delta": {"content": "hi \\ud83d\\ude00"}}]}\n', "hi \U0001f600"),
+        (b'data: {"choices": [{"delta": {"content": "hi \xe4\xbd"}}]}\n', "hi \ufffd"),
+        (b'data: {"choices": [{"delta": {"content": "hi"}, "logprobs": {"a": -Infinity}}]}\n', "hi"),
+    ],
+)
+def test_text_that_is_not_unicode_is_replaced(sent: bytes, text: str) -> None:
+    """Proxies cut an answer into pieces within a character."""
+    assert read(sent, chunk(" there")) == [Piece(text), Piece(" there")]
 
 
 def test_what_comes_without_text_is_no_piece() -> None:
