@@ -61,7 +61,12 @@ Seed = Annotated[int, Meta(ge=0, le=MAX_SEED, description="-1 is read as none", 
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 UnixMs = Annotated[
     int,
-    Meta(ge=0, le=MAX_INTEGER, description="an ISO 8601 time with its offset is read too", extra={"reads": lambda said: read_time(_whole(said))}),
+    Meta(
+        ge=0,
+        le=MAX_INTEGER,
+        description="an ISO 8601 time with its offset is read too",
+        extra={"reads": lambda said: read_time(_whole(said))},
+    ),
 ]
 PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
 MaxOutputTokens = Annotated[

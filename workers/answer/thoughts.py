@@ -3,7 +3,8 @@
 A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmony's channel. Some chat templates write that
 mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so is known
 from its answers; before the first one ends, a beginning is held back only if it talks about the customer. Other text
-passes as it comes, except what may become a mark.
+passes as it comes, except what may become a mark. Within a line, words that are a mark elsewhere ("fill in <reason>")
+are text; so is what follows "<think>" there, if the answer ends without "</think>".
 """
 
 import re
@@ -13,14 +14,17 @@ Habit = Literal["unknown", "plain", "opened"]
 """Whether a server's answers begin within a thought that the prompt has opened."""
 
 _WORD: Final = (
-    r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_monologue|思考(?:过程)?)"
+    r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?(?:_process)?|thoughts?|chain_of_thought|reason(?:ing)?|reflection|scratchpad"
+    r"|inner_monologue|思考(?:过程)?|unused94)"
     r"(?:_never_used_\w+)?"
 )
-_FINAL: Final = r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final[^<]{0,40}<\|message\|>"
+_FINAL: Final = (
+    r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final(?:\s*<\|constrain\|>)?[^<]{0,40}<\|message\|>"
+)
 _FORMS: Final = (
     (
-        rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s[^<>]{{0,60}})?\|?>",
-        rf"<\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end)\|?>",
+        rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s+[\w-]+=[^<>]{{0,60}}|\s*)\|?>",
+        rf"<\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end|unused95)\s*\|?>",
     ),
     (r"<details\s[^<>]{0,60}(?:reason|think)[^<>]{0,60}>", r"</details>"),
     (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING)\]"),
@@ -35,15 +39,17 @@ _NUM_MARKED: Final = 7
 _LITERAL: Final = ("analysis", "here is my thought process:", "here's my thinking process:")
 _LEAST_LITERAL: Final = 4
 _CLOSERS: Final = tuple([re.compile(closer, re.IGNORECASE) for _, closer in _FORMS])
-_ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in _FORMS[:_NUM_MARKED]), re.IGNORECASE)
+_ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in (_FORMS[0], *_FORMS[2:_NUM_MARKED])), re.IGNORECASE)
+_WORDS: Final = ("open0", "open1", "open2")
+_SURE: Final = re.compile(r"<\||<think(?:ing)?>|\[THINK\]", re.IGNORECASE)
 _MARK: Final = re.compile(
     "|".join([f"(?P<open{number}>{opener})" for number, (opener, _) in enumerate(_FORMS)])
     + f"|(?P<close>{_ANY_CLOSER.pattern})"
-    + r"|(?P<skip><\|(?:return|end|START_RESPONSE|END_RESPONSE)\|>|</?(?:answer|response)>)",
+    + r"|(?P<skip><\|(?:return|end|(?:START|END)_RESPONSE|(?:begin|end)_of_solution)\|>|</?(?:answer|response)>)",
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
-    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]*)?(?:<\|channel\|?>\s*[a-z]*)?(?:<(?:\|?/?[\w:]{0,60}\|?)?)?\Z"
+    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:\|?/?[\w:]{0,60}\|?)?)?\Z"
     r"|<(?:details|think(?:ing)?)\s[^<>]{0,60}\Z|\[(?:/?[a-z]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
     re.IGNORECASE,
 )
@@ -73,7 +79,8 @@ class Thoughts:
         self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
         self._implied = habit == "opened"
         self._searched = 0
-        self._shown = False
+        self._shown = self._within_line = self._passed = False
+        self._doubted = ""  # the mark, within a line, of what is a thought only if it ends
         self._may_muse = habit == "unknown"
         self.found = False
         self.unopened = False
@@ -86,6 +93,7 @@ class Thoughts:
     def feed(self, text: str) -> str:
         """Return what may be shown with more text."""
         if self._shown and not self._held and self._closer is None and _BRACKET.search(text) is None:
+            self._within_line = _within_line(text, already=self._within_line)
             return text
         self._held += text
         shown: list[str] = []
@@ -95,13 +103,14 @@ class Thoughts:
         if self.found and not self._shown:
             new = new.lstrip()
         self._shown = self._shown or bool(new.strip())
+        self._within_line = _within_line(new, already=self._within_line)
         return new
 
     def finish(self, *, whole: bool = True) -> str:
         """Return what was held back and is no thought: the answer has ended. Not `whole`: it was cut off."""
         rest, self._held = self._held, ""
-        if self._implied and whole:
-            return rest
+        if (self._implied or self._doubted) and whole:
+            return self._doubted + rest
         if self.thinking or rest.startswith("<|"):
             return ""
         if not whole and (partial := _PARTIAL.search(rest)) is not None:
@@ -113,11 +122,12 @@ class Thoughts:
         if self._closer is not None:
             end = self._closer.search(self._held, self._searched)
             if end is None:
-                self._held = self._held if self._implied else self._held[-_LONGEST_MARK:]
+                doubted = self._implied or bool(self._doubted)
+                self._held = self._held if doubted else self._held[-_LONGEST_MARK:]
                 self._searched = max(0, len(self._held) - _LONGEST_MARK)
-                self.found = self.found or not self._implied
+                self.found = self.found or not doubted
                 return False
-            self.unopened, self._implied = self._implied, False
+            self.unopened, self._implied, self._doubted = self._implied, False, ""
             self._held, self._closer, self.found, self._searched = self._held[end.end() :], None, True, 0
             return True
         mark = _MARK.search(self._held)
@@ -128,10 +138,16 @@ class Thoughts:
             return False
         before, self._held = self._held[: mark.start()], self._held[mark.end() :]
         kind = mark.lastgroup or ""
+        within_line = _within_line("".join(shown) + before, already=self._within_line)
+        if self._passed if kind == "close" else within_line and kind in _WORDS and not _SURE.match(mark[0]):
+            self._passed = True
+            shown.append(before + mark[0])
+            return True
         if kind == "close":
             self.unopened = self.found = True
         elif kind != "skip":
             self._closer = _CLOSERS[int(kind[4:])]
+            self._doubted = mark[0] if within_line else ""
         has_shown = self._shown or any(each.strip() for each in shown)
         if before.strip() and (has_shown or kind != "close"):  # else it was a thought
             shown.append(before)
@@ -157,6 +173,12 @@ class Thoughts:
         if partial is None:
             return 0
         return len(held) - (partial.start() if self._shown or held[: partial.start()].strip() else 0)
+
+
+def _within_line(text: str, *, already: bool) -> bool:
+    """Return whether the line in which a text ends has a word in it."""
+    _, ends, rest = text.rpartition("\n")
+    return bool(rest.strip()) or (already and not ends)
 
 
 def _muses(begun: str) -> bool | None:

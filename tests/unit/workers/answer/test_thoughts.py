@@ -28,6 +28,11 @@ FORMS = [
     f'<details type="reasoning" done="true">{THOUGHT}</details>{ANSWER}',
     f"<|inner_prefix|>{THOUGHT}<|inner_suffix|>{ANSWER}",
     f"<|channel>thought\n{THOUGHT}<channel|>{ANSWER}",
+    f"<think >{THOUGHT}</think >{ANSWER}",
+    f"<thinking_process>{THOUGHT}</thinking_process>{ANSWER}",
+    f"<unused94>thought\n{THOUGHT}<unused95>{ANSWER}",
+    f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|><|begin_of_solution|>{ANSWER}<|end_of_solution|>",
+    f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|channel|>final <|constrain|>text<|message|>{ANSWER}<|return|>",
 ]
 BARE = [  # their marks are words
     f"analysisThe user asks. {THOUGHT}assistantfinal{ANSWER}",
@@ -38,6 +43,10 @@ ORDINARY = [
     ANSWER,
     "If a < b, see [1] and <b>this</b>: <3 to <joe@shop.example>, or [Open Orders].",
     "Okay, you can return it. Open Orders.",
+    "Fill in <reason> below, and List<Reason>.",
+    "I think <think about it> is our slogan.",
+    "Write <think> into the field.\nThen send it.",
+    "Open <details><summary>More</summary>so</details>, or [Reasoning] there.",
     "  The customer service answers <everything>.\n",
 ]
 
@@ -83,6 +92,17 @@ def test_ordinary_text_is_not_delayed(habit: Habit) -> None:
 def test_of_an_answer_that_is_cut_within_a_thought_nothing_is_shown(text: str) -> None:
     thoughts = Thoughts("unknown")
     assert "".join(thoughts.feed(piece) for piece in text).strip() + thoughts.finish(whole=False) == ""
+
+
+def test_a_tag_in_an_answer_says_nothing_about_how_a_server_begins_its_answers() -> None:
+    thoughts, text = Thoughts(), "Use <details>x</details> and <reason>x</reason>."
+    assert thoughts.feed(text) + thoughts.finish() == text
+    assert not thoughts.unopened
+
+
+@pytest.mark.parametrize("form", [f"{ANSWER} <think>{THOUGHT}</think>", f"{ANSWER}\n<reasoning>{THOUGHT}</reasoning>"])
+def test_a_thought_after_text_is_not_shown(form: str) -> None:
+    assert shown(form, 3, "plain").strip() == ANSWER
 
 
 def test_our_own_engines_thoughts_are_left_out_too() -> None:
