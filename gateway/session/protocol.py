@@ -251,7 +251,7 @@ class Session:
         if not isinstance(message, SessionStart):
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
-        if message.token is not None:
+        if message.token:
             self._hello_came = True  # none is waited for while its keys are fetched
             return [CheckToken(message, message.token)]
         return self._open(message, now_unix_ms)
@@ -388,9 +388,9 @@ def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent
 
 def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> Identity | None:
     """Return the token's identity; None where no tokens are checked. Raises `ProtocolError`."""
-    if gate is not None and token is not None:
+    if gate is not None and token:
         return gate.identify(token, now_unix_ms)
-    if gate is None and token is None:
+    if gate is None and not token:
         return None
     why = (
         ("tokens_not_supported", "this gateway does not check tokens; leave the token out")

@@ -127,7 +127,7 @@ class Chatting:
         except ProtocolError:
             connection.session.rate.spend(now_unix_ms())
             raise
-        if isinstance(message, SessionStart) and message.token is None and self.exchanges.gate is not None:
+        if isinstance(message, SessionStart) and not message.token and self.exchanges.gate is not None:
             return msgspec.structs.replace(message, token=token)
         return message
 

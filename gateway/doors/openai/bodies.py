@@ -108,9 +108,11 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     body = read_body(data, ChatBody)
     _refuse_unless(body.n in (None, 1), "n", "one answer is given at a time")
     _refuse_unless(not body.logprobs, "logprobs", "no probabilities are given")
-    _refuse_unless(not body.audio and body.modalities in (None, ["text"]), "modalities", "answers are text")
+    _refuse_unless(
+        not body.audio and (body.modalities or "text") in ("text", ["text"]), "modalities", "answers are text"
+    )
     _refuse_unless(_plain(body.response_format), "response_format", "answers are plain text")
-    _refuse_unless(body.function_call in (None, "none", "auto"), "function_call", "functions are not supported")
+    _refuse_unless(_optional(body.function_call), "function_call", "functions are not supported")
     _refuse_options(body)
     if body.messages is UNSET:
         raise ProtocolError("invalid_field", "send messages, of which the last one asks", param="messages")
@@ -146,7 +148,7 @@ def _model(body: _Options) -> str:
 
 def _refuse_options(body: _Options) -> None:
     _refuse_unless(not body.top_logprobs, "top_logprobs", "no probabilities are given")
-    _refuse_unless(body.tool_choice in (None, "none", "auto"), "tool_choice", "tools are not supported")
+    _refuse_unless(_optional(body.tool_choice), "tool_choice", "tools are not supported")
 
 
 def _refuse_unless(fine: object, param: str, why: str) -> None:
@@ -155,7 +157,12 @@ def _refuse_unless(fine: object, param: str, why: str) -> None:
 
 
 def _plain(form: Any) -> bool:
-    return form is None or (isinstance(form, dict) and form.get("type") == "text")
+    return not form or "text" in (form, form.get("type") if isinstance(form, dict) else None)
+
+
+def _optional(choice: Any) -> bool:
+    """Return whether a choice of tools, as a word or as an object of that type, lets the model call none."""
+    return not choice or (choice.get("type") if isinstance(choice, dict) else choice) in ("none", "auto")
 
 
 def _texts(

@@ -118,7 +118,7 @@ def test_tokens_are_refused_while_none_are_checked() -> None:
     error = refused(lambda: receive(session, SessionStart(token="t"), 0))
     assert (error.code, error.kind, error.param) == ("tokens_not_supported", "authentication_error", "token")
     assert session.state is State.NEW
-    session.receive(START, 0)
+    receive(session, SessionStart(token=""), 0)
     assert refused(lambda: receive(session, SessionRefresh(token="t"), 0)).code == "tokens_not_supported"
 
 

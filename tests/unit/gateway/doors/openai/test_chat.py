@@ -78,7 +78,13 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"temperature": 3}, 400, "temperature"),
         ({"stop": ["a"] * 5}, 400, "stop"),
         ({"stop": "a" * 65}, 400, "stop"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, 400, "tool_choice"),
+        ({"response_format": "json_object"}, 400, "response_format"),
+        ({"modalities": ["text", "audio"]}, 400, "modalities"),
         ({"tools": [{}], "logit_bias": {}, "unheard_of": 1}, 200, None),
+        ({"tool_choice": {"type": "auto"}, "function_call": "", "modalities": []}, 200, None),
+        ({"tool_choice": "", "response_format": {}, "metadata": [], "stream_options": []}, 200, None),
+        ({"response_format": "text", "modalities": "text", "stop": [""], "seed": -5}, 200, None),
     ],
 )
 async def test_what_would_change_the_answer_is_refused_by_name(
