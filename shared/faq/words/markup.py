@@ -51,6 +51,14 @@ def _character(entity: re.Match[str]) -> str:
     return unescape(entity[0])
 
 
+def _closed(markup: str) -> str:
+    """Return markup in which the start of an unseen element that never ends is text: "It says <script> error"."""
+    for tag in _UNSEEN:
+        rest = max(markup.lower().rfind(f"</{tag}"), 0)
+        markup = markup[:rest] + re.sub(rf"<(?={tag}\b)", "&lt;", markup[rest:], flags=re.IGNORECASE)
+    return markup
+
+
 class _Reader(HTMLParser):
     """Collects what would be shown, in `text`."""
 
@@ -59,7 +67,7 @@ class _Reader(HTMLParser):
         self._shown: list[str] = []
         self._unseen = self._quotes = 0
         self._in_lines = re.search(r"<(?:br|p|div|html|body|td)\b", markup, re.IGNORECASE) is None
-        self.feed(_OPENS_NOTHING.sub(lambda sign: f"&lt;{sign[0][1:]}", markup))
+        self.feed(_OPENS_NOTHING.sub(lambda sign: f"&lt;{sign[0][1:]}", _closed(markup)))
         self.close()
         self.text = "".join(self._shown)
 

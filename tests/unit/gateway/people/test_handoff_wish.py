@@ -18,6 +18,10 @@ from tests.support.samples.faq_questions import (
 )
 
 WISHES: Final = (
+    "Please escalate to a human",
+    "Is anyone there I can talk to?",
+    "能不能让人工来",
+    "幫我接專員",
     "I want to talk to a person", "i want to speak with a human.", "I'd like to talk to a real person please",
     "I’d rather speak to someone from your team", "I would like to chat with an agent about my refund",
     "I need to speak to somebody", "Can I talk to a human?", "can i please speak to a representative",
@@ -41,6 +45,8 @@ WISHES: Final = (
     "we need a human", "is there a human here?", "我要同真人傾", "你們有真人客服嗎",
 )  # fmt: skip
 NONE: Final = (
+    "让人工智能音箱来一首歌",
+    "我接专员的电话没人理",
     "I don't want to talk to a person", "I do not want to speak with an agent", "I'd rather not talk to a person",
     "no need to connect me to an agent", "please don't transfer me to a human",
     "Do I have to talk to a person to return it?", "do i need to speak to an agent first",

@@ -104,6 +104,12 @@ MAILS: Final[dict[str, str]] = {
     "French": "QUESTION\n\nLe lun. 3 nov. 2026 à 10:12, Shop <help@shop.example> a écrit :\n\nQUOTED",
     "Spanish": "QUESTION\n\nEl lun, 3 nov 2026 a las 10:12, Shop (<help@shop.example>) escribió:\n\nQUOTED",
     "Japanese": "QUESTION\n\n2026年11月3日(火) 10:12 Shop <help@shop.example>:\n\nQUOTED",
+    "Romanian Outlook": "QUESTION\n\nDe la: Shop\nTrimis: 3 nov 2025\nCătre: J\nSubiect: x\n\nQUOTE",
+    "Hungarian Outlook": "QUESTION\n\nFeladó: Shop\nElküldve: 2025. november 3.\nCímzett: J\nTárgy: x\n\nQUOTE",
+    "Greek Outlook": "QUESTION\n\nΑπό: Shop\nΣτάλθηκε: 3 Νοε 2025\nΠρος: J\nΘέμα: x\n\nQUOTE",
+    "Arabic Outlook": "QUESTION\n\nمن: Shop\nتم الإرسال: 3 نوفمبر\nإلى: J\nالموضوع: x\n\nQUOTE",
+    "Hebrew Outlook": "QUESTION\n\nמאת: Shop\nנשלח: 3 נוב 2025\nאל: J\nנושא: x\n\nQUOTE",
+    "an Arabic telephone": "QUESTION\n\nأرسلت من الـ iPhone",
     "Japanese Outlook": "QUESTION\n\n差出人: Shop\n送信日時: 2026年11月3日 10:12\n宛先: J\n件名: x\n\nQUOTE",
     "Korean": "QUESTION\n\n2026년 11월 3일 (화) 오전 10:12, Shop <a@b.example>님이 작성:\n\nQUOTED",
     "Russian": "QUESTION\n\nвт, 3 нояб. 2026 г. в 10:12, Shop <a@b.example>:\n\nQUOTED",
@@ -253,3 +259,8 @@ def test_any_text_is_read_and_never_as_nothing(text: str) -> None:
 def test_a_text_made_to_be_slow_is_not(piece: str) -> None:
     for text in (piece * 6_000, "x<br>" + piece * 6_000):
         fold(text)
+
+
+@pytest.mark.parametrize("tag", ["script", "style", "title", "template", "head"])
+def test_an_element_that_never_ends_hides_nothing(tag: str) -> None:
+    assert plain(f"<b>It</b> says <{tag}> error. How do I pay?") == f"It says <{tag}> error. How do I pay?"
