@@ -373,6 +373,8 @@ class UpstreamLoop:
         failure, sent_unix_ms = None, now_unix_ms()
         try:
             self._models[address] = await self.client.first_model(address)
+            if self.choice.is_suspected(address):
+                await self.client.try_own_words(address, self.model or self._models[address])
         except UpstreamFailure as error:
             failure = error
         finally:

@@ -1,8 +1,11 @@
 """Decide which upstream a request goes to, and when one that failed is tried again. Pure.
 
 Each upstream has its breaker. Closed: it serves. Open, after a failure that says that the next request would fare no
-better or after several in a row: nothing is sent until its wait is over, which doubles each time, and it answers a
-probe. Half-open: one request at a time, until text comes.
+better: nothing is sent until its wait is over, which doubles each time, and it answers a probe. Half-open: one request
+at a time, until text comes.
+
+A failure that a customer's words may provoke opens no breaker, however often: after several in a row the upstream is
+sent the shop's own words, and opened if it does not answer those.
 
 Slow is not dead. A request to which nothing came counts against an upstream only if no other got text from it
 meanwhile; then it is probed, and one that does not answer the probe is opened at once. One that refuses a request as
@@ -36,8 +39,8 @@ class Breaker(Enum):
 @dataclass(slots=True)
 class _Upstream:
     """`failures` came in a row, of those that a request may provoke one for each of the conversations that it `failed`;
-    `opened` counts the openings since the last answer; `why` says what the last failure
-    was. Text came last at `heard_unix_ms`; `doubted`: it is to be probed, though it is not open."""
+    `opened` counts the openings since the last answer; `why` says what the last failure was. Text came last at
+    `heard_unix_ms`; `doubted`: it is to be probed, though it is not open; `suspected`: by the shop's own words."""
 
     places: float
     breaker: Breaker = Breaker.OPEN
@@ -47,6 +50,7 @@ class _Upstream:
     opens_unix_ms: float = 0.0
     heard_unix_ms: float = float("-inf")
     doubted: bool = False
+    suspected: bool = False
     failed: set[str] = field(default_factory=set)
     why: str = "not reached yet"
 
@@ -96,11 +100,13 @@ class Choice:
             return
         elif failure.cause == "busy" and not failure.retry_after_ms and upstream.running:
             upstream.places = upstream.running
-        else:
-            again = conversation in upstream.failed and not failure.quiet and not failure.shuts
-            upstream.failures += not again
+        elif failure.provoked:
+            upstream.failures += conversation not in upstream.failed
             if conversation is not None:
                 upstream.failed.add(conversation)
+            upstream.suspected = upstream.breaker is Breaker.HALF_OPEN or upstream.failures >= _FAILURES
+        else:
+            upstream.failures += 1
             upstream.doubted = failure.quiet
             if failure.shuts or upstream.breaker is not Breaker.CLOSED or upstream.failures >= _FAILURES:
                 self._open(upstream, now_unix_ms, failure)
@@ -110,18 +116,29 @@ class Choice:
         return [
             address
             for address, upstream in self._upstreams.items()
-            if (upstream.opens_unix_ms <= now_unix_ms if upstream.breaker is Breaker.OPEN else upstream.doubted)
+            if (
+                upstream.opens_unix_ms <= now_unix_ms
+                if upstream.breaker is Breaker.OPEN
+                else upstream.doubted or upstream.suspected
+            )
         ]
+
+    def is_suspected(self, address: str) -> bool:
+        """Return whether an upstream is to be probed by the shop's own words."""
+        return self._upstreams[address].suspected
 
     def probed(self, address: str, now_unix_ms: float, failure: UpstreamFailure | None, *, sent_unix_ms: float) -> None:
         """Note what a probe brought."""
         upstream = self._upstreams[address]
-        upstream.doubted = False
+        was_suspected, upstream.doubted, upstream.suspected = upstream.suspected, False, False
         if failure is not None:
             if upstream.breaker is Breaker.OPEN or not _slow(upstream, failure, sent_unix_ms):
                 self._open(upstream, now_unix_ms, failure)
         elif upstream.breaker is Breaker.OPEN:
             upstream.breaker = Breaker.HALF_OPEN if upstream.failures else Breaker.CLOSED
+        elif was_suspected:
+            upstream.breaker, upstream.failures, upstream.opened = Breaker.CLOSED, 0, 0
+            upstream.failed.clear()
 
     @property
     def num_addresses(self) -> int:

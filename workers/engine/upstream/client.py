@@ -168,17 +168,22 @@ class UpstreamClient:
 
     async def _try_form(self, address: str, model: str) -> None:
         """Ask for one token. Raises `UpstreamFailure` if the request's form is refused; another failure passes."""
+        try:
+            await self.try_own_words(address, model)
+        except UpstreamFailure as failure:
+            if failure.field is not None:
+                raise
+
+    async def try_own_words(self, address: str, model: str) -> None:
+        """Ask for one token by words that no customer wrote, to the answer's end. Raises `UpstreamFailure`."""
         messages = (ChatMessage("system", "Answer."), ChatMessage("user", "Hello"))
         try:
             async with asyncio.timeout(_PROBE_S):
                 async with aclosing(self.pieces(address, trial_body(model, messages))) as pieces:
                     async for _ in pieces:
-                        return
+                        pass
         except TimeoutError:
-            return
-        except UpstreamFailure as failure:
-            if failure.field is not None:
-                raise
+            raise UpstreamFailure("silent", f"no end within {_PROBE_S:g} s") from None
 
     async def _look_at_slots(self, address: str, names: tuple[str, ...], length: int | None) -> Served:
         try:

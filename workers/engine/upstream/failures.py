@@ -12,6 +12,7 @@ Cause = Literal[
     "short",
     "busy",
     "key_refused",
+    "forbidden",
     "not_found",
     "redirects",
     "refused",
@@ -32,7 +33,7 @@ _SHUTS_AT_ONCE: Final[frozenset[Cause]] = frozenset(
 _BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
     400: ("refused", "it does not take the request; look into its log"),
     401: ("key_refused", "put a key that it takes into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
-    403: ("key_refused", "put a key that may use this model into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
+    403: ("forbidden", "put a key that may use this model into the file of REPLYLINE_UPSTREAM__KEY_FILE"),
     404: ("not_found", "REPLYLINE_UPSTREAM__URL ends with /v1 and REPLYLINE_UPSTREAM__MODEL is one that it serves"),
     408: ("busy", "it is overloaded"),
     413: ("refused", "it does not take so long a prompt; lower REPLYLINE_WORKER__MAX_LENGTH"),
@@ -47,8 +48,8 @@ _MOST_RETRY_AFTER_MS: Final = 60_000.0
 class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as its cause is named
     """A request that an upstream did not answer. The message holds nothing that it sent. `blameless`: the request is at
     fault, and the next one may be served; `shuts`: the next one would fare no better; `quiet`: a busy upstream does the
-    same; `passing`: the same upstream may serve the same request a moment later. `field`: what it refuses of the
-    request's form."""
+    same; `passing`: the same upstream may serve the same request a moment later; `provoked`: the request's words may be
+    the cause. `field`: what it refuses of the request's form."""
 
     code = "upstream_failed"
     retriable = True
@@ -70,6 +71,10 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
     @property
     def quiet(self) -> bool:
         return self.cause in {"silent", "no_connection"}
+
+    @property
+    def provoked(self) -> bool:
+        return not (self.blameless or self.shuts or self.quiet)
 
     @property
     def passing(self) -> bool:

@@ -13,6 +13,7 @@ from tests.support.fakes.upstream import (
     FakeUpstream,
     Say,
     answers,
+    asking,
     chunk,
     endless_line,
     sends,
@@ -184,15 +185,29 @@ async def test_clients_that_wait_for_less_than_the_promise_leave_the_others_thei
         assert {end[:2] for end in await running.end(*patient)} == {("completed", "stop")}
 
 
+@pytest.mark.parametrize("bad", [status(500), status(403), BROKEN])
+async def test_words_that_a_server_fails_on_leave_it_to_the_other_customers(bad: Say) -> None:
+    """Each question is in a conversation of its own, as an unnamed one is."""
+
+    async def say(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
+        await (answers() if asked["messages"][-1]["content"] == "Hello" else bad)(writer)
+
+    async with upstream(asking(say)) as fake, worker(fake.url) as running:
+        for number in range(12):
+            await running.end(running.ask(number, session_id=f"poison{number}"))
+            await running.until(lambda: not running.loop.choice.is_suspected(fake.url))
+            assert not place_of(fake, running).opened
+
+
 @pytest.mark.parametrize("bad", [status(500), BROKEN, sends(HEAD, chunk("You "))])
 async def test_one_conversation_that_a_server_fails_on_leaves_it_to_the_others(bad: Say) -> None:
-    """Its words may be what the server fails on; three conversations are evidence."""
+    """Its words may be what the server fails on; after three conversations the shop's own words decide."""
     async with upstream(bad) as fake, worker(fake.url) as running:
         for number in range(5):
             await running.end(running.ask(number, session_id="poison"))
         assert not running.loop.choice.is_open(fake.url)
         await running.end(*[running.ask(number, session_id=f"s{number}") for number in range(5, 8)])
-        assert place_of(fake, running).opened
+        await running.until(lambda: place_of(fake, running).opened)
 
 
 async def test_one_whose_probe_hangs_too_is_opened_after_the_first_deadline() -> None:

@@ -66,16 +66,38 @@ def test_one_that_is_gone_is_left_at_once_and_waits_twice_as_long_each_time() ->
     assert choice.back_unix_ms(besides=(B,), patient=True) == now + MOST_WAIT_MS
 
 
-def test_one_broken_stream_is_forgiven_and_three_in_a_row_are_not() -> None:
+PROVOKED = (BROKEN, of_status(500, None), of_status(403, None))
+
+
+@pytest.mark.parametrize("failure", PROVOKED, ids=str)
+def test_three_failures_that_words_may_provoke_have_the_shops_own_words_tried(failure: UpstreamFailure) -> None:
     choice = both()
     for _ in range(2):
-        fail(choice, 0.0, BROKEN)
+        fail(choice, 0.0, failure)
     choice.ended(str(choice.pick("c", besides=(B,))), 0.0, None, answered=True, sent_unix_ms=0.0)
     for _ in range(2):
-        fail(choice, 0.0, BROKEN)
-    assert choice.missing() is None
-    fail(choice, 0.0, BROKEN)
-    assert choice.pick("c", besides=(B,)) is None
+        fail(choice, 0.0, failure)
+    assert not choice.is_suspected(A)
+    fail(choice, 0.0, failure)
+    assert (choice.due(0.0), choice.is_suspected(A), choice.is_open(A)) == ([A], True, False)
+    choice.probed(A, 1.0, failure, sent_unix_ms=0.0)
+    assert choice.is_open(A)
+
+
+@pytest.mark.parametrize("failure", PROVOKED, ids=str)
+def test_a_customer_whose_words_fail_again_and_again_opens_no_breaker(failure: UpstreamFailure) -> None:
+    """Each question in another conversation, and also while one request at a time tries."""
+    choice = both()
+    fail(choice, 0.0, GONE)
+    choice.probed(A, 500.0, None, sent_unix_ms=490.0)
+    for now in range(500, 1_000):
+        address = choice.pick(f"c-{now}", besides=(B,))
+        assert address == A
+        choice.ended(A, now, failure, answered=False, sent_unix_ms=now, conversation=f"c-{now}")
+        for each in choice.due(now):
+            choice.probed(each, now, None, sent_unix_ms=now)
+        assert not choice.is_open(A)
+    assert choice.free == 2 * PLACES
 
 
 def test_a_request_that_is_refused_says_nothing_about_the_next() -> None:
