@@ -102,7 +102,9 @@ class History:
         `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
         each turn that was open beside it. So the turns are the same whenever, and by whichever worker, they are read.
         None: leave out none."""
-        num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
+        # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
+        # question may stand anywhere.
+        num_looked_at = _MAX_TURNS if limit > 0 else _LOOK_BACK_TURNS if request_id is not None else 0
         if num_looked_at <= 0:
             return []
 
@@ -113,14 +115,10 @@ class History:
                 return False
             return turn.asked_unix_ms < before_unix_ms
 
-        while True:
-            on_their_way = self._writing.of(session)  # as before Redis was asked
-            values = await self._last(session, num_looked_at)
-            turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
-            others = [turn for turn in turns if turn.request_id != request_id]
-            if len(others) >= limit or len(values) < num_looked_at or num_looked_at >= _MAX_TURNS:
-                break
-            num_looked_at = _MAX_TURNS  # many have ended since that do not belong
+        on_their_way = self._writing.of(session)  # as before Redis was asked
+        values = await self._last(session, num_looked_at)
+        turns = _first_of_each(filter(belongs, [*_decoded(values), *on_their_way]))
+        others = [turn for turn in turns if turn.request_id != request_id]
         too_many = others[: max(0, len(others) - limit)]
         return [turn for turn in turns if turn not in too_many]
 

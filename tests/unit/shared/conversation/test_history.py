@@ -1,6 +1,7 @@
 """A conversation's turns while some are still being written: Redis answers in any order."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
 
     monkeypatch.setattr(history, "_append", append)
     monkeypatch.setattr(history._redis, "call", read)
+    monkeypatch.setattr(history._writing, "_looked_s", float("inf"))  # how full Redis is, is not asked
     history.remember(SESSION, TURN)
     assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [TURN]
     assert await history.turns(SESSION, limit=4, before_unix_ms=2) == [], "it is no longer on its way"
@@ -76,6 +78,34 @@ async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypa
     assert await history.turns(SESSION, limit=4, before_unix_ms=2, generation=7) == turns[2:]
     assert await history.turns(SESSION, limit=4, before_unix_ms=2) == turns, "another service names none"
     await history.close()
+
+
+@pytest.mark.parametrize("num_since", [0, 4, 9, 30])
+async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_ended_since(
+    monkeypatch: pytest.MonkeyPatch, num_since: int
+) -> None:
+    """Two questions that were asked last ended first, as those do that the model is not asked for."""
+    history, limit = History(RedisSettings()), 5
+    ended = [
+        msgspec.structs.replace(TURN, request_id=f"r{asked}", asked_unix_ms=asked)
+        for asked in [8, 9, *range(8), *range(20, 20 + num_since)]
+    ]
+
+    async def read(call: Any) -> list[bytes]:
+        return [msgspec.msgpack.encode(turn) for turn in call(_Stored())(ended)]
+
+    monkeypatch.setattr(history._redis, "call", read)
+    open_since = [f"r{asked}" for asked in range(20, 20 + num_since)]
+    found = await history.turns(SESSION, limit=limit, before_unix_ms=10, request_id="me", concurrent=open_since)
+    assert [turn.asked_unix_ms for turn in found] == [5, 6, 7, 8, 9]
+    await history.close()
+
+
+class _Stored:
+    """A Redis whose answer is a function of what it holds."""
+
+    def lrange(self, _: str, first: int, last: int) -> Callable[[list[Turn]], list[Turn]]:
+        return lambda turns: turns[first : None if last == -1 else last + 1]
 
 
 async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
