@@ -48,11 +48,11 @@ class KeptTrace:
 
 
 def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
-    """Return why a trace is kept; None where it is not kept, or none was recorded. The time of an adopted answer's
-    first text is not known."""
+    """Return why a trace is kept; None if it is not kept, or none was recorded. The client's own deadline counts, also
+    one that is sooner than the shop's. The time of an adopted answer's first text is not known."""
     if entry.request.trace is None:
         return None
-    received, deadline = entry.request.received_unix_ms, entry.deadline
+    received, deadline = entry.request.received_unix_ms, replace(entry.deadline, promised=None)
     kept = attainment(response, deadline, received, stood_in=entry.answer.stood_in)
     in_time = kept is None or (kept.whole and (kept.first_token or entry.adoption is not None))
     missed = not in_time or is_late(response, deadline, received)
