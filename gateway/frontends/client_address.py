@@ -1,7 +1,8 @@
 """Find the address that a client is charged by. Pure.
 
 A trusted proxy names its client in `X-Forwarded-For`. Proxies append to the header that came with the request, so the
-last address that is no trusted proxy's is the client's; the client may have written those before it.
+last address that is no trusted proxy's is the client's; the client may have written those before it. A hop without an
+address ("unknown", "_hidden") is a client that its proxy does not name: all of these are charged as one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,19 +10,21 @@ from typing import Final
 
 from shared.sockets.addresses import Address, Network, network_of, parsed
 
+UNNAMED_CLIENT: Final = "0.0.0.0"  # noqa: S104 - an account, nothing listens there
 _HOPS: Final = 10
 _HOPS_CHARS: Final = 1_024
+_NO_HOPS: Final = ("", "unix:")  # a trailing comma; nginx's name for a peer on the same machine
 
 
 def charged_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
     """Return the address to charge. `peer` is the socket's, `forwarded` the header's lines, of which the last hops are
     read. It is empty where the peer has no address."""
-    hops = [hop.strip() for hop in _last_hops(forwarded)]
+    hops = [hop for each in _last_hops(forwarded) if (hop := each.strip().lower()) not in _NO_HOPS]
     found = parsed(peer)
     while found is not None and hops and _is_in(found, trusted):
         before = parsed(hops.pop())
         if before is None:
-            break
+            return UNNAMED_CLIENT
         found = before
     return "" if found is None else network_of(found)
 

@@ -4,9 +4,10 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.frontends.client_address import charged_address, is_trusted
+from gateway.frontends.client_address import UNNAMED_CLIENT, charged_address, is_trusted
 from shared.errors import SettingsError
 from shared.settings import load_settings
+from shared.sockets.open_sockets import OpenSockets
 
 TRUSTED = (ip_network("10.0.0.0/8"), ip_network("::1/128"))
 PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
@@ -24,8 +25,16 @@ PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
         (PROXY, [f"{OTHER}, {CLIENT}, 10.1.2.3, 10.4.5.6"], CLIENT),
         (PROXY, [], PROXY),
         (PROXY, ["10.1.2.3"], "10.1.2.3"),
-        (PROXY, ["what?"], PROXY),
-        (PROXY, [f"{CLIENT}, what?, 10.1.2.3"], "10.1.2.3"),
+        (PROXY, ["what?"], UNNAMED_CLIENT),
+        (PROXY, [f"{CLIENT}, what?, 10.1.2.3"], UNNAMED_CLIENT),
+        (PROXY, [f"{OTHER}, unknown"], UNNAMED_CLIENT),
+        (PROXY, [OTHER, "_hidden"], UNNAMED_CLIENT),
+        (PROXY, [f"{OTHER}, , Unknown,"], UNNAMED_CLIENT),
+        (PROXY, [f"unknown, {CLIENT}"], CLIENT),
+        (CLIENT, ["unknown"], CLIENT),
+        (PROXY, [f"{OTHER}, {CLIENT}, "], CLIENT),
+        (PROXY, [f"{OTHER}, {CLIENT}", ""], CLIENT),
+        (PROXY, [f"{CLIENT}, unix:"], CLIENT),
         (PROXY, [""], PROXY),
         (PROXY, [f"{CLIENT}:4711"], CLIENT),
         (PROXY, ["[2001:db8:1:2:3::4]:4711"], "2001:db8:1:2::/64"),
@@ -43,6 +52,12 @@ PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
 )
 def test_the_last_address_that_no_trusted_proxy_has_is_charged(peer: str, forwarded: list[str], charged: str) -> None:
     assert charged_address(peer, forwarded, TRUSTED) == charged
+
+
+def test_a_client_that_its_proxy_does_not_name_is_limited() -> None:
+    sockets = OpenSockets(proxies=TRUSTED)
+    assert not sockets.is_limited(PROXY)
+    assert sockets.is_limited(UNNAMED_CLIENT)
 
 
 @pytest.mark.parametrize(("peer", "is_so"), [(PROXY, True), (CLIENT, False), ("::ffff:10.0.0.9", True), ("", False)])
