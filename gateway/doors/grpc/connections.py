@@ -6,6 +6,7 @@ other doors, and one too many is shut down.
 
 import os
 import socket
+import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +20,25 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def open_files() -> dict[int, int]:
-    """Return the process's open descriptors by their inodes. None where there is no `/proc`."""
+    """Return the descriptors of the process's open sockets by their inodes. None where there is no `/proc`."""
     found: dict[int, int] = {}
     with suppress(OSError):
         for path in _DESCRIPTORS.iterdir():
             with suppress(OSError):  # closed meanwhile
-                found[os.fstat(int(path.name)).st_ino] = int(path.name)
+                file = os.fstat(int(path.name))
+                if stat.S_ISSOCK(file.st_mode):
+                    found[file.st_ino] = int(path.name)
     return found
+
+
+def _duplicate(inode: int, descriptor: int) -> socket.socket:
+    """Return a duplicate of a socket. Raises `OSError` if another file has its descriptor by now."""
+    own = os.dup(descriptor)
+    file = os.fstat(own)
+    if file.st_ino != inode or not stat.S_ISSOCK(file.st_mode):
+        os.close(own)
+        raise OSError
+    return socket.socket(fileno=own)
 
 
 @dataclass(slots=True)
@@ -45,9 +58,8 @@ class GrpcConnections:
         self._known = set(found)
 
     def _count(self, inode: int, descriptor: int) -> None:
-        """Count a file that is a connection of this port, and shut down one that has no place."""
-        # A duplicate: the descriptor may be another file's by now.
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
+        """Count a socket that is a connection of this port, and shut down one that has no place."""
+        with suppress(OSError), _duplicate(inode, descriptor) as own:
             if own.family not in _FAMILIES or own.getsockname()[1] != self.port:
                 return
             with suppress(ProtocolError):

@@ -1,8 +1,10 @@
 """The connections of a port that another library accepts are counted by address, and one too many is shut down."""
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,22 @@ def test_one_connection_too_many_of_an_address_is_shut_down_and_another_address_
     again = [each for each in made if is_open(each)]
     connections.update(open_files())
     assert all(is_open(each) for each in again), "its place was given back"
+
+
+def test_a_descriptor_that_another_file_has_by_now_is_neither_counted_nor_shut_down_nor_kept(stack: ExitStack) -> None:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    sockets = OpenSockets(most=0)
+    connections = GrpcConnections(sockets, listener.getsockname()[1])
+    others = stack.enter_context(socket.create_connection(listener.getsockname()))
+    others.setblocking(False)
+    accepted = stack.enter_context(listener.accept()[0])
+    file = os.open(os.devnull, os.O_RDONLY)
+    stack.callback(os.close, file)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    connections.update({1: accepted.fileno(), 2: file, os.fstat(file).st_ino: file})
+    assert is_open(others)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "no duplicate is left open"
+    assert file not in open_files().values()
 
 
 def is_open(made: socket.socket) -> bool:
