@@ -27,11 +27,17 @@ _TEXT_PARTS: Final = frozenset(("text", "output_text"))
 Finish = Literal["stop", "length"]
 
 # Reasons that OpenAI, vLLM, SGLang, TGI, llama-server, Ollama, TensorRT-LLM, Mistral, Anthropic, Google, Cohere, Zhipu,
-# DeepSeek and watsonx write, in lower case.
-_RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|(finish_reason_)?unspecified")
-_STOP: Final = re.compile(r"(finish_reason_)?stop|eos(_token)?|stop_(sequence|token|string|str)|end_turn|completed?")
+# DeepSeek and watsonx write, in lower case with "_" between words and without `_PREFIX`.
+_PREFIX: Final = "finish_reason_"
+_WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s-]+")
+_RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|unspecified")
+_STOP: Final = re.compile(
+    r"stop(ped)?(_(sequence|token|string|str|word)s?)?|(eos|eot|stop)(_token)?(_ids?)?|eos_found"
+    r"|end_(turn|of_(text|turn|sequence|stream|message))|completed?|finish(ed)?|done"
+)
 _LENGTH: Final = re.compile(
-    r"length|max_(new_|output_|completion_)?(tokens|length)|(model|context)_length|token_limit|.*context_window_exceeded"
+    r"(max_|model_|context_)?length(_limit|_cap(ped)?)?(_reached)?|max_((new|output|completion)_)?(tokens?|length)(_reached)?"
+    r"|(max_)?token(s)?_limit(_reached)?|limit|.*context_window_exceeded|repetition"
 )
 _WITHHELD: Final = re.compile(
     r"content_filter(ed)?|safety|recitation|blocklist|prohibited_content|spii|refusal|sensitive|error_toxic|guardrail.*"
@@ -199,7 +205,7 @@ def _reason(chunk: _Chunk, choice: _Choice) -> Any:
 def _finish(reason: Any) -> Finish | None:
     """Return how an answer ended; None where it has not. Raises `UpstreamFailure` for an end that is not the
     answer's."""
-    name = "" if reason is None else str(reason).strip().lower()
+    name = "" if reason is None else _WORDS.sub("_", str(reason).strip()).lower().removeprefix(_PREFIX)
     if _RUNNING.fullmatch(name):
         return None
     if _STOP.fullmatch(name):

@@ -70,6 +70,53 @@ def test_text_that_is_not_unicode_is_replaced(sent: bytes, text: str) -> None:
     assert read(sent, chunk(" there")) == [Piece(text), Piece(" there")]
 
 
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        *(
+            (reason, "stop")
+            for reason in ("stop", "stopped", "end_of_text", "eos", "eos_token_id", "eos_token", "stop_str")
+        ),
+        *((reason, "stop") for reason in ("end_turn", "end_of_turn", "eot", "complete", "completed", "stop_sequence")),
+        *((reason, "length") for reason in ("length", "max_tokens", "repetition", "max_length", "max_new_tokens")),
+    ],
+)
+def test_an_end_is_known_in_each_way_of_writing(reason: str, finish: str) -> None:
+    camel = "".join(word.capitalize() for word in reason.split("_"))
+    ways = (
+        reason,
+        reason.upper(),
+        f"FINISH_REASON_{reason.upper()}",
+        reason.replace("_", "-"),
+        camel,
+        f"FinishReason{camel}",
+    )
+    assert {piece.finish for way in ways for piece in read(chunk(finish=way)) if piece.finish} == {finish}
+    assert all(read(chunk(finish=way)) for way in ways)
+
+
+@pytest.mark.parametrize("way", ["finish_reason_unspecified", "FINISH_REASON_UNSPECIFIED", "FinishReasonUnspecified"])
+def test_an_unspecified_reason_is_no_end(way: str) -> None:
+    assert read(chunk("a", finish=way)) == [Piece("a")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("FINISH_REASON_SAFETY", "withheld"),
+        ("FINISH_REASON_PROHIBITED_CONTENT", "withheld"),
+        ("toolCalls", "calls_tool"),
+        ("unstoppable", "unknown_end"),
+        ("length_unknown", "unknown_end"),
+        ("FINISH_REASON_OTHER", "unknown_end"),
+    ],
+)
+def test_an_end_that_is_not_the_answers_is_a_failure(reason: str, cause: str) -> None:
+    with pytest.raises(UpstreamFailure) as caught:
+        read(chunk(finish=reason))
+    assert caught.value.cause == cause
+
+
 def test_what_comes_without_text_is_no_piece() -> None:
     """An answer that thinks first, a list without a choice, a delta that is null, and what comes after the end."""
     thought = b'data: {"choices": [{"delta": {"role": "assistant", "reasoning_content": "hm"}}]}\n'
