@@ -222,14 +222,20 @@ class History:
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
-    """Return one turn of each request, by the time it was asked, whichever was written sooner: the first, unless that
-    was cancelled and asked again."""
+    """Return one turn of each request, in prompts' order, whichever was written sooner: the first, unless that was
+    cancelled and asked again."""
     chosen: dict[str, Turn] = {}
     for turn in turns:
         earlier = chosen.get(turn.request_id)
         if earlier is None or earlier.status == "cancelled":
             chosen[turn.request_id] = turn
-    return sorted(chosen.values(), key=lambda turn: turn.asked_unix_ms)
+    return sorted(chosen.values(), key=_in_order)
+
+
+def _in_order(turn: Turn) -> tuple[int, str]:
+    """Return the key that sorts turns as prompts have them: by when they were asked; those of one millisecond by their
+    ids, which no worker's pace changes."""
+    return turn.asked_unix_ms, turn.request_id
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

@@ -64,7 +64,7 @@ class Recorded:
             texts = {turn.output_text for turn in turns[name]}
             turns[name] += [turn for turn in self._ended(self.requests[name][0]) if turn.output_text not in texts]
         found = [[turn for turn in each if _stands_before(turn, request)] for each in turns.values()]
-        return sorted(filter(None, found), key=lambda each: each[0].asked_unix_ms)
+        return sorted(filter(None, found), key=lambda each: (each[0].asked_unix_ms, each[0].request_id))
 
     def may_lack_turns(self, request: ChatRequest, earlier: list[list[Turn]]) -> bool:
         """Return whether Redis was away from a process between the first of these turns and the request's end."""

@@ -101,6 +101,22 @@ async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_
     await history.close()
 
 
+@pytest.mark.parametrize("written", [("a", "b"), ("b", "a")])
+async def test_turns_of_one_millisecond_have_one_order_whichever_was_written_first(
+    monkeypatch: pytest.MonkeyPatch, written: tuple[str, str]
+) -> None:
+    history = History(RedisSettings())
+    turns = [msgspec.structs.replace(TURN, request_id=name) for name in written]
+
+    async def read(*_: Any) -> list[bytes]:
+        return [msgspec.msgpack.encode(turn) for turn in turns]
+
+    monkeypatch.setattr(history._redis, "call", read)
+    found = await history.turns(SESSION, limit=4, before_unix_ms=2)
+    assert [turn.request_id for turn in found] == ["a", "b"]
+    await history.close()
+
+
 class _Stored:
     """A Redis whose answer is a function of what it holds."""
 
