@@ -226,7 +226,7 @@ class UpstreamClient:
             async with self._http.stream(method, url, **more) as response:
                 if response.status_code != _OK:
                     said = await _beginning(response) if body is not None else b""
-                    raise of_status(response.status_code, response.headers.get("retry-after"), said)
+                    raise of_status(response.status_code, response.headers.get("retry-after"), said, body or b"")
                 async for data in response.aiter_raw():
                     yield data
         except httpx2.ConnectTimeout:

@@ -42,6 +42,7 @@ _BY_STATUS: Final[dict[int, tuple[Cause, str]]] = {
     503: ("busy", "it is loading or overloaded"),
 }
 _OF_FORM: Final = frozenset((400, 422))
+_OF_TEMPLATES: Final = ("system",)
 _MOST_RETRY_AFTER_MS: Final = 60_000.0
 
 
@@ -81,20 +82,23 @@ class UpstreamFailure(ReplylineError):  # noqa: N818 - a failure of theirs, as i
         return self.cause in {"unreachable", "no_connection", "busy"}
 
 
-def of_status(status: int, retry_after: str | None, said: bytes = b"") -> UpstreamFailure:
+def of_status(status: int, retry_after: str | None, said: bytes = b"", asked: bytes = b"") -> UpstreamFailure:
     """Return the failure that a status other than 200 is. A `Retry-After` in seconds is obeyed up to a minute. `said`:
-    the beginning of the body, which names a field of the request's form or does not."""
+    the beginning of the body, which names a field of the request's form or does not; `asked`: the request's body."""
     if status // 100 == 3:  # noqa: PLR2004 - redirections
         cause, remedy = "redirects", "write the address that it points to into REPLYLINE_UPSTREAM__URL"
         return UpstreamFailure("redirects", f"{cause} (status {status}), which is not followed: {remedy}")
+    field = refused_field(said, asked) if status in _OF_FORM else None
     found = _BY_STATUS.get(status)
     if found is None:
-        return UpstreamFailure("failed", f"status {status}; look into its log")
+        # llama-server's answer if the model's template raises.
+        if refused_field(said, asked, among=_OF_TEMPLATES) == PLAIN:
+            return UpstreamFailure("failed", f"status {status}; look into its log")
+        field, found = _OF_TEMPLATES[0], _BY_STATUS[400]
     try:
         seconds = float(retry_after or 0)
     except ValueError:  # a date
         seconds = 0.0
     wait_ms = min(max(seconds * 1_000, 0.0), _MOST_RETRY_AFTER_MS) if seconds == seconds else 0.0  # noqa: PLR0124 - NaN
-    field = refused_field(said) if status in _OF_FORM else None
     remedy = f"it refuses `{field}`; {found[1]}" if field not in (None, PLAIN) else found[1]
     return UpstreamFailure(found[0], f"status {status}; {remedy}", retry_after_ms=wait_ms, field=field)

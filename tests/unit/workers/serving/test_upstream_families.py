@@ -181,6 +181,8 @@ FORMS: Final[dict[str, tuple[str, Say]]] = {
     "vllm, gemma": ("system", refuses("system", {"object": "error", "message": "System role not supported"})),
     "vllm, mistral": ("system", refuses("system", {"error": {"message":
         "Conversation roles must alternate user/assistant/user/assistant/..."}})),
+    "llama-server, gemma": ("system", refuses("system", {"error": {"code": 500, "type": "server_error",
+        "message": "Jinja Exception: System role not supported"}}, status_code=500)),
     "fireworks": ("stream_options", refuses("stream_options", {"error": {
         "message": "Extra inputs are not permitted, field: 'stream_options'"}})),
     "a strict proxy": ("seed", refuses("seed", pydantic("seed"), status_code=422)),
