@@ -128,13 +128,21 @@ async def test_a_token_is_refused_clearly(gateway: Service, front: FrontEnd, kin
             await client.of_type("session.created")
 
 
-@pytest.mark.parametrize("session_id", ["", " ", "a b", "x" * 65, "demo/other", "{tag}", 7, None])
-async def test_a_sessions_name_is_checked(gateway: Service, front: FrontEnd, session_id: object) -> None:
+@pytest.mark.parametrize(("given", "read"), [("", None), (None, None), (7, "7")])
+async def test_a_sessions_name_is_read_as_serializers_write_it(
+    gateway: Service, front: FrontEnd, given: object, read: str | None
+) -> None:
+    """An empty name is as good as none, and a number is a text."""
+    async with Client.connect(gateway.ws, front.form, start=False) as client:
+        await client.send({"type": "session.start", "session_id": given})
+        session_id = (await client.of_type("session.created"))["session_id"]
+        assert session_id == read or (read is None and session_id.startswith("sess_"))
+
+
+@pytest.mark.parametrize("session_id", [" ", "a b", "x" * 65, "demo/other", "{tag}"])
+async def test_a_sessions_name_is_checked(gateway: Service, front: FrontEnd, session_id: str) -> None:
     async with Client.connect(gateway.ws, front.form, start=False) as client:
         await client.send({"type": "session.start", "session_id": session_id})
-        if session_id is None:  # as good as none
-            await client.of_type("session.created")
-            return
         error = await client.error()
         assert (error["code"], error["param"]) == ("invalid_field", "session_id")
 
