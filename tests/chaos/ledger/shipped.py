@@ -8,7 +8,7 @@ some is right too, and is counted as `short`.
 
 import asyncio
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
 from typing import Any, Final
@@ -158,17 +158,21 @@ class Shipped:
                 if lacks and not self._recorded.may_lack_turns(request, earlier):
                     continue
                 right = [turns[0] for turns in earlier[max(0, len(earlier) - most) :]]
-                for chosen in self._lacking(request, earlier, most) if lacks else [right]:
+                for chosen in _once(self._lacking(request, earlier, most)) if lacks else [right]:
                     for speaker in self._speakers:
                         yield request, [self._in_its_window(turn) for turn in chosen], speaker, lacks
 
     def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:
-        """Yield what a prompt may hold without some of these turns: without the first, as after the loss of a Redis,
-        more each time. Then, where the request's own turn says with which its prompt begins, that one with any later
-        and the nearest earlier ones; else any of the last few."""
+        """Yield what a prompt may hold without some of these turns: without the first, more each time; those that were
+        written from one moment to another, as after the loss of a Redis. Then, where the request's own turn says with
+        which its prompt begins, that one with any later and the nearest earlier ones; else any of the last few."""
         for first in range(max(1, len(earlier) - most + 1), len(earlier) + 1):
             yield [turns[0] for turns in earlier[first:]]
         names = [turns[0].request_id for turns in earlier]
+        written = [turn.request_id for turn in self._recorded.kept[request.session_id] if turn.request_id in names]
+        for begin, end in combinations(range(len(written) + 1), 2):
+            there = [turns[0] for turns in earlier if turns[0].request_id in written[begin:end]]
+            yield there[max(0, len(there) - most) :]
         begun = [turn.window_start for turn in self._recorded.kept[request.session_id] if turn.request_id == request.id]
         places = [names.index(name) for name in begun if name in names]
         for place in places:
@@ -186,6 +190,15 @@ class Shipped:
             return turn
         window = self._windows.get(turn.request_id) if turn.source in BY_MODEL else None
         return msgspec.structs.replace(turn, window_start=window)
+
+
+def _once(histories: Iterable[Sequence[Turn]]) -> Iterator[Sequence[Turn]]:
+    """Yield each history once."""
+    known = set[tuple[int, ...]]()
+    for turns in histories:
+        if (key := tuple(map(id, turns))) not in known:
+            known.add(key)
+            yield turns
 
 
 def _some(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
