@@ -8,7 +8,7 @@ import json
 import re
 from typing import Final
 
-from shared.faq.words.markup import TAG, entity_in
+from shared.faq.words.markup import TAG, elements_of, entity_in
 
 # Nothing of a question behind this is searched; the longest answers still leave room in a prompt.
 MAX_QUESTION_CHARS: Final = 600
@@ -49,7 +49,7 @@ def _foreign(text: str) -> str | None:
 
 
 def _markup(text: str) -> str | None:
-    if (tag := TAG.search(text)) is not None:
+    if (tag := TAG.search(elements_of(text))) is not None:
         return f"the HTML {shown(tag[0])}; write plain text, a link as its address"
     if (entity := entity_in(text)) is not None:
         return f"the HTML {shown(entity)}; write the character itself"

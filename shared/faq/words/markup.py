@@ -12,11 +12,21 @@ article blockquote body br button center dd details div dl dt fieldset footer fo
 iframe img input li link main meta nav object ol option p pre section select summary svg table tbody td textarea tfoot
 th thead tr ul video
 """
+# Elements that often have no end; another one without end and attributes is a word: "Press <menu>".
+_ALONE_TEXT: Final = "body br dd div dt hr html li p tbody td tfoot th thead tr"
+_ALONE: Final = frozenset(_ALONE_TEXT.split())
 _INLINE: Final = frozenset(_INLINE_TEXT.split())
 _BLOCK: Final = frozenset(_BLOCK_TEXT.split())
 _UNSEEN: Final = frozenset(("head", "script", "style", "template", "title"))
 _ELEMENTS: Final = "|".join(sorted(_INLINE | _BLOCK | _UNSEEN, key=len, reverse=True))
-TAG: Final = re.compile(rf"</?(?:{_ELEMENTS})(?:\s[^<>]*)?/?>|<!--|<!doctype|</?[movwx]:\w[^<>]*>", re.IGNORECASE)
+# "<b and c>" is no element: its words have no values.
+_ATTRIBUTES: Final = (
+    r"(?:\s+(?:async|checked|controls|defer|disabled|hidden|multiple|noshade|nowrap|open|required|reversed|selected)\b)*"
+    r"(?:\s+[\w:.@-]+\s?=[^<>]*)?\s*"
+)
+TAG: Final = re.compile(rf"</?(?:{_ELEMENTS}){_ATTRIBUTES}/?>|<!--|<!doctype|</?[movwx]:\w[^<>]*>", re.IGNORECASE)
+_SEEMS_TAG: Final = re.compile(rf"<(/?)({_ELEMENTS})\b[^<>]*>", re.IGNORECASE)
+_CODE: Final = re.compile(r"`[^`\n]{1,80}`")
 ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});|&nbsp\b", re.IGNORECASE)
 # What makes the parser search the same text again and again, or raise: a sign that opens nothing, comments, sections.
 _COMMENT: Final = re.compile(r"<!--(?:(?!<!--|-->).)*(?:-->|$)|<!\[[^<>]*>", re.DOTALL)
@@ -30,8 +40,8 @@ def without_markup(text: str) -> str:
     """Return a text without tags and entities, also where they were escaped once more. A text that only looks like HTML
     ("5 < 6", "<you@shop.example>", "R&D;") stays; so does one that would leave nothing to read."""
     for _ in range(_ESCAPED_TWICE):
-        if TAG.search(text):
-            reader = _Reader(_COMMENT.sub("", text[:_MAX_CHARS]))
+        if TAG.search(markup := elements_of(text)):
+            reader = _Reader(_COMMENT.sub("", markup[:_MAX_CHARS]))
             if not any(map(str.isalnum, reader.text)):
                 return text
             text = reader.text
@@ -40,6 +50,20 @@ def without_markup(text: str) -> str:
         else:
             break
     return text
+
+
+def elements_of(text: str) -> str:
+    """Return a text in which only elements of HTML have their "<": it is "&lt;" in code ("`<a>`"), before words
+    ("x <b and c> d") and where an element has no start or no end."""
+    text = _CODE.sub(lambda code: code[0].replace("<", "&lt;"), text)
+    halves = {(tag[1], tag[2].lower()) for tag in _SEEMS_TAG.finditer(text) if TAG.fullmatch(tag[0])}
+
+    def kept(tag: re.Match[str]) -> str:
+        end, name = tag[1], tag[2].lower()
+        whole = name in _ALONE or "=" in tag[0] or tag[0].endswith("/>") or ("" if end else "/", name) in halves
+        return tag[0] if whole and TAG.fullmatch(tag[0]) else f"&lt;{tag[0][1:]}"
+
+    return _SEEMS_TAG.sub(kept, text)
 
 
 def entity_in(text: str) -> str | None:
