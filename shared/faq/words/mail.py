@@ -49,6 +49,7 @@ _NAME: Final = re.compile(r"\W*(?:[^\s.?!]{1,20}\.?(?:\s+|$)){1,4}$")
 _FULL_NAME: Final = re.compile(r"\s*(?:[A-Z][a-zà-ÿ'.-]+(?:\s+|$)){1,3}(?:\|.*)?$")
 _OF_A_SIGNATURE: Final = re.compile(r"(?!\s*[Pp]\.?\s?[Ss]\b)[^?]{0,80}$")
 _MOST_SIGNATURE_LINES: Final = 8
+_QUESTION: Final = re.compile(r"[?؟](?:\W|$)")
 
 
 def own_words(text: str) -> str:
@@ -64,12 +65,12 @@ def own_words(text: str) -> str:
 
 
 def _own(lines: Sequence[str]) -> list[str]:
-    own, greeting = list[str](), list[str]()
+    own, greeting, asks = list[str](), list[str](), _asking(lines)
     at = signature = 0
     while at < len(lines):
         line = lines[at]
         introduction = _introduction(lines, at)
-        if _SEPARATOR.match(line) or _begins_headers(lines, at) or (own and _DELIMITER.match(line)):
+        if _SEPARATOR.match(line) or _begins_headers(lines, at) or (own and _DELIMITER.match(line) and not asks[at]):
             break
         if introduction and not _QUOTED.match(_next(lines, at + introduction)):
             break
@@ -83,10 +84,20 @@ def _own(lines: Sequence[str]) -> list[str]:
             signature = begun
         elif signature and _OF_A_SIGNATURE.match(line):
             signature -= 1
-        elif line.strip(" \t-_=*"):
+        elif line.strip(" \t-_=*—"):
             own.append(_SENT_FROM.sub("", line))
         at += max(introduction, 1)
     return own if any(map(str.strip, own)) else greeting
+
+
+def _asking(lines: Sequence[str]) -> list[bool]:
+    """Return, of each line, whether a question comes from there on and before any quotation: no signature asks."""
+    asks = [False] * (len(lines) + 1)
+    for at in reversed(range(len(lines) if any(map(_DELIMITER.match, lines)) else 0)):
+        line = lines[at]
+        if (asks[at + 1] or _QUESTION.search(line)) and not _QUOTED.match(line) and not _SEPARATOR.match(line):
+            asks[at] = not _introduction(lines, at) and not _begins_headers(lines, at)
+    return asks
 
 
 def _signature(lines: Sequence[str], at: int, before: str) -> int | None:

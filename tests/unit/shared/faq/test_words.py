@@ -237,6 +237,13 @@ def test_each_question_of_the_faq_is_found_in_traditional_characters() -> None:
         ("ʀᴇꜰᴜɴᴅ", "refund"),
         ("Sent from my iPhone", "Sent from my iPhone"),
         ("-- \nJane", "Jane"),
+        ("Where is it?\n-- \nJane\nhttps://shop.example/?id=7", "Where is it?"),
+        ("The lamp broke\n--\nCan I return it?", "The lamp broke\nCan I return it?"),
+        ("It came.\n—\nIt broke.\n__\n\nCan I return it? Thanks", "It came.\nIt broke.\nCan I return it? Thanks"),
+        ("Broken\n--\nReturn it?\n--\nJane", "Broken\nReturn it?"),
+        ("灯坏了\n--\n能退货吗？", "灯坏了\n能退货吗？"),
+        ("Broken\n--\nJane\n> Is it new?", "Broken"),
+        ("Broken\n--\nJane\n\nOn Mon, 3 Nov 2026 at 10:12, Shop <a@b.example> wrote:\nIs it new?", "Broken"),
         ("I bought these:\n> 2 lamps\nCan I return them?", "I bought these:\nCan I return them?"),
         (f"{_LEGAL}", f"{_LEGAL}"),
     ],
@@ -256,7 +263,25 @@ def test_any_text_is_read_and_never_as_nothing(text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<a ", "<!--", "<", "</", "<![", "<?", "<p><!--", "<a b=", "&#", "唔", "Aа", "1 a:\n", "on 1 ", "\n", ">\n"],
+    [
+        "<a ",
+        "<!--",
+        "<",
+        "</",
+        "<![",
+        "<?",
+        "<p><!--",
+        "<a b=",
+        "&#",
+        "唔",
+        "Aа",
+        "1 a:\n",
+        "on 1 ",
+        "\n",
+        ">\n",
+        "a\n--\n",
+        "a?\n--\n",
+    ],
 )
 @pytest.mark.timeout(5)
 def test_a_text_made_to_be_slow_is_not(piece: str) -> None:
