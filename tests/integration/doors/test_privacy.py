@@ -245,7 +245,7 @@ async def forge(system: System, customers: list[Customer]) -> None:
                 ("chat.requests.short", packed(input=[text])),
                 ("chat.requests.short", packed(temperature=text)),
                 ("chat.requests.short", packed(stop=[text * 4])),
-                ("chat.requests.short", packed(metadata={text: 1})),
+                ("chat.requests.short", packed(metadata={text: [1]})),
                 ("chat.requests", packed(input=text * 200)),
                 ("chat.requests", json.dumps({"input": text}).encode()),
             ):
