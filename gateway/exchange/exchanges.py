@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,8 +57,11 @@ class Exchanges:
         sender = asker.address if self.gate is None else asker.token or ""
         return self._own.name(sender, asker, question, wire_unix_ms())
 
-    async def begin(self, asker: Asker, session_name: str, resume: Resume | None = None) -> Exchange:
-        """Begin a session of that name. Raises `ProtocolError`; `leave` ends it."""
+    async def begin(
+        self, asker: Asker, session_name: str | Callable[[], str], resume: Resume | None = None
+    ) -> Exchange:
+        """Begin a session of that name; a function is called for it once the token is valid. Raises `ProtocolError`;
+        `leave` ends it."""
         self.check_memory()
         if not origin_may_connect(asker.origins, self.allowed_origins):
             raise ProtocolError("origin_not_allowed", "this page may not ask here")
@@ -98,7 +102,7 @@ class Exchanges:
         if self.memory.refuses:
             raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
 
-    def new_session(self, asker: Asker, name: str) -> Session:
+    def new_session(self, asker: Asker, name: str | Callable[[], str]) -> Session:
         return Session(
             connection_id=f"conn_{secrets.token_hex(8)}",
             fresh_session_id=name,

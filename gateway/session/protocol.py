@@ -6,6 +6,7 @@ NEW --session.start--> OPEN --close, token expired--> CLOSED
 
 import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 
@@ -137,7 +138,7 @@ class SessionLimits:
 
 class Session:
     """One connection's session. `connection_id` names the socket, `session_id` the conversation: the client's, or else
-    `fresh_session_id`.
+    `fresh_session_id`, a function of which is called once the token is valid.
 
     With a `gate` the tenant and the subject are the token's, and `conversation_id`, the session's name behind the
     gateway, is that subject's alone. Without one every client speaks for `tenant`, and the session's id is all that
@@ -145,6 +146,7 @@ class Session:
 
     __slots__ = (
         "_address",
+        "_fresh_session_id",
         "_gate",
         "_hello_came",
         "_last_ping_unix_ms",
@@ -168,7 +170,7 @@ class Session:
         self,
         *,
         connection_id: str,
-        fresh_session_id: str,
+        fresh_session_id: str | Callable[[], str],
         tenant: str,
         gate: TokenGate | None,
         limits: SessionLimits,
@@ -177,8 +179,8 @@ class Session:
         subject: str = "",
     ) -> None:
         self.connection_id = connection_id
-        self.session_id = fresh_session_id
-        self.conversation_id = fresh_session_id
+        self._fresh_session_id = fresh_session_id
+        self.session_id = self.conversation_id = "" if callable(fresh_session_id) else fresh_session_id
         self.tenant = tenant
         self.identity: Identity | None = None
         self.consent: Consent | None = None
@@ -263,6 +265,8 @@ class Session:
             if self._gate is None:
                 raise
             return [Refuse(error), self.reject(error)]
+        if callable(self._fresh_session_id):
+            self.session_id = self._fresh_session_id()
         self._name_session(message.session_id)
         self.consent = message.consent
         self.state = State.OPEN

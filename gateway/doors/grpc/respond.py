@@ -1,6 +1,7 @@
 """One question's answer, and the rest of one whose client comes back: each a short session (`gateway.exchange`)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from gateway.doors.grpc.calls import Call
@@ -40,7 +41,7 @@ class Responding:
         asker = call.asker
         shortest_ms = min((ms for ms in (asker.deadline_ms, asked.deadline_ms) if ms is not None), default=None)
         asker = replace(asker, deadline_ms=shortest_ms, traceparent=asked.traceparent or asker.traceparent)
-        exchange = await self.exchanges.begin(asker, session or self.exchanges.own_session(asker, question))
+        exchange = await self.exchanges.begin(asker, session or partial(self.exchanges.own_session, asker, question))
         try:
             call.lost = exchange.lost
             if not call.gone:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -54,7 +55,7 @@ async def answer(
     """Ask in that session, or in a new one, and return the answer: streamed, whole, or in progress (`at_once`). Raises
     `ProtocolError`; so may `check`."""
     exchanges, asker = http.exchanges, http.asker(request)
-    exchange = await exchanges.begin(asker, session or exchanges.own_session(asker, question))
+    exchange = await exchanges.begin(asker, session or partial(exchanges.own_session, asker, question))
     streams = False
     try:
         if check is not None:

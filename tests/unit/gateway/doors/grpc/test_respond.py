@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.exchange import asker, exchanges
+from tests.support import tokens
 from tests.support.fakes.gateways import MINUTE_MS, Edge, delta, quiet, until
 from tests.support.fakes.grpc_doors import Sent, all_of, kinds, refused, serving, text_of
 from tests.support.fakes.openai_doors import answer
@@ -50,6 +51,15 @@ async def test_a_calls_deadline_shortens_that_of_its_answer(
         assert asked.created_unix_ms is not None
         assert above_ms < asked.deadline_unix_ms - asked.created_unix_ms <= at_most_ms
         call.cancel()
+
+
+async def test_strangers_evict_no_first_try() -> None:
+    edge = Edge()
+    async with serving(edge, tokens.gate()) as client:
+        for sent in ((), (("authorization", "Bearer x.y.z"),)):
+            status, _ = await refused(client.respond("Who?", metadata=sent))
+            assert status is grpc.StatusCode.UNAUTHENTICATED
+        assert not client.door.exchanges._own._tries
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import httpx2
 import pytest
 
+from gateway.exchange import own_sessions
 from tests.support import tokens
 from tests.support.fakes.gateways import Edge
 from tests.support.fakes.openai_doors import BASE, ask, chat, door_of
@@ -31,6 +32,21 @@ async def test_who_has_no_good_token_is_told_so(headers: dict[str, str], code: s
             assert (got.status_code, got.json()["error"]["code"]) == (401, code)
     assert edge.asked == []
     assert edge.gateway.connections._open == {}
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+async def test_strangers_evict_no_first_try(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a question with a valid token gets a conversation's name."""
+    monkeypatch.setattr(own_sessions, "_MAX_TRIES", 1)
+    edge, alice = Edge(), of("alice")
+    body, retry = chat("Who?") | {"input": "Who?"}, {"x-stainless-retry-count": "1"}
+    async with client_of(edge) as client:
+        await ask(client, edge, body, "Ada.", path=path, **alice)
+        for headers in (of("mallory", exp=1), {"authorization": "Bearer x.y.z"}, {}):
+            assert (await client.post(path, json=chat("?") | {"input": "?"}, headers=headers)).status_code == 401
+        again = await client.post(path, json=body, headers=alice | retry)
+    assert again.status_code == 200
+    assert len(edge.asked) == 1
 
 
 @pytest.mark.parametrize(("path", "field"), [("/chat/completions", "messages"), ("/responses", "input")])
