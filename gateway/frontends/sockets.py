@@ -17,7 +17,7 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.bounded import BoundedConnection, Bounds, bounded
-from shared.sockets.listening import BACKLOG, ListenAddress
+from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.wire.codec import GATEWAY_CODECS
 
@@ -86,7 +86,6 @@ async def serve_sockets(
             close_timeout=2,
             server_header=None,
             write_limit=settings.buffer_close_bytes,
-            backlog=BACKLOG,
         )
 
 

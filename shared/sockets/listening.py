@@ -34,8 +34,8 @@ class ListenAddress(NamedTuple):
     def for_asyncio(self) -> dict[str, Any]:
         """Return the arguments of `create_server`. Raises `OSError`."""
         if self.host == EVERY_ADDRESS:  # asyncio itself would listen on IPv6 alone
-            return {"sock": bind(self.host, self.port)}
-        return {"host": self.host, "port": self.port}
+            return {"sock": bind(self.host, self.port), "backlog": BACKLOG}
+        return {"host": self.host, "port": self.port, "backlog": BACKLOG}
 
     def listen(self) -> socket.socket:
         """Return a listening socket. Raises `ListenError`."""

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,6 +12,7 @@ from shared.process.lifetime import run_until_signal
 from shared.settings.gateway import GatewaySettings
 from shared.sockets import listening
 from shared.sockets.listening import ListenAddress, bind, host_port
+from shared.telemetry.status import Readiness, serve_status
 
 
 def problem_of(address: ListenAddress) -> str:
@@ -76,6 +78,17 @@ def test_one_setting_listens_on_both_families(host: str, reached: set[str]) -> N
                 assert address not in reached
             else:
                 assert address in reached
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+async def test_clients_that_come_while_the_loop_is_busy_all_wait_to_be_accepted(host: str) -> None:
+    """One that finds the queue full takes itself for connected, and is never closed if it never sends a byte."""
+    with ExitStack() as stack:
+        server = await serve_status(ListenAddress(host, 0, "", ""), Readiness({}))
+        port = server.sockets[0].getsockname()[1]
+        for _ in range(300):  # the loop does not run meanwhile
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        server.close()
 
 
 def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
