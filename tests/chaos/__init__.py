@@ -4,7 +4,7 @@
     strikes       who carries out which fault       proxy     a bad network
     questions P   seed → what is asked              load      all the clients, in a thread of their own
     ledger P      what clients did and heard        fleet     processes that are killed and started again
-    verdict P     what of it must not be            rights    the only right texts
+    verdict P     what of it must not be            shipped   the only right texts
     story P       one request's whole story         run       all of them together
     table P       a run in numbers
     gates         proxies before Kafka and Redis    member    a gateway or a worker

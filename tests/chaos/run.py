@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,8 +15,10 @@ from rich.console import Console
 from ops.measure.arrivals import schedule
 from ops.measure.environment import environment
 from ops.measure.runner import check_writable, write_json
+from shared.conversation.turn import Turn
 from shared.errors import ReplylineError, SettingsError
 from shared.nouns import counted
+from tests.chaos.actors.fleet import Fleet
 from tests.chaos.actors.load import Load, LoadFailed
 from tests.chaos.faults.schedule import (
     INSIDE,
@@ -30,8 +33,9 @@ from tests.chaos.faults.schedule import (
     with_bursts,
 )
 from tests.chaos.ledger.questions import make_questions
-from tests.chaos.ledger.requests import Breach, Ledger, Line
-from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.recorded import Times, read_recorded, redis_away, watch_turns
+from tests.chaos.ledger.requests import Breach, Ledger, Line, conversation_of
+from tests.chaos.ledger.shipped import Shipped, speakers_of
 from tests.chaos.ledger.story import story
 from tests.chaos.ledger.verdict import Verdict, judge
 from tests.chaos.strikes import OF_THE_LOAD, Strikes, fleet_for
@@ -121,7 +125,8 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
     `ServiceError`."""
     faults = options.plan()
     versions = any(fault.kind in VERSIONS for fault in faults)
-    ledger, count = Ledger(versions=versions), round(options.rate * options.duration_s)
+    loses_turns = any(fault.kind in {Kind.REDIS, *INSIDE} for fault in faults)
+    ledger, count = Ledger(versions=versions or loses_turns), round(options.rate * options.duration_s)
     with fleet_for({fault.kind for fault in faults}, brokers=options.brokers) as fleet:
         console.print("starting Kafka, Redis, two gateways and two workers")
         await fleet.start()
@@ -136,8 +141,19 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         )
         facts = environment(engine="fake", broker="kafka")
         strikes = Strikes(fleet, load, random.Random(f"{options.seed}/noise"))
-        await _together(strikes, load, faults, console)
-        verdict = await asyncio.to_thread(judge, ledger, Oracle(revisions=fleet.revisions))
+        kept: dict[str, list[Turn]] = defaultdict(list)
+        sessions = {conversation_of(question.session) for question in load.questions}
+        ended = asyncio.Event()
+        watching = asyncio.create_task(watch_turns(fleet.redis_url, sessions, kept, ended))
+        try:
+            await _together(strikes, load, faults, console)
+            await fleet.ready()
+        finally:
+            ended.set()
+            await watching
+        recorded = await read_recorded(fleet.kafka_settings, kept, _redis_away(fleet))
+        rights = Shipped(ledger, recorded, speakers_of(fleet.worker_settings, fleet.revisions))
+        verdict = await asyncio.to_thread(judge, ledger, rights)
         fleet.keep_logs = not verdict.holds
         conditions = Conditions(
             seed=options.seed,
@@ -150,7 +166,9 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
             environment=facts,
         )
         rows = _rows(fleet.strikes, faults, load.start_s + options.duration_s)
-        found = report(verdict, rows, conditions, await strikes.met())
+        found = report(
+            verdict, rows, conditions, await strikes.met() | {"answers that lack earlier turns": rights.num_short}
+        )
         print(tables(found), flush=True)
         write_json(options.json_path, found)
         if not verdict.holds:
@@ -179,6 +197,14 @@ async def _together(strikes: Strikes, load: Load, faults: Sequence[Fault], conso
         await asyncio.shield(loading)
     if load.failure is not None:
         raise LoadFailed(load.failure)
+
+
+def _redis_away(fleet: Fleet) -> list[Times]:
+    """Return when Redis was killed, or away from a process by its log."""
+    to_unix_s = time.time() - time.monotonic()
+    killed = [strike for strike in fleet.strikes if strike.kind is Kind.REDIS]
+    times = [((each.at_s + to_unix_s) * 1_000, (each.at_s + each.back_s + to_unix_s) * 1_000) for each in killed]
+    return times + [each for log in fleet.logs.glob("*.log") for each in redis_away(log.read_text(errors="replace"))]
 
 
 def _silence_s(ledger: Ledger, load: Load) -> float:

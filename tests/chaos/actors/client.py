@@ -27,7 +27,7 @@ from shared.wire.messages import (
     SessionClosing,
     SessionStart,
 )
-from tests.chaos.ledger.requests import AnswerEvent, Ledger, Question
+from tests.chaos.ledger.requests import AnswerEvent, Ledger, Question, conversation_of
 
 _RETRY_S: Final = 1.0
 _BACKOFF_S: Final = (0.05, 0.4)
@@ -132,7 +132,7 @@ class Customer:
         return True
 
     def _start(self, resume: Resume | None) -> SessionStart:
-        return SessionStart(session_id=self.session, resume=resume)
+        return SessionStart(session_id=conversation_of(self.session), resume=resume)
 
     def _ask_again(self, question: Question) -> None:
         if question.event_id in self._open and self.online.is_set():
@@ -148,7 +148,7 @@ class Customer:
             event_id=question.event_id,
             input=question.text,
             max_output_tokens=question.max_output_tokens,
-            temperature=0.0,
+            temperature=question.temperature,
             first_token_ms=min(question.first_token_ms, left_ms),
             deadline_ms=min(question.deadline_ms, left_ms),
         )

@@ -20,6 +20,7 @@ from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.own_services import OWN_SERVICES
 from ops.stack.processes import ServiceError, free_port
 from shared.kafka import create_topics
+from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.brokers import Brokers
 from tests.chaos.actors.kafka_cluster import KafkaCluster, rack_of
@@ -43,7 +44,7 @@ from tests.chaos.faults.schedule import (
 )
 from tests.chaos.hops.gates import Gates, kafka_listeners
 from tests.chaos.ledger.requests import Line
-from tests.chaos.ledger.rights import PROMPT_ENV
+from tests.support.switches import nested
 from tests.support.system import CURSOR_SECRET
 from workers.serving.watchdog import LEAVE_S
 
@@ -54,7 +55,8 @@ _HANG_ENDS_S: Final = _STEP_LIMIT_S + LEAVE_S + 2.0
 # Longer than Kafka is away: without it nobody has a step to hang in.
 _STEP_COMES_S: Final = 20.0
 _ENV: Final = {
-    **PROMPT_ENV,
+    "WORKER__ENGINE": "fake",
+    "ANSWERS__GUARD": "false",
     "AUTH__MODE": "anonymous",
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
     "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
@@ -108,6 +110,21 @@ class Fleet:
         return self._kafka.bootstrap
 
     @property
+    def kafka_settings(self) -> KafkaSettings:
+        return KafkaSettings(bootstrap_servers=self.bootstrap, replication_factor=self.brokers)
+
+    @property
+    def redis_url(self) -> str:
+        """Where Redis is found by whoever takes no part."""
+        assert self._redis is not None, "start comes first"
+        return self._redis.url
+
+    @property
+    def worker_settings(self) -> Settings:
+        """Return the settings that every worker has."""
+        return Settings.model_validate(nested(_ENV))
+
+    @property
     def disks_that_ended(self) -> int:
         """Return how many brokers were ended by their full disk."""
         return 0 if self._struck is None else self._struck.disks_that_ended
@@ -130,7 +147,7 @@ class Fleet:
         self._services.callback(kafka.stop)
         self._kafka = kafka.start()
         self._struck = Brokers(kafka, self._note)
-        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, replication_factor=self.brokers)
+        settings = self.kafka_settings
         topics = settings.topics.all(
             request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
         )

@@ -1,38 +1,55 @@
-"""What is asked: each question bears a word of its own, so that no two have the same answer. Pure."""
+"""What is asked: in two tabs of each conversation, and now and then a second question over an open one. Pure.
+
+The FAQ has an answer to most of it, so that the model is asked, with entries. No two answers are alike: they are drawn
+by a seed of their own.
+"""
 
 import random
 from typing import Final
 
 from tests.chaos.ledger.requests import Question
 
-_OPENINGS: Final = (
-    "Where is my parcel?",
-    "How do I send a lamp back?",
+OPENINGS: Final = (
+    "How long does delivery take?",
+    "How do I return an item?",
     "Do you ship to Norway?",
-    "我的订单什么时候发货？",
-    "Tell me about the oak table",
+    "怎么退货？",
+    "Can I change my delivery address?",
+    "What is your return policy?",
     (
         "Can I pay by invoice, and when is it due? I have asked twice before and nobody has told me so far, "
         "and my accountant would like to close the year before he leaves"
     ),
 )
+# Where the FAQ has no answer, nobody asks the model.
+_UNKNOWN: Final = "Tell me about the oak table (canary-{:012x})"
+_UNKNOWN_SHARE: Final = 0.1
+_TABS: Final = 2
+_IMPATIENT_SHARE: Final = 0.25
 _DEADLINES_MS: Final = (2_000, 5_000, 10_000)
 _FIRST_TOKEN_MS: Final = 3_000
-_OUTPUT_TOKENS: Final = (20, 60)
+_OUTPUT_TOKENS: Final = (20, 100)
 
 
 def make_questions(seed: int, count: int, sessions: int) -> list[Question]:
-    """`count` of them over so many conversations. Half wait for the first token as long as for the whole answer."""
+    """`count` of them from so many tabs, two of each conversation. Half wait for the first token as long as for the
+    whole answer."""
     chance = random.Random(f"{seed}/questions")
     questions: list[Question] = []
+    session = 0
     for number in range(count):
-        session = chance.randrange(sessions)
+        if chance.random() >= _IMPATIENT_SHARE:
+            session = chance.randrange(max(1, sessions // _TABS))
+        text = chance.choice(OPENINGS)
+        if chance.random() < _UNKNOWN_SHARE:
+            text = _UNKNOWN.format(chance.getrandbits(48))
         deadline_ms = chance.choice(_DEADLINES_MS)
         questions.append(
             Question(
                 event_id=f"ask-{number}",
-                session=f"chaos-{seed}-{session}",
-                text=f"{chance.choice(_OPENINGS)} (canary-{chance.getrandbits(48):012x})",
+                session=f"chaos-{seed}-{session}~{chance.randrange(_TABS)}",
+                text=text,
+                temperature=1.0,
                 max_output_tokens=chance.randint(*_OUTPUT_TOKENS),
                 first_token_ms=chance.choice((_FIRST_TOKEN_MS, deadline_ms)),
                 deadline_ms=deadline_ms,

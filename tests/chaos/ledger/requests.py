@@ -33,7 +33,8 @@ class Breach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`deadline_ms` runs from when it is asked first."""
+    """`deadline_ms` runs from when it is asked first. `session` is one tab's; tabs of one `conversation` are told apart
+    by what stands behind `~`. `temperature` above 0: the seed follows from the response's id."""
 
     event_id: str
     session: str
@@ -41,6 +42,12 @@ class Question:
     max_output_tokens: int
     first_token_ms: int
     deadline_ms: int
+    temperature: float = 0.0
+
+
+def conversation_of(session: str) -> str:
+    """Return the name of the conversation that a tab is open on."""
+    return session.partition("~")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ class Absence:
 
 
 class Ledger:
-    """`versions`: more than one writes answers, so one that was begun may begin again in another's words."""
+    """`versions`: more than one writes answers, or Redis may lose turns, so one that was begun may begin again in other
+    words."""
 
     def __init__(self, *, versions: bool = False) -> None:
         self._versions = versions

@@ -1,10 +1,10 @@
 """The only right texts of a question: what the fake engine writes of it, and what the fallback says.
 
-The workers are started so that a prompt is the question alone (`PROMPT_ENV`): then the model's text is a function of
-the question and of its length, whoever writes it, however often he dies.
+For the world, whose prompts are the system text and the question: then the model's text is a function of the question
+and of its length. Workers as shipped have `tests/chaos/ledger/shipped.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from shared.faq import FaqIndex
@@ -17,15 +17,6 @@ from workers.engine.load_model import load_model
 from workers.prompt.conversation import PromptBuilder
 
 _MAX_LENGTH: Final = 2_048
-PROMPT_ENV: Final[Mapping[str, str]] = {
-    "WORKER__ENGINE": "fake",
-    "WORKER__SYSTEM_PROMPT": "",
-    "WORKER__GROUNDING_ENTRIES": "0",
-    "WORKER__HISTORY_TURNS": "0",
-    "WORKER__MAX_LENGTH": str(_MAX_LENGTH),
-    "ANSWERS__POLICY": "model",
-    "ANSWERS__GUARD": "false",
-}
 _GREEDY: Final = Sampling(temperature=0.0)
 
 

@@ -19,12 +19,14 @@ _TELLTALE_CHARS: Final = 12
 class Rights:
     """The only right texts of a question: the model's, whole, and the fallback's. `others`: that of each model that
     writes beside it, while the workers are replaced one by one. `unread`: what a gateway says to a client that came to
-    it from another, where the question could not be read in time: it knows neither its language nor its words."""
+    it from another, if the question could not be read in time: it knows neither its language nor its words.
+    `decided`: what a worker says instead of asking the model."""
 
     model: str
     fallback: str
     others: tuple[str, ...] = ()
     unread: str = ""
+    decided: tuple[str, ...] = ()
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ def _misread(page: Page, right: Rights, owners: dict[str, str], *, moved: bool) 
     response = page.ends[0][1]
     said = response.output_text
     whole = response.reason in {"stop", "max_output_tokens"}
-    wanted = right.written if response.source == "model" else (right.fallback,)
+    wanted = right.written if response.source == "model" else (right.fallback, *right.decided)
     if response.source == "busy" and moved and right.unread:
         wanted = (*wanted, right.unread)
     if said in wanted or (not whole and any(want.startswith(said) for want in wanted)):
@@ -147,7 +149,7 @@ def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[B
     return [
         _blame(page, said, f"neither {right.model!r} nor {right.fallback!r} begins so", owners)
         for said in shown
-        if not any(text.startswith(said) for text in (*right.written, right.fallback))
+        if not any(text.startswith(said) for text in (*right.written, right.fallback, *right.decided))
     ]
 
 

@@ -10,9 +10,12 @@ from typing import Final, Self
 
 from ops.measure.arrivals import schedule
 from tests.chaos.actors.load import Load
-from tests.chaos.ledger.requests import Ledger, Page, Question
-from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.questions import OPENINGS
+from tests.chaos.ledger.recorded import read_recorded, redis_away
+from tests.chaos.ledger.requests import Ledger, Page, Question, conversation_of
+from tests.chaos.ledger.shipped import Shipped, speakers_of
 from tests.chaos.ledger.verdict import Verdict, judge
+from tests.proofs.elastic.pool import Pool
 
 DEADLINE_MS: Final = 20_000
 _FIRST_TOKEN_MS: Final = 10_000
@@ -22,8 +25,8 @@ _MOST_S: Final = 3_000.0
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
-    """Use as a context manager; it ends once all that was asked is settled. `clients` conversations ask `rate`
-    questions a second in all."""
+    """Use as a context manager; it ends once all that was asked is settled. `clients` tabs, two of each conversation,
+    ask `rate` questions a second in all; half of them over an open one."""
 
     ports: Sequence[int]
     rate: float
@@ -49,8 +52,9 @@ class Crowd:
     def _question(self, number: int, chance: random.Random) -> Question:
         return Question(
             event_id=f"ask-{number}",
-            session=f"visitor-{number % self.clients}",
-            text=f"Where is parcel {chance.getrandbits(48):012x}?",
+            session=f"visitor-{number // 2 % (self.clients // 2)}~{number % 2}",
+            text=chance.choice(OPENINGS),
+            temperature=1.0,
             max_output_tokens=chance.randint(*_NUM_TOKENS),
             first_token_ms=_FIRST_TOKEN_MS,
             deadline_ms=DEADLINE_MS,
@@ -73,8 +77,14 @@ class Crowd:
     def pages(self) -> list[Page]:
         return list(self.ledger.pages.values())
 
-    def judged(self) -> Verdict:
-        return judge(self.ledger, Oracle())
+    async def judged(self, pool: Pool) -> Verdict:
+        """Judge by what the workers' own preparers make of the turns that Kafka has."""
+        sessions = {conversation_of(page.question.session) for page in self.pages}
+        kept = {session: await pool.system.turns(session) for session in sessions}
+        away = [times for service in pool.services for times in redis_away(service.log.read_text())]
+        recorded = await read_recorded(pool.system.kafka_settings, kept, away)
+        rights = Shipped(self.ledger, recorded, speakers_of(pool.worker_settings))
+        return await asyncio.to_thread(judge, self.ledger, rights)
 
     def gap_s(self, page: Page) -> float:
         """Return the longest time from a text to the next, or to the end, of an answer that has begun."""
@@ -112,7 +122,7 @@ def kept(
         if worker is None or page.asked_s > until_s:
             continue
         if page.asked_s < before_s:
-            last[page.question.session] = worker
+            last[conversation_of(page.question.session)] = worker
         elif page.asked_s > after_s:
-            first.setdefault(page.question.session, worker)
+            first.setdefault(conversation_of(page.question.session), worker)
     return [first[session] == worker for session, worker in last.items() if session in first]

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tests.chaos.ledger.rights import PROMPT_ENV
+from shared.settings import Settings
+from tests.support.switches import nested
 from tests.support.system import CURSOR_SECRET, Service, System, eventually
 
-SETTINGS: Final[dict[str, Any]] = {name.lower(): value for name, value in PROMPT_ENV.items()} | {
+SETTINGS: Final[dict[str, Any]] = {
+    "worker__engine": "fake",
+    "worker__max_length": Settings().worker.max_length,
+    "answers__policy": "grounded",
+    "answers__guard": "false",
     "worker__slots": 16,
     "worker__fake_decode_ms_per_step": 15,
     "kafka__request_partitions": 24,
@@ -18,6 +23,11 @@ SETTINGS: Final[dict[str, Any]] = {name.lower(): value for name, value in PROMPT
     "promise__first_token_ms": 10_000,
     "promise__deadline_ms": 20_000,
 }
+
+# What a prompt and an answer depend on.
+_PROMPTS: Final = frozenset(
+    {"worker__engine", "worker__slots", "worker__max_length", "answers__policy", "answers__guard"}
+)
 
 
 @dataclass(slots=True)
@@ -58,6 +68,16 @@ class Pool:
     async def _drained(worker: Service) -> bool:
         page = await worker.get("/drain")
         return page is not None and b'"drained"' in page.body
+
+    @property
+    def services(self) -> list[Service]:
+        """Return the gateways and all workers, those that have left too."""
+        return [*self.gateways, *self.gone, *self.workers]
+
+    @property
+    def worker_settings(self) -> Settings:
+        """Return the settings that every worker has."""
+        return Settings.model_validate(nested({name: value for name, value in SETTINGS.items() if name in _PROMPTS}))
 
     def answered_by(self) -> dict[str, int]:
         """Return which worker answered each response, by its number."""

@@ -58,7 +58,7 @@ async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Not
         await asyncio.sleep(_STEADY_S)
         for _ in range(times):
             changes += [await _change(pool, more, chance) for more in (2, -2)]
-    verdict, workers = crowd.judged(), pool.answered_by()
+    verdict, workers = await crowd.judged(pool), pool.answered_by()
     gaps = sorted(map(crowd.gap_s, crowd.pages))
     waits = [crowd.wait_s(page) for page in crowd.pages if _within(page, changes)]
     steady_waits = [crowd.wait_s(page) for page in crowd.pages if not _within(page, changes)]
@@ -110,7 +110,7 @@ async def test_a_broker_restarts_while_workers_join_and_leave(
             own_broker.start()
             await changing
             await asyncio.sleep(_STEADY_S)
-    verdict = crowd.judged()
+    verdict = await crowd.judged(pool)
     found = broken(verdict)
     note(
         "live: a broker restarts while two workers join and two leave: lost, doubled, reordered",

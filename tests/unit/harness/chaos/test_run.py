@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from shared.wire.messages import ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.outcome import Response, Timings, Usage
 from tests.chaos.faults.schedule import Kind
 from tests.chaos.ledger.questions import make_questions
-from tests.chaos.ledger.requests import Breach, Ledger, Line
+from tests.chaos.ledger.requests import Breach, Ledger, Line, conversation_of
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import judge
 from tests.chaos.run import ChaosOptions, PromiseBroken, PromiseLate, tell
@@ -27,11 +28,15 @@ def options(**changed: object) -> ChaosOptions:
     return ChaosOptions(**{**usual, **changed})  # type: ignore[arg-type]
 
 
-def test_no_two_questions_are_alike_and_the_seed_decides_them() -> None:
-    """So no answer can pass for another's."""
+def test_a_conversation_has_two_tabs_and_impatient_customers_and_the_seed_decides_them() -> None:
+    """An answer is drawn by its response's id, so none can pass for another's."""
     asked = make_questions(7, 500, 40)
-    assert len({question.text for question in asked}) == len({question.event_id for question in asked}) == 500
+    assert len({question.event_id for question in asked}) == 500
     assert len({question.session for question in asked}) == 40
+    conversations = [conversation_of(question.session) for question in asked]
+    assert len(set(conversations)) == 20
+    assert sum(one == other for one, other in pairwise(conversations)) > 100
+    assert {question.temperature for question in asked} == {1.0}
     assert asked == make_questions(7, 500, 40)
     assert asked != make_questions(8, 500, 40)
 

@@ -1,0 +1,219 @@
+"""The right texts of a question as the product makes them: its own preparer, prompts, policy and engine, over the
+conversation's turns as Redis and Kafka have them. So workers run as shipped, with history, entries and a system text.
+
+A worker's prompt holds the last turns of those that had ended when the question was asked (docs/decisions/0038): no
+other and no fewer, while Redis is there. If Redis was away from a process since the first of them, an answer that lacks
+some is right too, and is counted as `short`.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice, product
+from typing import Any, Final
+
+import msgspec
+
+from shared.conversation.turn import Turn
+from shared.faq import FaqIndex
+from shared.faq.fallback import choose_fallback
+from shared.faq.in_step import Freshness
+from shared.settings import Settings
+from shared.wire.messages import ChatRequest
+from shared.wire.outcome import BY_MODEL
+from shared.wire.requests import settle
+from tests.chaos.ledger.recorded import Recorded
+from tests.chaos.ledger.requests import Ledger, Page, Question
+from tests.chaos.ledger.verdict import Rights
+from workers.building import _make_preparer, _make_prompts
+from workers.engine import DecodeRow, Engine, PrefillChunk
+from workers.engine.load_model import load_model
+from workers.intake.prepare import Preparer
+from workers.request.job import Job
+
+_MOST_TRIES: Final = 1_500
+_TELLING_TOKENS: Final = 8  # two prompts' texts differ by then
+
+
+@dataclass
+class _Remembered:
+    """A history with just these turns."""
+
+    said: Sequence[Turn] = ()
+
+    async def turns(self, *_: object, **__: object) -> list[Turn]:
+        return list(self.said)
+
+
+@dataclass(frozen=True)
+class _Faq:
+    index: FaqIndex
+    freshness: Freshness
+
+    async def vector_of(self, text: str) -> None:
+        del text
+
+
+class Speaker:
+    """A worker of one version, alone, with these settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        paces = {"slots": 1, "fake_decode_ms_per_step": 0.0, "fake_prefill_ms_per_token": 0.0}
+        loaded = load_model(settings.model_copy(update={"worker": settings.worker.model_copy(update=paces)}))
+        self._engine: Engine = loaded.engine
+        self.settings, self._history = settings, _Remembered()
+        self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
+        faq: Any = _Faq(FaqIndex.load(), Freshness(0.0))
+        history: Any = self._history
+        self._preparer: Preparer = _make_preparer(
+            settings,
+            self._engine.info.revision,
+            loaded,
+            prompts=_make_prompts(settings, loaded),
+            faq=faq,
+            history=history,
+            kv=None,
+            standing=lambda _: (),
+        )
+
+    def job(self, request: ChatRequest, turns: Sequence[Turn]) -> Job:
+        """Return what a worker makes of a request after these turns."""
+        self._history.said = turns
+        now = request.created_unix_ms or 0
+        preparing = self._preparer.prepare(settle(request, self.settings.request_defaults, now), now)
+        job = self._loop.run_until_complete(preparing)
+        assert isinstance(job, Job), "no turn is its own"
+        return job
+
+    def kv(self, job: Job) -> bytes:
+        """Return the KV of a prompt's last token: no other's is the same."""
+        prompt = list(job.sequence.prompt_ids)
+        self._engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=job.sequence.sampling)])
+        return self._engine.export_kv(slot=0, start=len(prompt) - 1, stop=len(prompt)).tobytes()
+
+    def written(self, job: Job, said: Sequence[str] = ("",)) -> str | None:
+        """Return the model's whole answer; None as soon as it begins as none of those do."""
+        sequence, engine, answer = job.sequence, self._engine, job.answer
+        prompt, num_tokens = list(sequence.prompt_ids), 0
+        chunk = PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=sequence.sampling)
+        token = engine.prefill([chunk])[0]
+        while token is not None and token not in engine.info.stop_token_ids:
+            answer.add(token)
+            num_tokens += 1
+            if answer.stopped or num_tokens >= sequence.max_output_tokens:
+                break
+            if num_tokens == _TELLING_TOKENS and not _begins_as(answer.so_far().delta, said):
+                return None
+            past = len(prompt) + num_tokens - 1
+            (token,) = engine.decode([DecodeRow(slot=0, past=past, token_id=token, sampling=sequence.sampling)])
+        answer.finish()
+        return answer.text
+
+
+def speakers_of(settings: Settings, revisions: Sequence[str] = ()) -> list[Speaker]:
+    """Return a worker of these settings for each of the registry's versions, and one for the version that it serves if
+    the registry names none."""
+    folders = [settings.model.dir, *(settings.model.versions_dir / revision for revision in revisions)]
+    models = [settings.model.model_copy(update={"dir": folder}) for folder in folders]
+    return [Speaker(settings.model_copy(update={"model": model})) for model in models]
+
+
+class Shipped:
+    """`rights_of` of a ledger's questions, to be asked in the order in which they were asked."""
+
+    def __init__(self, ledger: Ledger, recorded: Recorded, speakers: Sequence[Speaker]) -> None:
+        self._ledger, self._recorded, self._speakers = ledger, recorded, speakers
+        self._faq = FaqIndex.load()
+        self._windows: dict[str, str | None] = {}
+        self.num_short = 0
+
+    def __call__(self, question: Question) -> Rights:
+        page = self._ledger.pages[question.event_id]
+        fallback = choose_fallback(question.text, self._faq.search(question.text)).text
+        unread = choose_fallback("", ()).text
+        said, texts, decided = _said(page), dict[str, None](), dict[str, None]()
+        tries = self._tries(self._recorded.requests[page.response_id or ""])
+        for number, (request, turns, speaker, lacks) in enumerate(islice(tries, _MOST_TRIES)):
+            job = speaker.job(request, turns)
+            text = None if job.decided else speaker.written(job, said if number else ("",))
+            instead = {each.text for each in (job.fallback, job.instead) if each is not None}
+            if number == 0 or any(each in instead or (text or "").startswith(each) for each in said):
+                texts.update(dict.fromkeys([text] if text is not None else []))
+                decided.update(dict.fromkeys(instead))
+                self._windows[request.id] = job.prompt.window_start or (None if job.decided else request.id)
+            if all(any(right.startswith(each) for right in (*texts, fallback, unread, *decided)) for each in said):
+                self.num_short += lacks
+                break
+        model, *others = texts or [""]
+        return Rights(model, fallback, tuple(others), unread, decided=tuple(decided))
+
+    def _tries(self, requests: Sequence[ChatRequest]) -> Iterator[tuple[ChatRequest, list[Turn], Speaker, bool]]:
+        """Yield the histories that a request may have been prepared with, by each version: all that it should see; and
+        fewer, which `lacks` says, if Redis was away."""
+        most = self._speakers[0].settings.worker.history_turns
+        options = [(request, self._recorded.earlier(request)) for request in requests]
+        for lacks in (False, True):
+            for request, earlier in options:
+                if lacks and not self._recorded.may_lack_turns(request, earlier):
+                    continue
+                right = [turns[0] for turns in earlier[max(0, len(earlier) - most) :]]
+                for chosen in _once(self._lacking(request, earlier, most)) if lacks else [right]:
+                    for speaker in self._speakers:
+                        yield request, [self._in_its_window(turn) for turn in chosen], speaker, lacks
+
+    def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:
+        """Yield what a prompt may hold without some of these turns: without the first, more each time; those that were
+        written from one moment to another, as after the loss of a Redis. Then, where the request's own turn says with
+        which its prompt begins, that one with any later and the nearest earlier ones; else any of the last few."""
+        for first in range(max(1, len(earlier) - most + 1), len(earlier) + 1):
+            yield [turns[0] for turns in earlier[first:]]
+        names = [turns[0].request_id for turns in earlier]
+        written = [turn.request_id for turn in self._recorded.kept[request.session_id] if turn.request_id in names]
+        for begin, end in combinations(range(len(written) + 1), 2):
+            there = [turns[0] for turns in earlier if turns[0].request_id in written[begin:end]]
+            yield there[max(0, len(there) - most) :]
+        begun = [turn.window_start for turn in self._recorded.kept[request.session_id] if turn.request_id == request.id]
+        places = [names.index(name) for name in begun if name in names]
+        for place in places:
+            for later in _some(earlier[place + 1 :], most - 1):
+                for num_before in range(min(most - 1 - len(later), place) + 1):
+                    before = [turns[0] for turns in earlier[place - num_before : place]]
+                    for turn in earlier[place]:
+                        yield [*before, turn, *later]
+        if not places:
+            yield from _some(earlier[-most - 3 :], most)
+
+    def _in_its_window(self, turn: Turn) -> Turn:
+        """Return a turn with the first turn of its own prompt, as its worker has written it."""
+        if turn.window_start is not None:
+            return turn
+        window = self._windows.get(turn.request_id) if turn.source in BY_MODEL else None
+        return msgspec.structs.replace(turn, window_start=window)
+
+
+def _once(histories: Iterable[Sequence[Turn]]) -> Iterator[Sequence[Turn]]:
+    """Yield each history once."""
+    known = set[tuple[int, ...]]()
+    for turns in histories:
+        if (key := tuple(map(id, turns))) not in known:
+            known.add(key)
+            yield turns
+
+
+def _some(earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[list[Turn]]:
+    """Yield so many of these turns at most, the most first."""
+    for num in range(min(most, len(earlier)), -1, -1):
+        for chosen in combinations(earlier, num):
+            yield from map(list, product(*chosen))
+
+
+def _said(page: Page) -> list[str]:
+    """Return all that a client was shown of an answer, each telling by itself."""
+    last = page.ends[0][1].output_text if page.ends else "".join(page.deltas)
+    return [text for text in (*page.abandoned, last) if text]
+
+
+def _begins_as(text: str, said: Sequence[str]) -> bool:
+    return any(each.startswith(text[: len(each)]) for each in said)

@@ -1,0 +1,61 @@
+"""A proof's settings differ from what is shipped only where the list of switches says why."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from shared.settings import Settings
+from tests.chaos.actors import fleet
+from tests.integration.doors import test_tenant_flood
+from tests.integration.faults import test_open_questions
+from tests.integration.harness import test_overload
+from tests.proofs.elastic import pool
+from tests.proofs.lifecycle import setting
+from tests.support.switches import WHY, WHY_HERE, flat
+from tests.world.processes import settings_of
+
+
+def marked(mark: pytest.MarkDecorator) -> dict[str, Any]:
+    """Return the settings of a module's system."""
+    return {name: value for name, value in mark.kwargs.items() if "__" in name}
+
+
+PROOFS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "chaos": {name.lower(): value for name, value in fleet._ENV.items()},
+    "elastic": pool.SETTINGS,
+    "lifecycle": setting.SETTINGS,
+    "open questions": test_open_questions._SETTINGS,
+    "overload": marked(test_overload.pytestmark[1]),
+    "tenant flood": marked(test_tenant_flood.pytestmark),
+    "world": flat(settings_of("worker", 1))
+    | {"gateway__port": 9_000, "gateway__reply_partition": 1, "worker__instance_id": "static"},
+}
+
+
+def switched(proof: str) -> set[str]:
+    """Return the names of the settings whose values are not the defaults."""
+    shipped = {name: _text(value) for name, value in flat(Settings()).items()}
+    return {name for name, value in PROOFS[proof].items() if _text(value) != shipped[name]}
+
+
+def _text(value: Any) -> str:
+    """Return a value as the environment has it."""
+    return str(value).lower()
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_a_proof_differs_from_what_is_shipped_only_by_named_switches(proof: str) -> None:
+    assert switched(proof) - WHY.keys() - WHY_HERE.get(proof, {}).keys() == set()
+
+
+def test_no_switch_is_named_that_no_proof_needs() -> None:
+    assert WHY.keys() - {name for proof in PROOFS for name in switched(proof)} == set()
+    for proof, named in WHY_HERE.items():
+        assert named.keys() - switched(proof) == set(), proof
+
+
+@pytest.mark.parametrize("proof", ["chaos", "elastic", "open questions"])
+def test_proofs_of_the_promise_have_prompts_as_shipped(proof: str) -> None:
+    prompts = ("history_turns", "grounding_entries", "system_prompt", "max_length")
+    assert not switched(proof) & {f"worker__{name}" for name in prompts}
