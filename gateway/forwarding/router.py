@@ -34,7 +34,7 @@ class Router:
         """Return a request's copy for its bucket, in its lane. Raises `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
         bucket = bucket_of_length(await self._count(order.request.input))
-        taken = self.routing.choose(order.session, bucket, order.request.input)
+        taken = self.routing.choose(order.session, bucket)
         headers = {**record.headers, **request_headers(order, source=self.source)}
         value = msgpack_encode(_complete(order, taken))
         topic = self.topics.requests(bucket, taken.lane)

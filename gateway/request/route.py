@@ -1,6 +1,6 @@
 """Decide which lane a request takes, and which version it names. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,10 +21,9 @@ class Route:
 TO_CHAMPION: Final = Route()
 
 
-def route(state: State, session: SessionKey, classes: Iterable[str], is_live: Callable[[Lane], bool]) -> Route:
-    """Return the way of a conversation's request of these classes. A lane without a live worker is not taken: the
-    champion's is."""
-    lane = state.lane(session, classes)
+def route(state: State, session: SessionKey, is_live: Callable[[Lane], bool]) -> Route:
+    """Return the route of a conversation's request: the champion's where the rule's lane has no live worker."""
+    lane = state.lane(session)
     return route_in(state, lane if lane == CHAMPION or is_live(lane) else CHAMPION)
 
 

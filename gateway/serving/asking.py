@@ -132,7 +132,7 @@ class Asking:
             return None
         entry.admit(bucket_of_length(num_tokens), now_unix_ms())
         publication = entry.publication
-        publication.route = self.routing.choose(entry.request.session, publication.bucket, entry.input)
+        publication.route = self.routing.choose(entry.request.session, publication.bucket)
         metrics.accepted.labels(entry.publication.bucket).inc()
         if stand_in is not None:
             self.answering.answer_with(entry, stand_in)

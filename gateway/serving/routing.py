@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from gateway.admission.lanes import LaneAdmissions
 from gateway.request.entry import Publication
 from gateway.request.route import Route, route, route_in
-from shared.faq import detect_language
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.versions.registry import Registry
-from shared.versions.state import State, classes_of
+from shared.versions.state import State
 from shared.wire.lanes import Lane
 from shared.wire.messages import Bucket
 from shared.wire.outcome import Response
@@ -31,15 +30,14 @@ class Routing:
         """Return the registry's state that holds now."""
         return self.registry.state_at(wire_unix_ms())
 
-    def choose(self, session: SessionKey, bucket: Bucket, text: str) -> Route:
+    def choose(self, session: SessionKey, bucket: Bucket) -> Route:
         """Return the way of a conversation's request."""
         state, now = self.state, now_unix_ms()
 
         def is_live(lane: Lane) -> bool:
             return self.admissions.is_live(lane, bucket, now)
 
-        classes = classes_of(bucket, detect_language(text), session.tenant) if state.rule is not None else ()
-        return route(state, session, classes, is_live)
+        return route(state, session, is_live)
 
     def through(self, lane: Lane) -> Route:
         """Return the way through a lane, whatever the rule says."""

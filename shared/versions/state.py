@@ -3,7 +3,7 @@
 Every move names the whole state that it leads to, and its epoch. Of two moves of one epoch the first in the log counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Annotated, Final, Literal
 
@@ -18,28 +18,34 @@ Rung = Literal["champion", "light", "cpu", "faq"]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 _POINTS: Final = 2**64
+_TENANT: Final = "tenant:"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule for who goes to the canary. Each conversation has a point in [0, 1), by the `salt`; those below the share
-    go. With `control` as many from the other end go to the control lane: to the champion's version, on workers started
-    alike.
+    """Assign conversations to the canary. The `salt` gives each conversation a point in [0, 1); those below its share
+    go to the canary. With `control`, as many from the other end go to the control lane: to the champion's version, on
+    workers started like the canary's.
 
-    `shares` are those of classes, in place of `share`: a bucket, `lang:zh`, `tenant:acme`. Of a request's classes the
-    one with the least share counts. A growing share moves nobody back."""
+    `shares` holds how far each class has been promoted: a bucket, `lang:zh`. One share counts for a whole conversation,
+    since its turns are of several classes: the least of them and of `share`. `tenant:acme` replaces `share` for that
+    tenant. A larger share takes no conversation off the canary."""
 
     salt: str
     share: Share
     shares: dict[str, Share] = field(default_factory=dict)
     control: bool = False
 
-    def lane(self, session: SessionKey, classes: Iterable[str]) -> Lane:
-        """Return the lane of a conversation's request of these classes."""
-        found = [self.shares[each] for each in classes if each in self.shares]
-        share, point = min(found, default=self.share), self.point(session)
+    def lane(self, session: SessionKey) -> Lane:
+        """Return the lane of all requests of a conversation."""
+        share, point = self.share_of(session.tenant), self.point(session)
         if point < share:
             return "canary"
         return "control" if self.control and point >= 1.0 - share else CHAMPION
+
+    def share_of(self, tenant: str) -> float:
+        """Return the one share of each of a tenant's conversations."""
+        promoted = [share for name, share in self.shares.items() if not name.startswith(_TENANT)]
+        return min([self.shares.get(_TENANT + tenant, self.share), *promoted])
 
     def point(self, session: SessionKey) -> float:
         """Return a conversation's point in [0, 1)."""
@@ -60,9 +66,9 @@ class State(Struct, frozen=True, kw_only=True):
     shadow_share: Share = 0.0
     effective_unix_ms: Count = 0
 
-    def lane(self, session: SessionKey, classes: Iterable[str] = ()) -> Lane:
-        """Return the lane that the rule sends a request to."""
-        return self.rule.lane(session, classes) if self.rule is not None and "canary" in self.aliases else CHAMPION
+    def lane(self, session: SessionKey) -> Lane:
+        """Return the lane that the rule sends a conversation to."""
+        return self.rule.lane(session) if self.rule is not None and "canary" in self.aliases else CHAMPION
 
     def serves(self, lane: Lane) -> bool:
         """Return whether a lane has a version to answer by; that of the control lane is the champion's."""
@@ -81,11 +87,6 @@ class Move(Struct, frozen=True, kw_only=True, tag="move"):
     @property
     def epoch(self) -> int:
         return self.state.epoch
-
-
-def classes_of(bucket: str, language: str, tenant: str) -> tuple[str, ...]:
-    """Return the classes of a request, as a rule's `shares` name them."""
-    return bucket, f"lang:{language}", f"tenant:{tenant}"
 
 
 def named(aliases: Mapping[Alias, Revision], revision: Revision) -> list[Alias]:

@@ -15,7 +15,8 @@ from shared.wire.topics import BUCKETS
 class Plan(Struct, frozen=True, kw_only=True):
     """A canary `version` beside the `champion`, by growing shares.
 
-    A class (a bucket of `classes`) goes up a step after `min_answers` answers of each side and `min_s` seconds in it.
+    The rollout goes up a step once each class (a bucket of `classes`) has `min_answers` answers of each side and
+    `min_s` seconds in it.
     With `control` as many conversations go to the champion's version on workers started alike; without, the canary is
     held to the `tolerated` share of bad answers alone. Each side's first `warmup` answers are cold and count nowhere.
     A rollout whose canary is not worse than by `margin` is rolled back with a probability of at most `alpha`. An `ab`

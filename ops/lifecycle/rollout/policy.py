@@ -87,12 +87,13 @@ def _finishing(plan: Plan, evidence: Evidence, health: Health) -> Decision:
 
 
 def _onward(plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], now_unix_ms: float) -> Decision:
-    ready = [bucket for bucket in plan.classes if not _lacks(plan, evidence, bucket, at[bucket], now_unix_ms)]
-    if not ready:
+    """Return the next step of all classes. None rises before the others: a conversation has one share, so that a class
+    ahead of the rest would pass a step without an answer at that step's share."""
+    if any(_lacks(plan, evidence, bucket, at[bucket], now_unix_ms) for bucket in plan.classes):
         return _waiting(plan, evidence, at, now_unix_ms)
     if _in_doubt(plan, evidence):
         return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
-    return _promotion(plan, evidence, at, ready, now_unix_ms)
+    return _promotion(plan, at)
 
 
 def _in_doubt(plan: Plan, evidence: Evidence) -> bool:
@@ -102,18 +103,14 @@ def _in_doubt(plan: Plan, evidence: Evidence) -> bool:
     return evidence.log_total >= alarm / 2 or any(evidence.log_e(metric) >= alarm for metric in METRICS)
 
 
-def _promotion(
-    plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], ready: Sequence[Bucket], now_unix_ms: float
-) -> Decision:
+def _promotion(plan: Plan, at: dict[Bucket, Standing]) -> Decision:
     last = len(plan.steps) - 1
-    rising = [bucket for bucket in ready if at[bucket].step < last]
+    rising = [bucket for bucket in plan.classes if at[bucket].step < last]
     if rising:
         steps = {bucket: at[bucket].step + (bucket in rising) for bucket in plan.classes}
         shares: dict[str, float] = {bucket: plan.steps[step] for bucket, step in steps.items()}
         told = ", ".join(f"{bucket} to {shares[bucket]:.0%}" for bucket in rising)
         return Decision(kind="promote", reason=f"not worse so far: {told}", shares=shares)
-    if len(ready) < len(plan.classes):
-        return _waiting(plan, evidence, at, now_unix_ms)
     if plan.ab:
         return Decision(kind="end", reason="the comparison is over")
     return Decision(kind="load", reason="every class has passed the last step")

@@ -72,7 +72,7 @@ async def test_a_conversation_has_one_lane_at_every_gateway_until_a_rollback(
 ) -> None:
     gateways, _, canary = services
     sessions = [f"sticky-{number}" for number in range(CONVERSATIONS)]  # by their names some are in either lane
-    ruled = {session: RULE.lane(SessionKey(Settings().tenant, session), ()) for session in sessions}
+    ruled = {session: RULE.lane(SessionKey(Settings().tenant, session)) for session in sessions}
     assert set(ruled.values()) == {"champion", "canary"}
     for number, gateway in enumerate(gateways):
         assert await lanes_of(gateway, sessions, f"e{number}") == ruled

@@ -38,7 +38,7 @@ def test_the_hash_gives_the_share(rows: Rows) -> None:
     said = []
     for share in _STEPS:
         rule = Rule(salt="the first rollout", share=share, control=True)
-        lanes = [rule.lane(name, ()) for name in names]
+        lanes = [rule.lane(name) for name in names]
         found = [lanes.count(lane) / _NAMES * 100 for lane in ("canary", "control")]
         off += [abs(points - share * 100) for points in found]
         by_chance = math.sqrt(share * (1 - share) / _NAMES) * 100

@@ -19,7 +19,7 @@ SESSIONS = [SessionKey("shop", f"s{number}") for number in range(50)]
 
 
 def routes(live: set[Lane]) -> set[Route]:
-    return {route(STATE, session, (), live.__contains__) for session in SESSIONS}
+    return {route(STATE, session, live.__contains__) for session in SESSIONS}
 
 
 def test_canary_and_control_get_their_halves_and_name_their_versions() -> None:
@@ -32,7 +32,7 @@ def test_a_lane_whose_workers_are_gone_costs_nobody_an_answer() -> None:
 
 
 def test_without_a_registry_no_version_is_named() -> None:
-    assert route(State(), SESSION, (), LANES.__contains__) == Route()
+    assert route(State(), SESSION, LANES.__contains__) == Route()
     assert route_in(STATE, "light") == Route("light", None, 7)
 
 

@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
@@ -11,7 +13,10 @@ from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.versions.registry import Added, Registry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
-from shared.wire.messages import ResponseCreate, Resume, SessionStart
+from shared.wire.lanes import LANES
+from shared.wire.messages import Bucket, ResponseCreate, Resume, SessionStart
+from shared.wire.session_key import SessionKey
+from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import report
 from tests.support.fakes.gateways import TOPICS, Edge, quiet
 from tests.unit.gateway.forwarding.test_router import Bench, record
@@ -42,6 +47,27 @@ async def test_a_request_goes_to_its_lane_until_it_is_rolled_back() -> None:
     assert await ask(edge, "e2") == (TOPICS.requests("short", "canary"), "new", 1)
     edge.move(State(aliases={"champion": "old"}))
     assert await ask(edge, "e3") == (TOPICS.requests("short"), "old", 2)
+
+
+CLASSES = st.sampled_from([*BUCKETS, "lang:zh", "lang:en"])
+
+
+@given(
+    st.lists(st.sampled_from(BUCKETS), min_size=2, max_size=8),
+    st.dictionaries(CLASSES, st.floats(0.0, 0.5)),
+    st.floats(0.0, 0.5),
+    st.integers(0, 999),
+)
+def test_turns_of_any_class_keep_their_conversation_on_one_side(
+    turns: list[Bucket], shares: dict[str, float], share: float, number: int
+) -> None:
+    registry, admissions = Registry(), LaneAdmissions(AdmissionPolicy())
+    for lane in LANES:
+        admissions.observe(report(lane, lane=lane), now_unix_ms())
+    ruled = msgspec.structs.replace(TO_CANARY, rule=Rule(salt="a", share=share, shares=shares, control=True))
+    registry.apply(Move(state=ruled, author="t", reason="r", unix_ms=0))
+    routing = Routing(registry, admissions)
+    assert len({routing.choose(SessionKey("t", f"s{number}"), bucket) for bucket in turns}) == 1
 
 
 async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> None:

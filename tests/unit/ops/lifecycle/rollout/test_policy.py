@@ -87,15 +87,15 @@ def test_a_good_canary_goes_up_each_step_and_becomes_the_champion() -> None:
     assert (rollout.state.rule, rollout.state.loading, rollout.state.shadow_share) == (None, {}, 0.1)
 
 
-def test_a_class_without_traffic_stays_where_it_is_and_holds_the_end() -> None:
+def test_no_class_passes_a_step_before_the_others_have_answers_in_it() -> None:
     rollout = Rollout()
-    for _ in range(2):
-        rollout.answer("short", 4)
-        assert rollout.step().kind == "promote"
-    rollout.answer("short", 4)
+    rollout.answer("short", 40)
     held = rollout.step()
-    assert (held.kind, rollout.state.rule and rollout.state.rule.shares) == ("hold", {"short": 0.5, "long": 0.01})
+    assert (held.kind, rollout.state.rule and rollout.state.rule.shares) == ("hold", {"short": 0.01, "long": 0.01})
     assert "long has 0 of 4" in held.reason
+    rollout.answer("long", 4)
+    assert rollout.step().kind == "promote"
+    assert "short has 0" in rollout.step().reason, "the first step's answers do not count in the second"
 
 
 def test_a_bad_canary_is_rolled_back_also_while_degraded_or_paused() -> None:
@@ -116,6 +116,7 @@ def test_a_bad_canary_is_rolled_back_also_while_degraded_or_paused() -> None:
 def test_nothing_is_promoted_meanwhile(health: Health, kind: str) -> None:
     rollout = Rollout()
     rollout.answer("short", 4)
+    rollout.answer("long", 4)
     assert rollout.step(health=health).kind == kind
     assert rollout.step().kind == "promote"
 
