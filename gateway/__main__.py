@@ -12,17 +12,18 @@ from gateway.access.jwks import open_jwks, token_gate
 from gateway.access.start_checks import check_files, check_who_may_ask
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
 from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
+from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
 from gateway.serving.observing import Observing
-from gateway.serving.placing import Placing
-from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
@@ -60,23 +61,34 @@ class GatewayProcess:
 
     def __init__(self, settings: Settings, tokenizer: Tokenizer) -> None:
         source = f"replyline-gateway-{settings.gateway.reply_partition}"
-        self._settings, self._tokenizer, self._source = settings, tokenizer, source
+        self._settings, self._source = settings, source
         self._faq = LiveFaq(settings.faq)
         self._redis = RedisWing(settings)
         self._kafka = KafkaWing(settings, source)
         self._outbound = OutboundWing(settings, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
-        self._admission_gate = AdmissionGate(admissions, self._memory)
-        self._routing = Routing(self._kafka.versions.registry, admissions)
-        self._placing = Placing(
+        self._inflight = InflightTable()
+        self._claims = Claims(
             places=self._redis.places,
-            admissions=admissions,
             producer=self._kafka.producer,
             topics=settings.kafka.topics,
+            has_ended=self._inflight.has_ended,
         )
+        self._admission_gate = AdmissionGate(
+            admissions,
+            self._memory,
+            registry=self._kafka.versions.registry,
+            partition_of=self._claims.partition_of,
+        )
+        self._token_count = TokenCount(tokenizer, settings.limits.max_input_tokens)
         self._passing = PassingWing(
-            settings, tokenizer, self._kafka.producer, source, routing=self._routing, placing=self._placing
+            settings,
+            self._token_count,
+            self._kafka.producer,
+            source,
+            admission_gate=self._admission_gate,
+            claims=self._claims,
         )
         gate = token_gate(settings.auth)
         self._jwks = open_jwks(settings.auth, gate)
@@ -123,7 +135,7 @@ class GatewayProcess:
         )
         return ServingWing(
             limits=AdmissionLimits.of(settings),
-            tokenizer=self._tokenizer,
+            token_count=self._token_count,
             faq=self._faq,
             history=redis.history,
             publisher=publisher,
@@ -143,11 +155,10 @@ class GatewayProcess:
                 publisher=publisher,
                 producer=kafka.side_producer,
                 admission_gate=self._admission_gate,
-                state=lambda: self._routing.state,
             ),
             observing=Observing(producer=kafka.side_producer, topic=settings.kafka.topics.observations),
-            routing=self._routing,
-            placing=self._placing,
+            claims=self._claims,
+            inflight=self._inflight,
         )
 
     def _make_doors(self, gate: TokenGate | None) -> DoorsWing:
@@ -206,8 +217,8 @@ class GatewayProcess:
         promised = self._settings.promise
         metrics.promise.labels("first_token").set(promised.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(promised.deadline_ms / 1_000)
-        metrics.versions_epoch.set_function(lambda: self._routing.state.epoch)
-        metrics.rollout.set_function(lambda: self._routing.state.rule is not None)
+        metrics.versions_epoch.set_function(lambda: self._admission_gate.state.epoch)
+        metrics.rollout.set_function(lambda: self._admission_gate.state.rule is not None)
 
     async def run(self, stop: asyncio.Event) -> None:
         settings = self._settings.gateway
@@ -219,7 +230,7 @@ class GatewayProcess:
                 server = await self._doors.listen(closing)
                 closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
                 closing.push_async_callback(self._redis.close)
-                closing.push_async_callback(self._placing.close)
+                closing.push_async_callback(self._claims.close)
                 closing.push_async_callback(self._tracer.stop)
                 closing.push_async_callback(self._kafka.close)
                 closing.push_async_callback(self._demand.leave)
@@ -239,7 +250,6 @@ class GatewayProcess:
             self._tasks.start(self._jwks.watch(), "jwks")
         self._tasks.start(Vitals().watch(), "vitals")
         self._tasks.start(self._admission_gate.watch(), "admission_gate")
-        self._tasks.start(self._placing.watch(), "placing")
         self._tasks.start(self._memory.watch(), "memory")
         self._tasks.start(self._tracer.watch(), "traces")
         self._doors.start(self._tasks)

@@ -22,7 +22,7 @@ _LEAST_BREAKER_MS: Final = 1_500.0
 # All workers are switched off only where most of their words are late: one that is sick has its own breaker.
 _MOST_PER_HUNDRED: Final = 50
 
-LightPath = Literal["infeasible", "breaker", "share", "held"]
+FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "broker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ def check_memory(*, refuses: bool) -> None:
         )
 
 
-def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
+def check_length(max_input_tokens: int, num_tokens: int) -> None:
     """Raise `ProtocolError` where the input is too long."""
-    if num_tokens > limits.max_input_tokens:
+    if num_tokens > max_input_tokens:
         raise ProtocolError(
             "input_too_long",
-            f"the input has {counted(num_tokens, 'token')}, {limits.max_input_tokens:,} are allowed; shorten it",
+            f"the input has {counted(num_tokens, 'token')}, {max_input_tokens:,} are allowed; shorten it",
             param="input",
         )
 
@@ -132,10 +132,10 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`light`: why the fallback answers at once; None where the workers get the request. `eta_ms` is the predicted time
-    from receipt to first token; None where no worker is known that serves the bucket."""
+    """`fallback`: why the fallback answers at once; None if the workers get the request. `eta_ms` is the predicted time
+    from receipt to first token; None if no worker is known that serves the bucket."""
 
-    light: LightPath | None
+    fallback: FallbackReason | None
     eta_ms: float | None
 
 
@@ -195,13 +195,13 @@ class Admission:
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
         late = reader if wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms) else None
-        light = self._light_path(tenant, bucket, owner, late, now_unix_ms, short=deadline.promised is not None)
-        if light is None:
+        fallback = self._why_not(tenant, bucket, owner, late, now_unix_ms, short=deadline.promised is not None)
+        if fallback is None:
             self._shares.took(request_id, tenant)
             self._note_sent(request_id, owner, deadline, received_unix_ms)
             if reader is not None:
                 self.fleet.sent(reader, bucket, now_unix_ms)
-        return Decision(light, eta_ms)
+        return Decision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
         """Return whether the workers could answer a request in time, by what they report; nothing is noted of it."""
@@ -236,7 +236,7 @@ class Admission:
     def _lets_through(self, owner: KnownWorker | None, now_unix_ms: float) -> bool:
         return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
 
-    def _light_path(
+    def _why_not(
         self,
         tenant: str,
         bucket: Bucket,
@@ -245,7 +245,7 @@ class Admission:
         now_unix_ms: float,
         *,
         short: bool,
-    ) -> LightPath | None:
+    ) -> FallbackReason | None:
         """`late` is the worker that would get the request, and by its report too late for it. A `short` deadline cannot
         show that the report is wrong, so it takes none of the requests that may try."""
         if not self._policy.enabled:

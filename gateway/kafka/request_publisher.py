@@ -13,8 +13,7 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_CONCURRENT
-from shared.wire.lanes import Lane
-from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
+from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone
 from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import cancel_partition
@@ -43,35 +42,31 @@ class RequestPublisher:
 
     def topic_of(self, entry: Entry) -> str:
         """Return the topic of a request: its bucket's, in its lane."""
-        return self.topics.requests(entry.publication.bucket, entry.publication.route.lane)
+        to = entry.publication.destination
+        return self.topics.requests(to.bucket, to.lane)
 
-    def partition_of(self, entry: Entry, lane: Lane) -> int | None:
-        """Return the partition that a request would go to in a lane; None where their number is not known yet."""
-        topic, at = self.topics.requests(entry.publication.bucket, lane), entry.publication.at
-        if at is not None and (num_partitions := self.producer.known_partitions(topic)):
-            return at % num_partitions
-        return self.producer.partition_of(topic, entry.request.session.record_key)
-
-    async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
-        """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
-        `ProtocolError`."""
-        request = self.request(entry, asked)
+    async def enqueue(self, entry: Entry, now_unix_ms: float) -> "asyncio.Future[object]":
+        """Put the request behind those before it in its topic; `await_delivery` waits for it. Raises
+        `BrokerUnavailable`, `ProtocolError`."""
+        request = self.request(entry)
         order = settle(request, self.defaults, entry.request.asked_unix_ms)
         if entry.request.trace is not None:
-            entry.request.trace.sent_unix_ms = now_unix_ms()
+            entry.request.trace.sent_unix_ms = now_unix_ms
         self._check_there()
         return await self.producer.enqueue(
             Outgoing(
                 self.topic_of(entry),
                 msgpack_encode(request),
                 key=entry.request.session.record_key,
-                partition=entry.publication.partition,
+                partition=entry.publication.destination.partition,
                 headers=request_headers(order, source=self.source),
             )
         )
 
-    def request(self, entry: Entry, asked: ResponseCreate) -> ChatRequest:
-        """Return a question as the workers get it."""
+    def request(self, entry: Entry) -> ChatRequest:
+        """Return a question that this gateway has accepted, as the workers get it."""
+        asked, to = entry.request.asked, entry.publication.destination
+        assert asked is not None, "another gateway has accepted it"
         deadline = entry.deadline.later(entry.request.clock_ms)
         return ChatRequest(
             id=entry.response_id,
@@ -94,9 +89,9 @@ class RequestPublisher:
             consent=entry.request.consent,
             turns=asked.turns,
             instructions=asked.instructions,
-            revision=entry.publication.route.revision,
-            epoch=entry.publication.route.epoch,
-            concurrent=entry.publication.concurrent[-MAX_CONCURRENT:],
+            revision=to.revision,
+            epoch=to.epoch,
+            concurrent=to.claimed.concurrent[-MAX_CONCURRENT:],
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
@@ -142,7 +137,7 @@ class RequestPublisher:
     async def _notice_partition(self, entry: Entry) -> int | None:
         """Return the partition that is read by whoever reads the request's; None where its key's hash gives it. Raises
         `BrokerUnavailable`."""
-        topic, at = self.topics.cancels, entry.publication.sent_to
+        topic, at = self.topics.cancels, entry.publication.partition
         num_partitions = self.producer.known_partitions(topic) or await self.producer.num_partitions(topic)
         if at is None or not num_partitions:
             return self.producer.partition_of(topic, entry.request.session.record_key)

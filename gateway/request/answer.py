@@ -5,16 +5,15 @@ COUNTING → PUBLISHING → WAITING → STREAMING → DONE
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Literal
+from typing import Final
 
+from gateway.admission.control import FallbackReason
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import Response
 
 # Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
 # requests are another's, and more than the guard holds a sentence back.
 _FLOWS_MS: Final = 5_000.0
-
-FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "broker"]
 
 
 class State(Enum):
@@ -73,6 +72,7 @@ class Answer:
     revision: str | None = None
     aside: Aside | None = None
     begun_again: bool = False
+    admitted_unix_ms: float | None = None
     first_text_unix_ms: float | None = None
     fallback: FallbackReason | None = None
     stood_in: bool = False

@@ -51,8 +51,8 @@ def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
 
 def as_shown(entry: Entry, outcome: OutcomeT) -> OutcomeT:
     """Return an outcome as that of the version whose text is shown, whoever ends it."""
-    revision, route = entry.answer.revision or None, entry.publication.route
-    lane = route.lane if route.lane != CHAMPION and revision == route.revision else None
+    revision, to = entry.answer.revision or None, entry.publication.destination
+    lane = to.lane if to.lane != CHAMPION and revision == to.revision else None
     return msgspec.structs.replace(outcome, model=None, revision=revision, lane=lane)
 
 
@@ -68,7 +68,7 @@ def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
 
 def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
     """Return the worker's timings and the gateway's own."""
-    start, admitted = entry.request.received_unix_ms, entry.publication.admitted_unix_ms
+    start, admitted = entry.request.received_unix_ms, entry.answer.admitted_unix_ms
     first_text = entry.answer.first_text_unix_ms
     return msgspec.structs.replace(
         worker,

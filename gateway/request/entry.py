@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field
 
+from gateway.destination.destination import TO_CHAMPION, Destination, Question
 from gateway.request.answer import Answer, State
 from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from gateway.request.request import Request
-from gateway.request.route import TO_CHAMPION, Route
 from shared.conversation.turn import Turn
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, ResponseCreate, ResponseCreated
+from shared.wire.messages import Bucket, ResponseCreated
 from shared.wire.outcome import Response
 
 Item = Opened | Shown | Response
@@ -31,29 +31,17 @@ class Adoption:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """A request's way to the workers: its `route`, and its `place` in the topic of its bucket and lane, None before
-    Kafka's acknowledgement; `published` once Kafka has it. `at` is its conversation's partition in every topic; None
-    where the key's hash decides. `concurrent` are the conversation's questions that have no end when it is
-    placed. `eta_ms` is the first text's predicted time from receipt; None where nothing is known, or the workers do not
-    get the request. `asked` is what the client sent; None before the
-    workers get it, and where another gateway accepted it."""
+    """Where a request goes, and where it is: its `destination`, which is the registry's until it is decided, and its
+    `place` in the topic, None before Kafka's acknowledgement; `published` once Kafka has it."""
 
-    asked: ResponseCreate | None = None
-    bucket: Bucket = "short"
-    route: Route = TO_CHAMPION
-    at: int | None = None
-    partition: int | None = None
+    destination: Destination = TO_CHAMPION
     place: Place | None = None
     published: bool = False
-    concurrent: tuple[str, ...] = ()
-    eta_ms: float | None = None
-    admitted_unix_ms: float | None = None
 
     @property
-    def sent_to(self) -> int | None:
-        """Return the partition of its topic that the request stands in, or is to; None where the key's hash gives
-        it."""
-        return self.partition if self.place is None else self.place.partition
+    def partition(self) -> int | None:
+        """Return the partition that has the request, or gets it; None if the key's hash gives it."""
+        return self.destination.partition if self.place is None else self.place.partition
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -92,13 +80,13 @@ class Entry:
 
     def opened(self) -> Opened:
         """Return the item that starts the answer, or starts it again."""
-        publication = self.publication
+        to = self.publication.destination
         return Opened(
             ResponseCreated(
                 response_id=self.response_id,
                 event_id=self.request.event_id,
-                bucket=publication.bucket,
-                eta_ms=round(publication.eta_ms) if publication.eta_ms is not None else None,
+                bucket=to.bucket,
+                eta_ms=round(to.eta_ms) if to.eta_ms is not None else None,
             ),
             self._resume_point(),
             self.request.received_unix_ms,
@@ -112,15 +100,27 @@ class Entry:
             user=self.input,
             asked_unix_ms=self.request.asked_unix_ms,
             generation=self.request.generation,
-            concurrent=self.publication.concurrent,
+            concurrent=self.publication.destination.claimed.concurrent,
         )
 
-    def admit(self, bucket: Bucket, now_unix_ms: float) -> None:
+    def question(self, bucket: Bucket) -> Question:
+        """Return what a destination is chosen by."""
+        request = self.request
+        return Question(
+            request_id=request.response_id,
+            session=request.session,
+            bucket=bucket,
+            deadline=self.deadline,
+            received_unix_ms=request.received_unix_ms,
+            clock_ms=request.clock_ms,
+            generation_known=request.generation_known,
+        )
+
+    def admit(self, now_unix_ms: float) -> None:
         """Admit a request: its tokens are counted, and it is on its way to Kafka."""
         if self.answer.state is State.COUNTING:
             self.answer.advance(State.PUBLISHING)
-            self.publication.bucket = bucket
-            self.publication.admitted_unix_ms = now_unix_ms
+            self.answer.admitted_unix_ms = now_unix_ms
 
     def acknowledge(self) -> list[Item]:
         """Note that Kafka has the request. Replies that arrived sooner are shown now."""
@@ -180,7 +180,7 @@ class Entry:
         return ResumePoint(
             digest=digest_of(request.response_id),
             event_id=request.event_id,
-            bucket=publication.bucket,
+            bucket=publication.destination.bucket,
             received_unix_ms=request.asked_unix_ms,
             first_token_ms=request.deadline.first_token_unix_ms - received,
             deadline_ms=request.deadline.deadline_unix_ms - received,
@@ -188,5 +188,5 @@ class Entry:
             place=publication.place,
             trace=request.trace.packed if request.trace is not None else None,
             generation=request.generation,
-            lane_number=LANES.index(publication.route.lane),
+            lane_number=LANES.index(publication.destination.lane),
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gateway.request.cursor import Place
 from gateway.request.trace_times import RequestTrace
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Consent
+from shared.wire.messages import Consent, ResponseCreate
 from shared.wire.session_key import SessionKey
 
 
@@ -13,10 +13,10 @@ from shared.wire.session_key import SessionKey
 class Request:
     """A request, with all that is fixed once a message has become one.
 
-    `input` is empty where another gateway accepted it (`Adoption.question`). Its times on the wire are `clock_ms` ahead
-    of this process's. `generation` is the conversation's; without `generation_known` Redis was away, and the time of
-    receipt takes its place. `log` is where in the reply topic its replies begin; None where that is not known. `trace`
-    is None where another gateway accepted it and recorded no trace."""
+    If another gateway accepted it, `input` is empty (`Adoption.question`), `asked`, the client's message, is None, and
+    so is `trace` if that gateway recorded none. Its times on the wire are `clock_ms` ahead of this process's.
+    `generation` is the conversation's; without `generation_known` Redis was away, and the time of receipt takes its
+    place. `log` is where in the reply topic its replies begin; None if that is not known."""
 
     response_id: str
     event_id: str
@@ -30,6 +30,7 @@ class Request:
     consent: Consent | None = None
     log: Place | None = None
     trace: RequestTrace | None = None
+    asked: ResponseCreate | None = None
 
     @property
     def asked_unix_ms(self) -> int:

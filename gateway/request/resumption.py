@@ -3,11 +3,11 @@ Pure."""
 
 from typing import Final
 
+from gateway.destination.destination import Destination
 from gateway.request.answer import Answer, State
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication
 from gateway.request.request import Request
-from gateway.request.route import Route
 from gateway.request.trace_times import RequestTrace
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
@@ -65,8 +65,7 @@ def adopt(
         connection_id=connection_id,
         answer=Answer(state=State.WAITING),
         publication=Publication(
-            bucket=point.bucket,
-            route=Route(point.lane),
+            destination=Destination(point.lane, bucket=point.bucket),
             place=point.place,
             published=point.place is not None,
         ),

@@ -1,7 +1,6 @@
 """Run admission for the gateway: count its decisions and log its changes."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,18 +8,20 @@ from gateway.admission.breaker import BreakerState
 from gateway.admission.control import AdmissionLimits, check_inflight, check_memory
 from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.placement import Asked, Placement
+from gateway.admission.partitions import skew
 from gateway.admission.worker_clocks import WorkerClocks
-from gateway.request.answer import FallbackReason
+from gateway.destination.report import Report
+from gateway.destination.view import PartitionOf, View
 from gateway.request.entry import Entry
-from gateway.serving.admission_log import AdmissionLog
 from gateway.serving.memory_watch import MemoryWatch
-from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.versions.state import Rung
-from shared.wire.lanes import CHAMPION, Lane
+from shared.versions.registry import Registry
+from shared.versions.state import State
+from shared.wire.lanes import CHAMPION
 from shared.wire.messages import Reply, ReplyDone, WorkerReport
+from shared.wire.topics import BUCKETS
 
 log = get_logger()
 
@@ -29,18 +30,25 @@ _WATCH_S: Final = 1.0
 
 @dataclass(slots=True)
 class AdmissionGate:
-    """The lanes' admissions and the ladder, with their metrics and logs. `draining`: the gateway shuts down, and
-    accepts no new request."""
+    """The registry, the lanes' admissions and the ladder, with their metrics and logs. `draining`: the gateway shuts
+    down, and accepts no new request."""
 
     admissions: LaneAdmissions
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     ladder: Ladder = field(default_factory=Ladder)
+    registry: Registry = field(default_factory=Registry)
+    partition_of: PartitionOf = lambda *_: None
     draining: bool = False
     _clocks: WorkerClocks = field(default_factory=WorkerClocks)
-    _log: AdmissionLog = field(init=False)
+    report: Report = field(init=False)
 
     def __post_init__(self) -> None:
-        self._log = AdmissionLog(self.admissions, self.ladder)
+        self.report = Report(self.registry, self.admissions, self.ladder)
+
+    @property
+    def state(self) -> State:
+        """Return the registry's state that holds now."""
+        return self.registry.state_at(wire_unix_ms())
 
     # --- requests
 
@@ -49,32 +57,16 @@ class AdmissionGate:
         check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=self.draining)
         check_memory(refuses=self.memory.refuses)
 
-    def place(
-        self, entry: Entry, partition_of: Callable[[Lane], int | None], hold: Rung | None, now: float
-    ) -> tuple[Lane, FallbackReason | None]:
-        """Return the lane whose workers get a request, and why the fallback is to answer at once; None where they get
-        it. `hold` is where an operator holds the ladder."""
-        lane = entry.publication.route.lane
-        if self.memory.sheds:
-            return lane, "memory"
-        self.ladder.hold = hold
-        lane, decision = self._placement.place(_asked(entry, partition_of), lane, now)
-        self._log.tell_breakers()
-        self._log.tell_rung()
-        if decision.light is None and decision.eta_ms is not None:
-            entry.publication.eta_ms = decision.eta_ms
-        return lane, decision.light
-
-    def place_below(self, entry: Entry, partition_of: Callable[[Lane], int | None], now: float) -> Lane | None:
-        """Return the lane whose workers get a request that its own lane's have given up; None where none can answer in
-        time."""
-        placed = self._placement.place_below(_asked(entry, partition_of), entry.publication.route.lane, now)
-        self._log.tell_rung()
-        return None if placed is None else placed[0]
-
-    @property
-    def _placement(self) -> Placement:
-        return Placement(self.admissions, self.ladder)
+    def view(self, now_unix_ms: float) -> View:
+        """Return what a question's destination is decided by now."""
+        return View(
+            now_unix_ms=now_unix_ms,
+            state=self.registry.state_at(now_unix_ms + correction_ms()),
+            admissions=self.admissions,
+            ladder=self.ladder,
+            partition_of=self.partition_of,
+            sheds=self.memory.sheds,
+        )
 
     def is_calm(self) -> bool:
         """Return whether memory is enough, and no breaker of the champion's lane is open, nor the ladder below it."""
@@ -88,7 +80,7 @@ class AdmissionGate:
         took_ms = self.admissions.note_first_reply(reply.request_id, now)
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
-            self._log.tell_breakers()
+            self.report.log_breakers()
 
     def withdraw(self, entry: Entry) -> None:
         self.admissions.withdraw(entry.response_id)
@@ -115,14 +107,18 @@ class AdmissionGate:
         self._count_workers()
 
     async def watch(self) -> None:
-        """Watch until cancelled for workers that fall silent or are switched off."""
+        """Watch until cancelled for workers that fall silent or are switched off, and how unevenly the champion's are
+        loaded."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            self.forget_silent(now_unix_ms())
+            now = now_unix_ms()
+            self.forget_silent(now)
             self.admissions.price()
-            self._log.tell_worker_breakers()
-            self.ladder.rest(now_unix_ms())
-            self._log.tell_rung()
+            self.report.log_worker_breakers()
+            self.ladder.rest(now)
+            self.report.log_rung()
+            fleet = self.admissions.of(CHAMPION).fleet
+            metrics.partition_skew.set(max(skew(fleet.waits(bucket, now)) for bucket in BUCKETS))
 
     def forget_silent(self, now: float) -> None:
         for name in self.admissions.expire(now):
@@ -132,14 +128,3 @@ class AdmissionGate:
 
     def _count_workers(self) -> None:
         metrics.workers_known.set(len(self.admissions.of(CHAMPION).fleet))
-
-
-def _asked(entry: Entry, partition_of: Callable[[Lane], int | None]) -> Asked:
-    return Asked(
-        request_id=entry.response_id,
-        session=entry.request.session,
-        bucket=entry.publication.bucket,
-        deadline=entry.deadline,
-        partition_of=partition_of,
-        received_unix_ms=entry.request.received_unix_ms,
-    )

@@ -3,24 +3,24 @@
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.admission.control import FallbackReason
+from gateway.destination.claim import Claims
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request import endings
-from gateway.request.answer import FallbackReason
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.observing import Observing
-from gateway.serving.placing import Placing
-from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
-from gateway.session.connection import put_all, write
+from gateway.session.connection import put_all, refuse, write
 from gateway.session.connections import Connections
 from gateway.session.recall import Recall
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
+from shared.errors import ProtocolError
 from shared.faq import FaqHit
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
@@ -42,13 +42,12 @@ class Answering:
     recall: Recall
     people: People
     tracer: Tracer
-    routing: Routing
     faq: LiveFaq
     history: History
     beside: Tasks
     shadowing: Shadowing
     observing: Observing
-    placing: Placing
+    claims: Claims
 
     # --- the FAQ's, in their stead
 
@@ -90,6 +89,18 @@ class Answering:
 
     # --- the end
 
+    def refuse(self, entry: Entry, error: ProtocolError) -> None:
+        """Refuse a request after it was accepted; its client gets an error in place of an answer."""
+        if entry.answer.done:
+            return
+        self.connections.count_out(entry)
+        self.inflight.refuse(entry)
+        metrics.inflight.set(len(self.inflight))
+        connection = self.connections.of(entry)
+        if connection is not None:
+            refuse(connection, error, entry.request.event_id)
+            connection.flush()
+
     def deliver(self, entry: Entry, items: Iterable[Item]) -> None:
         """Write items to the client, and settle an answer that has ended. Raises nothing: where this client cannot be
         written to, it is sent away, and gets the end when it returns."""
@@ -114,10 +125,10 @@ class Answering:
         contain_each(
             "answer",
             lambda: self.admission_gate.release(entry),
-            lambda: self.placing.release(entry),
+            lambda: self.claims.release(entry.request.session, entry.response_id),
             lambda: self.recall.leave(entry),
             lambda: count_answer(entry, response),
-            lambda: self.routing.count_answer(entry.publication.route.lane, response),
+            lambda: self.admission_gate.report.count_answer(entry.publication.destination, response),
             lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
             lambda: self.tracer.finish(entry, response),
             lambda: self.shadowing.end(entry, response),

@@ -23,26 +23,26 @@ class Deadlines:
     _timer: asyncio.TimerHandle | None = None
     _timer_unix_ms: int = 0
 
-    def watch(self, entry: Entry) -> None:
+    def watch(self, entry: Entry, now: float) -> None:
         """Watch a request's deadlines: a new one, or one whose client has returned."""
         self.due_times.add(entry)
-        self._set_timer()
+        self._set_timer(now)
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, now: float | None = None) -> None:
         """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
         with contained("task") as setting:
-            self._set(self.due_times.next_unix_ms())
+            self._set(self.due_times.next_unix_ms(), now_unix_ms() if now is None else now)
         if setting.error is not None:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
 
-    def _set(self, due_unix_ms: int | None) -> None:
+    def _set(self, due_unix_ms: int | None, now: float) -> None:
         """Set the timer, unless it is set to an earlier time already; None: nothing is due."""
         if due_unix_ms is None or (self._timer is not None and self._timer_unix_ms <= due_unix_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_unix_ms = due_unix_ms
-        delay_s = max(0.0, (due_unix_ms - now_unix_ms()) / 1_000)
+        delay_s = max(0.0, (due_unix_ms - now) / 1_000)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._end_late)
 
     def _end_late(self) -> None:

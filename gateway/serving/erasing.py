@@ -38,17 +38,17 @@ class Erasing:
     log: ErasureLog = field(default_factory=ErasureLog)
     _known: Erasures = field(default_factory=Erasures)
 
-    async def generation_of(self, session: Session) -> tuple[int, bool]:
+    async def generation_of(self, session: Session, now: float) -> tuple[int, bool]:
         """Return the conversation's generation, and whether it is known for sure. While Redis is away, it is that of
         the last erasure known here."""
         stored = await self.history.generation(session.key)
-        self._end_before(session.key, stored or 0)
-        return self._known.generation(session.key, now_unix_ms()), stored is not None
+        self._end_before(session.key, stored or 0, now)
+        return self._known.generation(session.key, now), stored is not None
 
     def apply(self, erase: Erase, offset: int) -> None:
         """Apply an erasure that a gateway, perhaps this one, has published at that offset."""
         self.log.add(erase, offset)
-        self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation)
+        self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation, now_unix_ms())
 
     async def erase(self, connection: Connection) -> None:
         """Erase a conversation (`session.delete`): its history, its KV and what is in flight; questions asked from now
@@ -60,7 +60,7 @@ class Erasing:
         except StoreUnavailable:
             refuse(connection, _not_erased())
         else:
-            self._end_before(key, generation)
+            self._end_before(key, generation, now_unix_ms())
             self.beside.start(self._publish(connection, generation))
 
     async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
@@ -68,7 +68,7 @@ class Erasing:
         `BrokerUnavailable`."""
         if (await self.history.generation(key) or 0) < generation:
             generation = await self.history.delete(key, generation=generation)
-        self._end_before(key, generation)
+        self._end_before(key, generation, now_unix_ms())
         await self.publisher.erase(key, generation)
 
     def asked_before(self, key: SessionKey, turn: Turn) -> bool:
@@ -88,9 +88,8 @@ class Erasing:
             connection.put(SessionDeleted(session_id=connection.session.session_id))
         connection.flush()
 
-    def _end_before(self, session: SessionKey, generation: int) -> None:
+    def _end_before(self, session: SessionKey, generation: int, now: float) -> None:
         """End and forget what is held of generations before this one."""
-        now = now_unix_ms()
         if generation <= self._known.generation(session, now):
             return
         self._known.add(session, generation, now)

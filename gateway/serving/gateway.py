@@ -1,6 +1,6 @@
 """Dispatch a connection's messages: its session decides what each means, and one part of the gateway carries that out.
 
-    session → asking → admission_gate (admission) → request_publisher ⇒ Kafka
+    session → asking → sending (destination) → request_publisher ⇒ Kafka
     Kafka ⇒ reply_consumer → answering → inflight → outbox → socket
 
 One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
@@ -69,33 +69,35 @@ class Gateway:
         the client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
-            await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
+            now = now_unix_ms()
+            await self._carry_out(connection, connection.session.receive(message, now), now)
         except ProtocolError as error:
             refuse(connection, error, event_id)
         connection.flush()
 
     async def tick(self, connection: Connection) -> None:
         """Once a second for each connection: hello, ping, pong."""
-        await self._carry_out(connection, connection.session.tick(now_unix_ms()))
+        now = now_unix_ms()
+        await self._carry_out(connection, connection.session.tick(now), now)
         connection.flush()
 
-    async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
+    async def _carry_out(self, connection: Connection, effects: Iterable[Effect], now: float) -> None:
         for effect in effects:
             if await self.rate_limits.charge(connection, effect):
-                await self._carry_out_charged(connection, effect)
+                await self._carry_out_charged(connection, effect, now)
 
-    async def _carry_out_charged(self, connection: Connection, effect: Effect) -> None:
+    async def _carry_out_charged(self, connection: Connection, effect: Effect, now: float) -> None:
         match effect:
             case Send(message):
                 connection.put(message)
             case CheckToken():
                 await self._check_token(connection, effect)
             case OpenSession():
-                await self.resuming.open_session(connection, effect)
+                await self.resuming.open_session(connection, effect, now)
             case Refuse(error):
                 refuse(connection, error)
             case Ask(request):
-                await self.asking.ask(connection, request)
+                await self.asking.ask(connection, request, now)
             case CancelRequest():
                 self.asking.cancel(connection, effect)
             case ForPeople(message):
@@ -115,4 +117,5 @@ class Gateway:
         """Wait for the token's key, then carry out what the message means."""
         if self.jwks is not None:
             await self.jwks.prepare(check.token)
-        await self._carry_out(connection, connection.session.check_token(check, now_unix_ms()))
+        now = now_unix_ms()
+        await self._carry_out(connection, connection.session.check_token(check, now), now)

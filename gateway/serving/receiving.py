@@ -9,7 +9,7 @@ from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
-from gateway.serving.descending import Descending
+from gateway.serving.sending import Sending
 from gateway.session.connection import Connection, put_all, write
 from gateway.session.connections import Connections
 from gateway.telemetry.tracer import Tracer
@@ -27,7 +27,7 @@ class Receiving:
     connections: Connections
     admission_gate: AdmissionGate
     tracer: Tracer
-    descending: Descending
+    sending: Sending
     answering: Answering
 
     def receive_replies(self, batch: Sequence[Reply]) -> None:
@@ -68,9 +68,9 @@ class Receiving:
             return  # the gateway that cancelled it has ended it: here, or in the log; or it was asked before
         if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
             gave_up = reply.reason == "infeasible"
-            if gave_up and self.descending.descend(entry, now):
-                self.answering.run_for(entry, self.descending.ask(entry, self.answering.fall_back))
-            elif not (gave_up and entry.seen):  # what was shown of an adopted answer is a lower rung's
+            if gave_up and self.sending.descend(entry, now):
+                return
+            if not (gave_up and entry.seen):  # what was shown of an adopted answer is a lower rung's
                 self.answering.fall_back(entry, "worker")  # or the model had nothing to say
             return
         self.answering.deliver(entry, replies.finish(entry, reply, now))

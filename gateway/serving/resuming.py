@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gateway.destination.claim import Claims
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Entry, Item
@@ -10,7 +11,6 @@ from gateway.request.resumption import adopt, end_recall, resume
 from gateway.serving.answering import Answering
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
-from gateway.serving.placing import Placing
 from gateway.serving.receiving import Receiving
 from gateway.session.connection import Connection, put_all
 from gateway.session.connections import Connections
@@ -37,13 +37,13 @@ class Resuming:
     receiving: Receiving
     erasing: Erasing
     deadlines: Deadlines
-    placing: Placing
+    claims: Claims
 
-    async def open_session(self, connection: Connection, opening: OpenSession) -> None:
+    async def open_session(self, connection: Connection, opening: OpenSession, now: float) -> None:
         """Open a session. The text that its client missed follows at once where the answer is held here; an answer that
         another gateway began is read from the log."""
-        session, resume, now = connection.session, opening.resume, now_unix_ms()
-        generation = (await self.erasing.generation_of(session))[0] if resume is not None else 0
+        session, resume = connection.session, opening.resume
+        generation = (await self.erasing.generation_of(session, now))[0] if resume is not None else 0
         seal = self.key.seal(session.key)
         points = self._resumable(seal, resume, wire_unix_ms()) if resume is not None else None
         connection.start_session(seal, points or (), now)
@@ -75,7 +75,7 @@ class Resuming:
         if entry is not None:
             self.connections.attach(connection, entry)
             missed = resume(entry, session.connection_id, point)
-            self.deadlines.watch(entry)
+            self.deadlines.watch(entry, now)
             return missed
         entry = self._adopt(connection, point, now)
         with self.inflight.refused_on_error(entry):
@@ -87,10 +87,10 @@ class Resuming:
         trace = self.tracer.adopt(point.trace, now)
         entry = adopt(point, session.key, session.connection_id, now, trace)
         self.inflight.accept(entry)
-        self.placing.adopt(entry)
+        self.claims.hold(session.key, entry.response_id, entry.publication.partition)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
-            self.deadlines.watch(entry)
+            self.deadlines.watch(entry, now)
         metrics.inflight.set(len(self.inflight))
         return entry
 
@@ -104,4 +104,4 @@ class Resuming:
         """Read an adopted answer from the log; no deadline ends it until all that the log holds is known."""
         await self.recall.read(entry, self.receiving.receive_replies)
         end_recall(entry)
-        self.deadlines.watch(entry)
+        self.deadlines.watch(entry, now_unix_ms())

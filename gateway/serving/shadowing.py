@@ -4,25 +4,25 @@ Nothing is stored beyond what Kafka keeps of any request, so no consent is asked
 before its answer has ended is not asked again. Nothing waits for it, and under load it is the first to be dropped.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from gateway.destination.view import View
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.entry import Entry
 from gateway.serving.admission_gate import AdmissionGate
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
-from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
-from shared.versions.state import Rule, State
+from shared.versions.state import Rule
 from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, SHADOW
-from shared.wire.messages import ChatRequest, ResponseCreate
+from shared.wire.messages import ChatRequest
 from shared.wire.outcome import BY_MODEL, Response
 from shared.wire.requests import request_headers, settle
 from shared.wire.shadow import LiveAnswer
@@ -35,42 +35,43 @@ _ENDED: Final = frozenset({"stop", "max_output_tokens"})
 
 @dataclass(slots=True, kw_only=True)
 class Shadowing:
-    """`state` is the registry's. The `producer` is one of its own: one that fails to deliver is replaced, and questions
+    """The `producer` is one of its own: one that fails to deliver is replaced, and questions
     would wait for that. `open` are the questions of the share whose answers have not ended."""
 
     publisher: RequestPublisher
     producer: Producer
     admission_gate: AdmissionGate
-    state: Callable[[], State]
-    open: dict[str, ResponseCreate] = field(default_factory=dict)
+    open: dict[str, None] = field(default_factory=dict)
     sending: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
-    def keep(self, entry: Entry, asked: ResponseCreate) -> None:
+    def keep(self, entry: Entry, view: View) -> None:
         """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
-        to, live = entry.publication, self.admission_gate.admissions.is_live
-        if to.route.lane != CHAMPION or not live(SHADOW, to.bucket, now_unix_ms()):
+        to = entry.publication.destination
+        if to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
             return
-        if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < self.state().shadow_share:
+        if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < view.state.shadow_share:
             if len(self.open) >= _MOST_OPEN:
                 del self.open[next(iter(self.open))]
-            self.open[entry.response_id] = asked
+            self.open[entry.response_id] = None
 
     def end(self, entry: Entry, response: Response) -> None:
         """Ask the lane again after an answer that the champion's model has given whole."""
-        asked = self.open.pop(entry.response_id, None)
-        if asked is None or response.lane not in {None, CHAMPION}:
+        if entry.response_id not in self.open:
+            return
+        del self.open[entry.response_id]
+        if response.lane not in {None, CHAMPION}:
             return
         if response.source not in BY_MODEL or response.reason not in _ENDED:
             return
         if len(self.sending) < _MOST_SENDING and self.admission_gate.is_calm() and not self.publisher.away():
             live = LiveAnswer.of(entry.response_id, response)
-            self.sending.start(self._send(entry, self.publisher.request(entry, asked), live))
+            self.sending.start(self._send(entry, self.publisher.request(entry), live))
         else:
             metrics.shadowed.labels("dropped").inc()
 
     async def _send(self, entry: Entry, request: ChatRequest, live: LiveAnswer) -> None:
         """Send a request with the answer that its customer had, and without what others are told by it."""
-        now, state, publisher = int(wire_unix_ms()), self.state(), self.publisher
+        now, state, publisher = int(wire_unix_ms()), self.admission_gate.state, self.publisher
         deadline = now + _DEADLINE_MS
         request = msgspec.structs.replace(
             request,
@@ -86,7 +87,7 @@ class Shadowing:
             consent=None,
         )
         record = Outgoing(
-            publisher.topics.requests(entry.publication.bucket, SHADOW),
+            publisher.topics.requests(entry.publication.destination.bucket, SHADOW),
             msgpack_encode(request),
             key=entry.request.session.record_key,
             headers=request_headers(settle(request, publisher.defaults, now), source=publisher.source),

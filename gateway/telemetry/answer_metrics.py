@@ -10,20 +10,21 @@ log = get_logger()
 
 
 def count_answer(entry: Entry, response: Response) -> None:
+    to = entry.publication.destination
     metrics.answers.labels(response.source, response.status, response.reason).inc()
     metrics.begun_again.inc(entry.answer.begun_again)
     _count_promise(entry, response)
     timings = response.timings
     if timings.ttft_ms is not None and response.source in BY_MODEL:
-        metrics.ttft.labels(entry.publication.bucket).observe(timings.ttft_ms / 1_000)
+        metrics.ttft.labels(to.bucket).observe(timings.ttft_ms / 1_000)
     log.info(
         "answered",
         request_id=entry.response_id,
         trace_id=None if entry.request.trace is None else f"{entry.request.trace.context.trace_id:032x}",
-        bucket=entry.publication.bucket,
-        lane=entry.publication.route.lane,
+        bucket=to.bucket,
+        lane=to.lane,
         revision=response.revision,
-        epoch=entry.publication.route.epoch,
+        epoch=to.epoch,
         source=response.source,
         status=response.status,
         reason=response.reason,
@@ -44,4 +45,4 @@ def _count_promise(entry: Entry, response: Response) -> None:
     kept = attainment(response, entry.deadline, entry.request.received_unix_ms, stood_in=entry.answer.stood_in)
     if kept is not None:
         for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
-            metrics.deadlines.labels(entry.publication.bucket, deadline, "met" if met else "missed").inc()
+            metrics.deadlines.labels(entry.publication.destination.bucket, deadline, "met" if met else "missed").inc()

@@ -20,18 +20,18 @@ def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observatio
 
     It counts for the lane and version that its request was sent to, whoever answered in the end: else the answers that
     a bad version leaves to others would be missing. A fallback in the workers' stead has missed its deadlines."""
-    route, received = entry.publication.route, entry.request.received_unix_ms
+    to, received = entry.publication.destination, entry.request.received_unix_ms
     kept = attainment(response, entry.deadline, received, stood_in=entry.answer.stood_in)
-    if route.lane not in OBSERVED or entry.adoption is not None or kept is None:
+    if to.lane not in OBSERVED or entry.adoption is not None or kept is None:
         return None
     return Observation(
         response_id=entry.response_id,
         conversation=entry.request.session.digest,
-        lane=route.lane,
-        revision=route.revision or "",
-        epoch=route.epoch or 0,
+        lane=to.lane,
+        revision=to.revision or "",
+        epoch=to.epoch or 0,
         unix_ms=unix_ms,
-        bucket=entry.publication.bucket,
+        bucket=to.bucket,
         failed=response.status == "failed",
         missed=not (kept.first_token and kept.whole),
         unsure=response.source == "unsure",

@@ -71,7 +71,7 @@ def kept_trace(
     assert entry.request.trace is not None, "whose trace is not made has none"
     received = entry.request.received_unix_ms
     attributes: dict[str, Attribute] = {
-        names.BUCKET: entry.publication.bucket,
+        names.BUCKET: entry.publication.destination.bucket,
         names.SOURCE: response.source,
         names.STATUS: response.status,
         names.REASON: response.reason,
@@ -91,7 +91,7 @@ def kept_trace(
         reply_topic=reply_topic,
         place=entry.publication.place,
         received_unix_ms=received,
-        admitted_unix_ms=entry.publication.admitted_unix_ms,
+        admitted_unix_ms=entry.answer.admitted_unix_ms,
         first_text_unix_ms=entry.answer.first_text_unix_ms,
         done_unix_ms=entry.answer.done_unix_ms,
         clock_ms=entry.request.clock_ms,

@@ -76,12 +76,13 @@ class Tracer:
         why = why_kept(entry, response, self.rules)
         if why is None:
             return
+        to = entry.publication.destination
         facts = kept_trace(
             entry,
             response,
             why,
             gateway_id=self.gateway_id,
-            request_topic=self.topics.requests(entry.publication.bucket, entry.publication.route.lane),
+            request_topic=self.topics.requests(to.bucket, to.lane),
             reply_topic=self.topics.replies,
         )
         if not facts.awaits_worker:

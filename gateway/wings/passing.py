@@ -1,12 +1,12 @@
 """The requests that the gateways forward."""
 
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
 from gateway.forwarding.abandoned import AbandonedLanes
 from gateway.forwarding.forwarding import ForwardingWing
 from gateway.forwarding.router import Router
-from gateway.serving.placing import Placing
-from gateway.serving.routing import Routing
+from gateway.serving.admission_gate import AdmissionGate
 from shared.kafka import Producer
-from shared.model.tokenizer import Tokenizer
 from shared.process.tasks import Tasks
 from shared.settings import Settings
 
@@ -17,21 +17,20 @@ class PassingWing:
     def __init__(
         self,
         settings: Settings,
-        tokenizer: Tokenizer,
+        token_count: TokenCount,
         producer: Producer,
         source: str,
         *,
-        routing: Routing,
-        placing: Placing,
+        admission_gate: AdmissionGate,
+        claims: Claims,
     ) -> None:
         kafka = settings.kafka
         router = Router(
             topics=kafka.topics,
-            routing=routing,
-            placing=placing,
-            tokenizer=tokenizer,
+            admission_gate=admission_gate,
+            claims=claims,
+            token_count=token_count,
             defaults=settings.request_defaults,
-            max_input_tokens=settings.limits.max_input_tokens,
             source=source,
         )
         inbox, group = kafka.topics.inbox, f"{kafka.topic_prefix}replyline-router"
@@ -39,7 +38,7 @@ class PassingWing:
             settings, producer, source, name="inbox", topics=[inbox], group=group, copy=router.copy
         )
         self._abandoned = AbandonedLanes(
-            settings=settings, producer=producer, admissions=routing.admissions, source=source
+            settings=settings, producer=producer, admissions=admission_gate.admissions, source=source
         )
 
     async def start(self, tasks: Tasks) -> None:

@@ -6,6 +6,8 @@ from typing import Final
 
 from gateway.access.jwks import Jwks
 from gateway.admission.control import AdmissionLimits
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
@@ -15,14 +17,12 @@ from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines
-from gateway.serving.descending import Descending
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
-from gateway.serving.placing import Placing
 from gateway.serving.receiving import Receiving
 from gateway.serving.resuming import Resuming
-from gateway.serving.routing import Routing
+from gateway.serving.sending import Sending
 from gateway.serving.shadowing import Shadowing
 from gateway.session.connections import Connections
 from gateway.session.rate_limits import RateLimits
@@ -30,7 +30,6 @@ from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
 from shared.faq.live import LiveFaq
-from shared.model.tokenizer import Tokenizer
 from shared.process.tasks import Tasks
 from shared.telemetry.faults import task_failed
 
@@ -42,7 +41,7 @@ class ServingWing:
     """The gateway with its parts, which share one table of requests in flight and one of connections."""
 
     limits: AdmissionLimits
-    tokenizer: Tokenizer
+    token_count: TokenCount
     faq: LiveFaq
     history: History
     publisher: RequestPublisher
@@ -55,11 +54,11 @@ class ServingWing:
     tracer: Tracer
     shadowing: Shadowing
     observing: Observing
-    routing: Routing
-    placing: Placing
-    inflight: InflightTable = field(init=False, default_factory=InflightTable)
+    claims: Claims
+    inflight: InflightTable
     connections: Connections = field(init=False, default_factory=Connections)
     answering: Answering = field(init=False)
+    sending: Sending = field(init=False)
     receiving: Receiving = field(init=False)
     deadlines: Deadlines = field(init=False)
     erasing: Erasing = field(init=False)
@@ -68,12 +67,13 @@ class ServingWing:
 
     def __post_init__(self) -> None:
         self.answering = self._make_answering()
+        self.sending = self._make_sending()
         self.receiving = Receiving(
             inflight=self.inflight,
             connections=self.connections,
             admission_gate=self.admission_gate,
             tracer=self.tracer,
-            descending=Descending(publisher=self.publisher, admission_gate=self.admission_gate, routing=self.routing),
+            sending=self.sending,
             answering=self.answering,
         )
         self.deadlines = Deadlines(due_times=DueTimes(self.inflight), answering=self.answering)
@@ -106,13 +106,12 @@ class ServingWing:
             recall=self.recall,
             people=self.people,
             tracer=self.tracer,
-            routing=self.routing,
             faq=self.faq,
             history=self.history,
             beside=self._beside,
             shadowing=self.shadowing,
             observing=self.observing,
-            placing=self.placing,
+            claims=self.claims,
         )
 
     def _make_resuming(self) -> Resuming:
@@ -128,26 +127,31 @@ class ServingWing:
             receiving=self.receiving,
             erasing=self.erasing,
             deadlines=self.deadlines,
-            placing=self.placing,
+            claims=self.claims,
         )
 
     def _make_asking(self) -> Asking:
         return Asking(
             limits=self.limits,
-            tokenizer=self.tokenizer,
             inflight=self.inflight,
             connections=self.connections,
-            publisher=self.publisher,
             admission_gate=self.admission_gate,
-            routing=self.routing,
-            quotas=self.rate_limits.quotas,
-            people=self.people,
             tracer=self.tracer,
-            answering=self.answering,
             erasing=self.erasing,
             deadlines=self.deadlines,
+            sending=self.sending,
+        )
+
+    def _make_sending(self) -> Sending:
+        return Sending(
+            token_count=self.token_count,
+            quotas=self.rate_limits.quotas,
+            people=self.people,
+            admission_gate=self.admission_gate,
+            claims=self.claims,
+            publisher=self.publisher,
+            answering=self.answering,
             shadowing=self.shadowing,
-            placing=self.placing,
         )
 
     async def idle(self) -> None:

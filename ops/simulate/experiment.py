@@ -13,7 +13,6 @@ from gateway.admission.control import AdmissionPolicy
 from gateway.admission.ladder import Ladder
 from gateway.admission.ladder import Step as Rung
 from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.placement import Placement
 from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
 from ops.simulate.ladder import LadderSimulator, LadderWorker
@@ -123,8 +122,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
             engine = VirtualEngine(costs, self.noise, Random(f"engine/{lane}/{self.seed}"))  # noqa: S311 - a load
             own = Gate(admission=admissions.of(lane), limits=gate.limits)
             workers.append(LadderWorker(lane=lane, scheduler=scheduler, engine=engine, learns=model, gate=own))
-        placement = Placement(admissions, Ladder())
-        return LadderSimulator(trace=trace, workers=workers, placement=placement, hints=self.lengths == "known")
+        return LadderSimulator(
+            trace=trace, workers=workers, admissions=admissions, ladder=Ladder(), hints=self.lengths == "known"
+        )
 
     def simulator(self, trace: Trace, policy: str) -> Simulator:
         """Return the simulator of one trace under one policy; ours has a window where the settings say so."""

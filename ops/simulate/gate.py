@@ -58,7 +58,7 @@ class Gate:
             received_unix_ms=now_ms,
             now_unix_ms=now_ms,
         )
-        return "accept" if decision.light is None else "fallback"
+        return "accept" if decision.fallback is None else "fallback"
 
     def heard(self, request_id: str, now_ms: float) -> None:
         self.admission.note_first_reply(request_id, now_ms)

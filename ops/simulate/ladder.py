@@ -1,7 +1,7 @@
 """Virtual time with the ladder: a champion's worker and a light one on the same cores, and the gateway before them.
 
 While both compute, a step takes twice as long. A request that the champion's scheduler gives up is placed again, as
-`gateway/serving/descending.py` does.
+`gateway/serving/sending.py` does.
 """
 
 from collections import Counter
@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.admission.ladder import Ladder
 from gateway.admission.ladder import Step as Rung
-from gateway.admission.placement import Asked, Placement
+from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.choose import below, choose
+from gateway.destination.destination import TO_CHAMPION, Destination, Question
+from gateway.destination.view import View
 from ops.simulate.simulated_worker import SimulatedWorker
 from ops.simulate.simulator import (
     Ending,
@@ -23,7 +27,7 @@ from ops.simulate.simulator import (
     sequence_of,
 )
 from ops.traces.trace import Request, Trace
-from shared.wire.lanes import CHAMPION
+from shared.versions.state import State
 from shared.wire.session_key import SessionKey
 from workers.schedule.sequence import Finished
 
@@ -44,7 +48,8 @@ class LadderSimulator:
 
     trace: Trace
     workers: Sequence[LadderWorker]
-    placement: Placement
+    admissions: LaneAdmissions
+    ladder: Ladder
     hints: bool = True
     by_lane: Counter[str] = field(default_factory=Counter)
     _endings: list[Ending | None] = field(default_factory=list)
@@ -78,9 +83,9 @@ class LadderSimulator:
 
     def _place(self, index: int) -> None:
         request = self.trace.requests[index]
-        lane, decision = self.placement.place(_asked(index, request), CHAMPION, request.arrival_ms)
-        if decision.light is None:
-            self._post(index, lane)
+        where = choose(_question(index, request), TO_CHAMPION, self._view(request.arrival_ms))
+        if isinstance(where, Destination):
+            self._post(index, where.lane)
         else:
             self._endings[index] = Ending(
                 request=request,
@@ -89,6 +94,15 @@ class LadderSimulator:
                 released_ms=request.arrival_ms,
                 num_rows=0,
             )
+
+    def _view(self, now_ms: float) -> View:
+        return View(
+            now_unix_ms=now_ms,
+            state=State(),
+            admissions=self.admissions,
+            ladder=self.ladder,
+            partition_of=lambda *_: _PARTITION,
+        )
 
     def _post(self, index: int, lane: str) -> None:
         request = self.trace.requests[index]
@@ -115,9 +129,10 @@ class LadderSimulator:
     def _end(self, worker: LadderWorker, finished: Finished, now_ms: float) -> None:
         sequence = worker.end(finished, now_ms)
         if finished.reason == "infeasible" and sequence.shown_unix_ms is None:
-            placed = self.placement.place_below(_asked(sequence.index, sequence.request), worker.lane, now_ms)
-            if placed is not None:
-                self._post(sequence.index, placed[0])
+            question = _question(sequence.index, sequence.request)
+            to = below(question, Destination(worker.lane), self._view(now_ms))
+            if to is not None:
+                self._post(sequence.index, to.lane)
                 return
         outcome = outcome_of(sequence, finished, now_ms)
         self.by_lane[worker.lane] += outcome is SimulatedOutcome.IN_DEADLINE
@@ -130,12 +145,11 @@ class LadderSimulator:
         )
 
 
-def _asked(index: int, request: Request) -> Asked:
-    return Asked(
+def _question(index: int, request: Request) -> Question:
+    return Question(
         request_id=str(index),
         session=SessionKey(request.tenant, request.session or str(index)),
         bucket=request.bucket,
         deadline=deadline_of(request),
-        partition_of=lambda _: _PARTITION,
         received_unix_ms=request.arrival_ms,
     )

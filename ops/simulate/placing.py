@@ -31,7 +31,7 @@ from workers.schedule.sequence import Finished, Prefix
 
 _MIX: Final = "poisson"
 _PARTITIONS: Final = 24
-_RESTS_MS: Final = 1_000.0  # as `gateway/serving/placing.py` has it
+_RESTS_MS: Final = 1_000.0  # as `gateway/destination/claim.py` has it
 _HISTORY_TOKENS: Final = 200
 _LOADED: Final = 0.9
 

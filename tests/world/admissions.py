@@ -31,21 +31,21 @@ def watch(oracles: Oracles) -> None:
         decision = decide(self, request_id, tenant, bucket, deadline, **given)
         if wait_ms is not None and decision.eta_ms != now - given["received_unix_ms"] + wait_ms:
             oracles.breach("OUTLOOK", f"{request_id}: {decision.eta_ms} ms, where its worker says {wait_ms} ms")
-        if floods and decision.light is None:
+        if floods and decision.fallback is None:
             oracles.breach("SHARES", f"{request_id} of {tenant}, which has all the slots")
         idle = len(self._shares) * 2 < self.fleet.slots and not oracles.plan.presses
-        if decision.light is not None and idle and not oracles.plan.faults:
-            oracles.breach("SHED", f"{request_id}: {decision.light}, and nothing is wrong")
+        if decision.fallback is not None and idle and not oracles.plan.faults:
+            oracles.breach("SHED", f"{request_id}: {decision.fallback}, and nothing is wrong")
         return decision
 
-    def enqueued(self: Any, entry: Any, asked: Any) -> Any:
+    def enqueued(self: Any, entry: Any, now_unix_ms: float) -> Any:
         sent = NODE.get().sent
         before = sent.get(entry.request.session, entry)
         if before.request.received_unix_ms > entry.request.received_unix_ms and not kafka_ails(oracles.plan):
             oracles.breach("OVERTAKEN", f"{entry.request.event_id} by {before.request.event_id}")
         sent[entry.request.session] = entry
         _judge_place(entry, oracles)
-        return enqueue(self, entry, asked)
+        return enqueue(self, entry, now_unix_ms)
 
     for owner, name, method in ((Admission, "decide", decided), (RequestPublisher, "enqueue", enqueued)):
         setattr(owner, name, method)
@@ -54,13 +54,14 @@ def watch(oracles: Oracles) -> None:
 def _judge_place(entry: Entry, oracles: Oracles) -> None:
     """Judge that a question stands where the open ones of its conversation do, at whichever gateway they are. One that
     was asked at two gateways is open until its end at either: its client was told that."""
-    now_s, to = asyncio.get_running_loop().time(), entry.publication
+    now_s, to = asyncio.get_running_loop().time(), entry.publication.destination
     placed = oracles.placed.setdefault(entry.request.session, [])
     ended = {other.response_id for _, _, other in placed if other.answer.done}
     placed[:] = [each for each in placed if each[0].alive and each[1] > now_s and each[2].response_id not in ended]
     for _, _, other in placed:
-        there = other.publication
-        if there.route == to.route and there.partition != to.partition and not redis_ails(oracles.plan):
+        there = other.publication.destination
+        same = (there.lane, there.revision, there.epoch) == (to.lane, to.revision, to.epoch)
+        if same and there.partition != to.partition and not redis_ails(oracles.plan):
             oracles.breach("OVERTAKEN", f"{entry.request.event_id} is not where {other.request.event_id} is open")
     left_ms = entry.deadline.deadline_unix_ms - now_unix_ms()
     placed.append((NODE.get(), now_s + left_ms / 1_000, entry))

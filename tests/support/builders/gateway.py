@@ -1,8 +1,10 @@
 """Builders of what a gateway works on: requests, replies, answers, reports of workers, what a cursor tells."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from gateway.destination.destination import TO_CHAMPION
 from gateway.request import endings, replies, resumption
 from gateway.request.answer import Answer
 from gateway.request.cursor import ResumePoint
@@ -46,7 +48,10 @@ def make_request(number: int = 1, **fields: Any) -> Request:
 
 
 def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0, **fields: Any) -> Entry:
-    """`fields` are the request's, the answer's, its publication's or the entry's own."""
+    """`fields` are the request's, the answer's, its publication's or the entry's own; `bucket` its destination's."""
+    if "bucket" in fields:
+        given = fields.get("destination", TO_CHAMPION)
+        fields["destination"] = replace(given, bucket=fields.pop("bucket"))
     deadline = Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard)
     request, answer, publication, own = (
         {name: value for name, value in fields.items() if name in each.__dataclass_fields__}
@@ -167,9 +172,9 @@ def told(**fields: Any) -> ResumePoint:
 
 
 def publishing(table: Requests, number: int = 1, **fields: Any) -> Entry:
-    entry = make_entry(number, **fields)
+    entry = make_entry(number, **({"bucket": "medium"} | fields))
     table.accept(entry)
-    entry.admit("medium", 5.0)
+    entry.admit(5.0)
     return entry
 
 

@@ -12,16 +12,17 @@ from msgspec import msgpack
 
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Entry, Item
+from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
-from gateway.serving.placing import Placing
-from gateway.serving.routing import Routing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
@@ -186,7 +187,9 @@ class Edge:
             next_offset=self.next_offset,
         )
         admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
-        admission_gate = AdmissionGate(admissions)
+        inflight = InflightTable()
+        claims = Claims(places=self.places, producer=producer, topics=TOPICS, has_ended=inflight.has_ended)
+        admission_gate = AdmissionGate(admissions, registry=self.registry, partition_of=claims.partition_of)
         limits = AdmissionLimits(
             max_input_tokens=1_000,
             max_inflight=100,
@@ -197,11 +200,12 @@ class Edge:
         )
         self.serving = ServingWing(
             limits=limits,
-            tokenizer=Tokenizer.byte_level(),
+            token_count=TokenCount(Tokenizer.byte_level(), limits.max_input_tokens),
             faq=shipped_faq(),
             publisher=publisher,
             admission_gate=admission_gate,
-            routing=Routing(self.registry, admissions),
+            claims=claims,
+            inflight=inflight,
             key=CursorKey(b"secret"),
             recall=Recall(
                 adopt=publisher.adopt,
@@ -219,12 +223,10 @@ class Edge:
             ),
             tracer=Tracer(),
             observing=Observing(producer=producer, topic=TOPICS.observations),
-            placing=Placing(places=self.places, admissions=admissions, producer=producer, topics=TOPICS),
             shadowing=Shadowing(
                 publisher=publisher,
                 producer=producer,
                 admission_gate=admission_gate,
-                state=lambda: self.serving.routing.state,
             ),
             **fakes,
         )

@@ -15,11 +15,13 @@ from gateway.admission.breaker import BreakerPolicy
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy, promise
 from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.placement import Asked, Placement
-from gateway.request.route import Route
+from gateway.destination.choose import choose
+from gateway.destination.destination import TO_CHAMPION, Destination, Question
+from gateway.destination.view import View
 from gateway.telemetry.attainment import attainment
 from gateway.telemetry.observation import observation_of
 from shared.settings import Settings
+from shared.versions.state import State
 from shared.wire.deadline import Deadline
 from shared.wire.messages import ResponseCreate
 from shared.wire.outcome import Response, Timings
@@ -129,7 +131,6 @@ class Fleet:
     def __post_init__(self) -> None:
         self.ladder = Ladder()
         self.admissions = LaneAdmissions(AdmissionPolicy(breaker=BreakerPolicy(window_ms=1e9), worker_ttl_ms=1e9))
-        self.placement = Placement(self.admissions, self.ladder)
         self.report(50.0)
 
     def report(self, first_token_ms: float) -> None:
@@ -141,15 +142,21 @@ class Fleet:
         self.asked += 1
         name, self.now = f"r{self.asked}", self.now + 100
         deadline = deadline_of(self.now, **asked)
-        seeks = Asked(
+        question = Question(
             request_id=name,
             session=SessionKey("t", name),
             bucket="short",
             deadline=deadline,
-            partition_of=lambda _: 0,
             received_unix_ms=self.now,
         )
-        self.placement.place(seeks, "champion", self.now)
+        view = View(
+            now_unix_ms=self.now,
+            state=State(),
+            admissions=self.admissions,
+            ladder=self.ladder,
+            partition_of=lambda *_: 0,
+        )
+        choose(question, TO_CHAMPION, view)
         if took_ms is not None:
             self.admissions.note_first_reply(name, self.now + took_ms)
         return name
@@ -189,7 +196,7 @@ class Evidence:
     counted: set[object] = field(default_factory=set)
 
     def end(self, took_ms: float, *, cancelled: bool = False, stood_in: bool = False, **asked: Any) -> None:
-        entry = builders.make_entry(route=Route("canary", "new", 1), stood_in=stood_in)
+        entry = builders.make_entry(destination=Destination("canary", "new", 1), stood_in=stood_in)
         deadline = deadline_of(entry.request.received_unix_ms, **asked)
         entry.request = replace(entry.request, deadline=deadline)
         response: Response = builders.answer(

@@ -14,6 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.choose import choose
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
@@ -82,7 +83,7 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
     for number in range(300):
         session = SessionKey(f"unboundedtenant{number}", f"unboundedsession{number}")
         entry = make_entry(number, session=session, bucket=BUCKETS[number % 3])
-        keeper.place(entry, lambda _: 0, None, 1.0)
+        choose(entry.question(BUCKETS[number % 3]), entry.publication.destination, keeper.view(1.0))
         keeper.release(entry)
         count_answer(entry, _answered(number))
         worker.accept(number)

@@ -47,10 +47,10 @@ class AnyTraffic(RuleBasedStateMachine):
 
     def _ask(self, name: str, bucket: Bucket) -> None:
         decision = decide(self.admission, name, now=self.now, bucket=bucket)
-        if decision.light is None:
+        if decision.fallback is None:
             self.inflight.add(name)
             self.silent.add(name)
-        assert decision.light != "infeasible" or decision.eta_ms is not None
+        assert decision.fallback != "infeasible" or decision.eta_ms is not None
 
     @precondition(lambda self: self.silent)
     @rule(data=st.data(), withdrawn=st.booleans())
@@ -88,11 +88,11 @@ class AnyTraffic(RuleBasedStateMachine):
         for second in range(60):
             now = self.now + second * 1_000
             self.admission.fleet.observe(report(first_token_ms=10.0), now)
-            light = decide(self.admission, f"late{second}", now=now).light
-            if light is None:
+            fallback = decide(self.admission, f"late{second}", now=now).fallback
+            if fallback is None:
                 self.admission.note_first_reply(f"late{second}", now + 10)
                 self.admission.release(f"late{second}")
-        assert light is None
+        assert fallback is None
         assert self.admission.breaker.state is BreakerState.CLOSED
 
 

@@ -14,7 +14,7 @@ from gateway.admission.control import (
     AdmissionLimits,
     AdmissionPolicy,
     Decision,
-    LightPath,
+    FallbackReason,
     check_inflight,
     check_length,
     promise,
@@ -57,12 +57,12 @@ def test_one_more_than_fits_is_refused(
 
 def test_the_last_that_fits_is_taken() -> None:
     check_inflight(LIMITS, inflight=99, of_connection=3, draining=False)
-    check_length(LIMITS, 10)
+    check_length(LIMITS.max_input_tokens, 10)
 
 
 def test_an_input_that_is_too_long_is_told_by_how_much() -> None:
     with pytest.raises(ProtocolError, match="has 11 tokens, 10 are allowed") as caught:
-        check_length(LIMITS, 11)
+        check_length(LIMITS.max_input_tokens, 11)
     assert (caught.value.code, caught.value.param, caught.value.retriable) == ("input_too_long", "input", False)
 
 
@@ -120,9 +120,9 @@ def reported(first_token_ms: float) -> Admission:
     return admission
 
 
-def lights(admission: Admission, count: int, **asked: Any) -> list[LightPath | None]:
+def lights(admission: Admission, count: int, **asked: Any) -> list[FallbackReason | None]:
     """What becomes of so many requests that are sent one after the other."""
-    return [decide(admission, f"r{number}", **asked).light for number in range(count)]
+    return [decide(admission, f"r{number}", **asked).fallback for number in range(count)]
 
 
 def decide(
@@ -149,7 +149,7 @@ def test_a_hot_partition_is_refused_beside_idle_workers_and_no_other_is() -> Non
     admission.fleet.observe(report(name="busy", first_token_ms=60_000.0, partitions=(0, 2)), NOW)
     admission.fleet.observe(report(name="idle", first_token_ms=50.0, partitions=(1, 3)), NOW)
     assert decide(admission, "tried", partition=0).eta_ms == 60_000.0
-    found = [decide(admission, f"r{number}", partition=number).light for number in range(4)]
+    found = [decide(admission, f"r{number}", partition=number).fallback for number in range(4)]
     assert found == ["infeasible", None] * 2
 
 
@@ -157,34 +157,34 @@ def test_a_wrong_prediction_is_found_out_of_each_worker() -> None:
     admission = make_admission()
     for number in range(3):
         admission.fleet.observe(report(name=f"w{number}", first_token_ms=60_000.0, partitions=(number,)), NOW)
-    found = [decide(admission, f"r{number}", partition=number % 3).light for number in range(6)]
+    found = [decide(admission, f"r{number}", partition=number % 3).fallback for number in range(6)]
     assert found == [None] * 3 + ["infeasible"] * 3
 
 
 def test_without_a_report_every_request_goes_to_the_workers() -> None:
-    assert decide(make_admission(), "r") == Decision(light=None, eta_ms=None)
+    assert decide(make_admission(), "r") == Decision(fallback=None, eta_ms=None)
 
 
 def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> None:
     admission = make_admission()
     said = report(first_token_ms=60_000.0, partitions=(0,))
     admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
-    assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(light=None, eta_ms=None)] * 2
+    assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(fallback=None, eta_ms=None)] * 2
 
 
 def test_the_prediction_runs_from_the_receipt_and_what_was_sent_since_the_report_stands_before_the_next() -> None:
     admission = reported(400.0)
-    assert decide(admission, "r", waited=30.0) == Decision(light=None, eta_ms=430.0)
+    assert decide(admission, "r", waited=30.0) == Decision(fallback=None, eta_ms=430.0)
     assert [decide(admission, f"r{number}").eta_ms for number in range(2)] == [410.0, 420.0]
 
 
 def test_what_cannot_be_met_goes_the_light_path() -> None:
     """Beyond 1.25 times what is left of the first token's time, the time already spent counted; save one a second."""
     admission = reported(3_750.0)
-    assert decide(admission, "r1").light is None
-    assert decide(admission, "r2", waited=10.0, now=NOW).light is None  # tried against the prediction
-    assert decide(admission, "r3", waited=10.0) == Decision(light="infeasible", eta_ms=3_780.0)
-    assert decide(admission, "r4", soft=15_000).light is None
+    assert decide(admission, "r1").fallback is None
+    assert decide(admission, "r2", waited=10.0, now=NOW).fallback is None  # tried against the prediction
+    assert decide(admission, "r3", waited=10.0) == Decision(fallback="infeasible", eta_ms=3_780.0)
+    assert decide(admission, "r4", soft=15_000).fallback is None
 
 
 def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> None:
@@ -197,7 +197,7 @@ def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> N
             admission.fleet.observe(report(first_token_ms=60_000.0), now)
         for bucket in BUCKETS:
             name = f"{bucket}{tick}"
-            sent[bucket] += decide(admission, name, now=now, bucket=bucket).light is None
+            sent[bucket] += decide(admission, name, now=now, bucket=bucket).fallback is None
             admission.note_first_reply(name, now)
             admission.release(name)
     assert sent == dict.fromkeys(BUCKETS, 10)
@@ -207,7 +207,7 @@ def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
     admission = reported(60_000.0)
     assert lights(admission, 3) == [None, "infeasible", "infeasible"]
     admission.fleet.observe(report(first_token_ms=50.0), NOW)
-    assert decide(admission, "r").light is None
+    assert decide(admission, "r").fallback is None
 
 
 def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
@@ -215,10 +215,10 @@ def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
     admission = reported(10.0)
     decide(admission, "small", tenant="small")
     assert lights(admission, 20, tenant="big") == [None] * 6 + ["share"] * 14
-    assert decide(admission, "small2", tenant="small").light is None
+    assert decide(admission, "small2", tenant="small").fallback is None
     admission.release("r0")
     admission.release("small")
-    assert decide(admission, "r20", tenant="big").light is None
+    assert decide(admission, "r20", tenant="big").fallback is None
 
 
 def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
@@ -228,10 +228,10 @@ def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
         decide(admission, f"big{number}", tenant="big")
     admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
     decide(admission, "tried", tenant="big")
-    assert decide(admission, "big", tenant="big").light == "infeasible"
-    assert decide(admission, "small", tenant="small").light is None
-    assert decide(admission, "big again", tenant="big").light == "share"
-    assert decide(admission, "small too", tenant="small").light is None
+    assert decide(admission, "big", tenant="big").fallback == "infeasible"
+    assert decide(admission, "small", tenant="small").fallback is None
+    assert decide(admission, "big again", tenant="big").fallback == "share"
+    assert decide(admission, "small too", tenant="small").fallback is None
 
 
 def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
@@ -243,8 +243,8 @@ def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
         decide(admission, f"big{number}", tenant="big")
     admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
     decide(admission, "tried", tenant="big")
-    assert decide(admission, "big", tenant="big").light == "infeasible"
-    assert decide(admission, "small again", tenant="small").light is None
+    assert decide(admission, "big", tenant="big").fallback == "infeasible"
+    assert decide(admission, "small again", tenant="small").fallback is None
 
 
 def silence(admission: Admission, *, requests: int = 30) -> None:
@@ -257,15 +257,15 @@ def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -
     """By default after twice the promise: six seconds here."""
     admission = make_admission()
     silence(admission)
-    assert decide(admission, "r", now=NOW + 6_000).light is None
+    assert decide(admission, "r", now=NOW + 6_000).fallback is None
     late = NOW + 6_030
-    assert decide(admission, "r", now=late).light == "breaker"
-    assert decide(admission, "r", now=late + 4_999).light == "breaker"
+    assert decide(admission, "r", now=late).fallback == "breaker"
+    assert decide(admission, "r", now=late + 4_999).fallback == "breaker"
     probing = late + 5_000
     assert lights(admission, 6, now=probing) == [None] * 5 + ["breaker"]
     for number in range(5):
         admission.note_first_reply(f"r{number}", probing + 100)
-    assert decide(admission, "r", now=probing + 100).light is None
+    assert decide(admission, "r", now=probing + 100).fallback is None
 
 
 def test_probes_without_a_word_open_it_again() -> None:
@@ -274,7 +274,7 @@ def test_probes_without_a_word_open_it_again() -> None:
     decide(admission, "r", now=NOW + 6_030)
     probing = NOW + 11_030
     assert lights(admission, 6, now=probing) == [None] * 5 + ["breaker"]
-    assert decide(admission, "r", now=probing + 6_001).light == "breaker"
+    assert decide(admission, "r", now=probing + 6_001).fallback == "breaker"
     assert admission.breaker.state is BreakerState.OPEN
 
 
@@ -285,10 +285,10 @@ def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
     decide(admission, "r", now=NOW + 6_030)
     probing = NOW + 11_030
     for number in range(10):
-        assert decide(admission, "probe", now=probing + number).light is None
+        assert decide(admission, "probe", now=probing + number).fallback is None
         admission.release("probe")
     for number in range(4):
-        assert decide(admission, f"probe{number}", now=probing + 20).light is None
+        assert decide(admission, f"probe{number}", now=probing + 20).fallback is None
         admission.note_first_reply(f"probe{number}", probing + 30)
     admission.note_first_reply("probe", probing + 30)
     assert admission.breaker.state is BreakerState.CLOSED
@@ -309,7 +309,7 @@ def test_refusing_in_time_is_no_fault() -> None:
     admission = make_admission()
     for number in range(2_000):
         now = NOW + number * 10
-        assert decide(admission, f"r{number}", now=now).light is None
+        assert decide(admission, f"r{number}", now=now).fallback is None
         if number >= 310:  # each after 3.1 seconds: refused at its deadline, and a little on the way
             admission.note_first_reply(f"r{number - 310}", now)
             admission.release(f"r{number - 310}")

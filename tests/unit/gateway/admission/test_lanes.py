@@ -36,7 +36,7 @@ def test_a_worker_that_changes_its_lane_is_not_known_in_the_one_before() -> None
 def test_each_lane_is_judged_by_its_own_workers() -> None:
     admissions = lanes(champion=60_000.0, canary=50.0)
     decide(admissions.of(CHAMPION), "probe")  # one in a while goes against the prediction
-    assert decide(admissions.of(CHAMPION), "r1").light == "infeasible"
+    assert decide(admissions.of(CHAMPION), "r1").fallback == "infeasible"
     assert decide(admissions.of("canary"), "r2") == Decision(None, 50.0)
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
+from gateway.destination.choose import choose
+from gateway.destination.destination import TO_CHAMPION, Fallback
 from gateway.serving import memory_watch
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
@@ -87,9 +89,10 @@ def keeper(percent: int) -> AdmissionGate:
     return AdmissionGate(LaneAdmissions(AdmissionPolicy()), memory(percent))
 
 
-@pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])
-def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light: str | None) -> None:
-    assert keeper(percent).place(make_entry(), lambda _: 0, None, 0)[1] == light
+@pytest.mark.parametrize(("percent", "reason"), [(91, None), (92, "memory"), (96, "memory")])
+def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, reason: str | None) -> None:
+    where = choose(make_entry().question("short"), TO_CHAMPION, keeper(percent).view(0))
+    assert where == (TO_CHAMPION if reason is None else Fallback("memory", TO_CHAMPION))
 
 
 def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:

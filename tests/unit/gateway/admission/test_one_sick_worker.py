@@ -74,10 +74,10 @@ class Fleetful:
             now_unix_ms=NOW + now,
         )
         sick = partition == SICK and now >= BEGIN_MS and now < (OVER_MS if self.hangs else MOVED_MS[1])
-        self.lights[partition == SICK, decision.light] += 1
+        self.lights[partition == SICK, decision.fallback] += 1
         if now > OVER_MS + 10_000:
-            self.late_lights[decision.light] += 1
-        if decision.light is not None:
+            self.late_lights[decision.fallback] += 1
+        if decision.fallback is not None:
             return
         word = (OVER_MS if self.hangs else MOVED_MS[1]) if sick else now
         self.waited += word + WORD_MS > now + SOFT_MS

@@ -10,10 +10,11 @@ from structlog.testing import capture_logs
 
 from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
 from gateway.forwarding.forwarding import Forwarding
 from gateway.forwarding.router import Router
-from gateway.serving.placing import Placing
-from gateway.serving.routing import Routing
+from gateway.serving.admission_gate import AdmissionGate
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.kafka.producer import partition_of
@@ -85,16 +86,14 @@ class Bench:
         reader: Any = self.reader
         self.router = Router(
             topics=TOPICS,
-            routing=Routing(self.registry, self.admissions),
-            placing=Placing(
+            admission_gate=AdmissionGate(self.admissions, registry=self.registry),
+            claims=Claims(
                 places=self.places,
-                admissions=self.admissions,
                 producer=self.producer,  # type: ignore[arg-type]
                 topics=TOPICS,
             ),
-            tokenizer=Tokenizer.byte_level(),
+            token_count=TokenCount(Tokenizer.byte_level(), 1_000),
             defaults=Settings().request_defaults,
-            max_input_tokens=1_000,
             source="gateway-0",
         )
         self.forwarding = Forwarding(
@@ -195,7 +194,7 @@ async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() 
     """A long input is counted on a thread; a short one behind it is not counted at all."""
     bench, counter = Bench(), SlowTokenizer()
     router = bench.router
-    router.tokenizer = counter  # type: ignore[assignment]
+    router.token_count.tokenizer = counter  # type: ignore[assignment]
     inputs = [("r0", "s", LONG), ("r1", "s", "short"), ("r2", "t", "short")]
     records = [
         record(offset, packed(id=name, session_id=session, input=text))

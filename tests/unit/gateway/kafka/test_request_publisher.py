@@ -24,9 +24,13 @@ def publisher_to(producer: FakeProducer) -> RequestPublisher:
 
 
 async def test_a_request_bears_its_deadline_by_the_clock_that_was_set() -> None:
-    producer, entry = FakeProducer(), make_entry(received=10_000.0, soft=10_200, hard=11_000, clock_ms=5_000)
-    entry.publication.bucket = "short"
-    await publisher_to(producer).enqueue(entry, ResponseCreate(event_id="e", input="hi"))
+    producer, entry = (
+        FakeProducer(),
+        make_entry(
+            received=10_000.0, soft=10_200, hard=11_000, clock_ms=5_000, asked=ResponseCreate(event_id="e", input="hi")
+        ),
+    )
+    await publisher_to(producer).enqueue(entry, 10_001.0)
     asked = decode_request(producer.published[0].value)
     assert (asked.created_unix_ms, asked.first_token_unix_ms, asked.deadline_unix_ms) == (15_000, 15_200, 16_000)
 

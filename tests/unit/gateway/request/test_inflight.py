@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from gateway.destination.destination import Destination
 from gateway.request import replies
 from gateway.request.answer import _FLOWS_MS, State
 from gateway.request.outbox import Opened, Shown
@@ -32,15 +33,15 @@ from tests.support.builders.gateway import (
 
 def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: Requests) -> None:
     entry = publishing(table)
-    entry.publication.eta_ms = 12.6
+    entry.publication.destination = Destination(bucket="medium", eta_ms=12.6)
     assert texts(entry.acknowledge()) == [structs.replace(created(), eta_ms=13)]
 
 
 def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
     trace = RequestTrace(context=TraceContext(1, 2))
-    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0, trace=trace)
+    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0, trace=trace, bucket="medium")
     table.accept(entry)
-    entry.admit("medium", 1_005.12345)
+    entry.admit(1_005.12345)
     assert texts(entry.acknowledge()) == [created()]
     assert (entry.answer.state, entry.publication.published) == (State.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
@@ -160,8 +161,8 @@ def test_a_request_may_be_cancelled_while_it_is_counted(table: Requests) -> None
     entry = make_entry()
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
-    entry.admit("long", 3)
-    assert (entry.answer.state, entry.publication.bucket) == (State.DONE, "short")
+    entry.admit(3)
+    assert (entry.answer.state, entry.answer.admitted_unix_ms) == (State.DONE, None)
 
 
 # --- replies come late, twice, with gaps, from two workers

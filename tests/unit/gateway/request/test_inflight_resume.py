@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from gateway.destination.destination import Destination
 from gateway.request.cursor import CursorKey, Place, ResumePoint
 from gateway.request.entry import Entry, Item, Publication
 from gateway.request.outbox import Outbox
@@ -42,7 +43,7 @@ def adopted(table: Requests, text: str = "", *, now: float = 100.0) -> Entry:
 def test_a_client_that_comes_back_is_told_the_rest(table: Requests) -> None:
     entry = make_entry()
     table.accept(entry)
-    entry.admit("short", 1)
+    entry.admit(1)
     entry.acknowledge()
     table.delta(delta("Hello"), 2)
     table.detach("c")
@@ -60,7 +61,7 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
 ) -> None:
     entry = make_entry()
     table.accept(entry)
-    entry.admit("short", 1)
+    entry.admit(1)
     table.delta(delta("Hello"), 2)
     assert table.resume(entry, "c2", told("He")) == []
     assert texts(table.fall_back(entry, FAQ, 3)) == [
@@ -205,7 +206,7 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Reque
     assert each.trace == TraceContext(1, 2).packed()
     each.age_ms = 150
     entry = table.adopt(each, SESSION, "c2", 150.0)
-    assert entry.publication == Publication(bucket="long", place=Place(2, 6), published=True)
+    assert entry.publication == Publication(destination=Destination(bucket="long"), place=Place(2, 6), published=True)
     assert not adopted(table).publication.published, "nobody knows where its request is"
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
     assert entry.request == replace(
@@ -264,7 +265,7 @@ class Resuming(RuleBasedStateMachine):
         entry = make_entry(soft=10_000, hard=10_000, log=Place(0, 0))
         table = self.shops[0].table
         table.accept(entry)
-        entry.admit("short", 1)
+        entry.admit(1)
         self.show(entry.acknowledge())
         self.arrive()
 

@@ -1,5 +1,6 @@
 """Text that one version has shown is never continued by another."""
 
+from gateway.destination.destination import Destination
 from gateway.request import replies
 from gateway.request.answer import _FLOWS_MS
 from gateway.request.cursor import checksum
@@ -7,7 +8,6 @@ from gateway.request.endings import cut
 from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Opened, Shown
 from gateway.request.resumption import adopt
-from gateway.request.route import Route
 from shared.wire.outcome import Response
 from tests.support.builders.gateway import NOW, SESSION, delta, done, make_entry, told
 
@@ -16,8 +16,8 @@ SILENT = NOW + _FLOWS_MS + 1
 
 def shown_by_canary() -> Entry:
     """`Yes, ` is shown; the champion has the request now and has written `No`."""
-    entry = make_entry(route=Route("canary", "new", 3))
-    entry.admit("short", NOW)
+    entry = make_entry(destination=Destination("canary", "new", 3))
+    entry.admit(NOW)
     entry.acknowledge()
     assert _told(replies.add_delta(entry, delta("Yes, ", attempt=1, revision="new"), NOW)) == ["Yes, "]
     assert replies.add_delta(entry, delta("No", attempt=2, revision="old"), NOW + 10) == []

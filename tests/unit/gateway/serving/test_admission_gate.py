@@ -20,7 +20,7 @@ def admission_gate() -> AdmissionGate:
     decision = keeper.admissions.of(CHAMPION).decide(
         R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0
     )
-    assert decision.light is None
+    assert decision.fallback is None
     return keeper
 
 

@@ -255,7 +255,7 @@ async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edg
 
 async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: Edge) -> None:
     """Which is counted on a thread. Another session does not wait for it."""
-    counter = edge.gateway.asking.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    counter = edge.serving.sending.token_count.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), asks("short"))
     other = await edge.connect().say(SessionStart(session_id="t"), asks("other"))
     await until(counter.asked.is_set)
@@ -270,7 +270,7 @@ async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: E
 
 
 async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) -> None:
-    counter = edge.gateway.asking.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    counter = edge.serving.sending.token_count.tokenizer = SlowTokenizer()  # type: ignore[assignment]
     hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
     client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), hasty)
     await until(lambda: client.ends)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
+from gateway.destination.destination import Destination
 from gateway.request.entry import Entry
-from gateway.request.route import Route
 from gateway.telemetry.observation import observation_of
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
@@ -21,7 +21,7 @@ IN_TIME = Timings(ttft_ms=100.0, total_ms=500.0)
 
 
 def ended(*, lane: Any = "canary", stood_in: bool = False, **fields: Any) -> Observation | None:
-    entry: Entry = make_entry(route=Route(lane, "new", 3), stood_in=stood_in)
+    entry: Entry = make_entry(destination=Destination(lane, "new", 3), stood_in=stood_in)
     return observation_of(entry, answer(entry.response_id, "Hello", **({"timings": IN_TIME} | fields)), 7)
 
 

@@ -57,7 +57,7 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> KeptTr
         trace.worker, trace.heard_unix_ms = worker, worker.heard_unix_ms
     table, entry = Requests(), entry_of(trace)
     table.accept(entry)
-    entry.admit("short", NOW + 1)
+    entry.admit(NOW + 1)
     entry.publication.place = Place(2, 41)
     entry.acknowledge()
     entry.show("a secret", NOW + 100)
@@ -163,7 +163,7 @@ def test_a_fallback_before_kafka_is_two_moments() -> None:
     """It never was sent, so nobody is waited for; a promise missed is an error with its reason."""
     table, entry = Requests(), entry_of(request_trace(), fallback="infeasible")
     table.accept(entry)
-    entry.admit("short", NOW + 1)
+    entry.admit(NOW + 1)
     table.fall_back(entry, Fallback(source="faq", text="a secret", language="en"), NOW + 2)
     facts = _ended(entry)
     assert not facts.awaits_worker

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.destination.destination import TO_CHAMPION
 from gateway.forwarding.router import _complete
-from gateway.request.route import TO_CHAMPION
 from shared.errors import ProtocolError
 from shared.kafka import Record
 from shared.records.dead_letters import letter_of

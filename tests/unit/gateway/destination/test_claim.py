@@ -7,8 +7,8 @@ import fakeredis
 import pytest
 import pytest_asyncio
 
+from gateway.destination import claim
 from gateway.request.cursor import response_id
-from gateway.serving import placing
 from shared.conversation.places import Places
 from shared.errors import StoreUnavailable
 from shared.kafka.producer import partition_of
@@ -38,7 +38,7 @@ LATE_MS: Final = 5_000.0
 async def edges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Edge, Edge]]:
     server = fakeredis.FakeServer(version=(7,))
     monkeypatch.setattr(redis_client, "async_redis", lambda *_, **__: fakeredis.FakeAsyncRedis(server=server))
-    monkeypatch.setattr(placing, "_RESTS_MS", 0)
+    monkeypatch.setattr(claim, "_RESTS_MS", 0)
     places = [Places(RedisSettings(timeout_ms=10_000)) for _ in range(2)]
     one, two = (
         Edge(FakeProducer(partitions=PARTITIONS), places=each, partition=number) for number, each in enumerate(places)
@@ -201,7 +201,7 @@ async def test_a_request_of_another_service_goes_home_unless_a_customers_questio
     slow_at(HOME, one, two)
     request = ChatRequest(id="service", session_id="s", tenant="demo", input="hi")
     order = settle(request, DEFAULTS, now_unix_ms())
-    follow = two.serving.placing.follow
+    follow = two.serving.claims.follow
     assert await follow(order, TOPICS.requests("short")) == HOME
     await two.places.release(SESSION, "~service", now_unix_ms() - 1)
     await ask(one, "a")
@@ -211,7 +211,7 @@ async def test_a_request_of_another_service_goes_home_unless_a_customers_questio
 async def test_a_question_names_no_request_of_a_service_whose_end_no_gateway_sees(edges: tuple[Edge, Edge]) -> None:
     one, two = edges
     order = settle(ChatRequest(id="service", session_id="s", tenant="demo", input="hi"), DEFAULTS, now_unix_ms())
-    await two.serving.placing.follow(order, TOPICS.requests("short"))
+    await two.serving.claims.follow(order, TOPICS.requests("short"))
     await ask(one, "a")
     assert (partitions(one), open_beside(one)) == ([HOME], [[]])
 

@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admission.control import AdmissionPolicy
+from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.choose import by_rule
+from gateway.destination.report import Report
 from gateway.request.cursor import Place
-from gateway.serving.routing import Routing
+from gateway.serving.admission_gate import AdmissionGate
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.versions.registry import Added, Registry
 from shared.versions.state import Move, Rule, State
@@ -66,8 +69,9 @@ def test_turns_of_any_class_keep_their_conversation_on_one_side(
         admissions.observe(report(lane, lane=lane), now_unix_ms())
     ruled = msgspec.structs.replace(TO_CANARY, rule=Rule(salt="a", share=share, shares=shares, control=True))
     registry.apply(Move(state=ruled, author="t", reason="r", unix_ms=0))
-    routing = Routing(registry, admissions)
-    assert len({routing.choose(SessionKey("t", f"s{number}"), bucket) for bucket in turns}) == 1
+    view = AdmissionGate(admissions, registry=registry).view(now_unix_ms())
+    sides = [by_rule(SessionKey("t", f"s{number}"), bucket, view) for bucket in turns]
+    assert len({(side.lane, side.revision) for side in sides}) == 1
 
 
 async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> None:
@@ -106,8 +110,8 @@ async def test_the_inbox_is_routed_alike() -> None:
 def test_requests_are_counted_by_versions_that_the_registry_has() -> None:
     """Others are one series together: nobody knows how many there are."""
     registry = Registry()
-    routing = Routing(registry, LaneAdmissions(AdmissionPolicy()))
+    report = Report(registry, LaneAdmissions(AdmissionPolicy()), Ladder())
     version = Version(name="v", model="m", model_revision="r", manifest_sha256="0")
     registry.apply(Added(version=version, author="t"))
-    labels = [routing._label(each) for each in (version.id, "foreign", "unknown", None)]
+    labels = [report._label(each) for each in (version.id, "foreign", "unknown", None)]
     assert labels == [version.id, "other", "other", "none"]

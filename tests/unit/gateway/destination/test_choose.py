@@ -4,11 +4,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.admission.control import AdmissionPolicy, Decision
+from gateway.admission.control import AdmissionPolicy
 from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.placement import Asked, Placement
-from shared.versions.state import Rung
+from gateway.destination.choose import choose
+from gateway.destination.destination import Destination, Fallback, Question
+from gateway.destination.view import View
+from shared.versions.state import Rung, State
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.session_key import SessionKey
@@ -21,39 +23,52 @@ LATE = 60_000.0
 
 @dataclass(slots=True)
 class Gateway:
-    placement: Placement = field(default_factory=lambda: Placement(LaneAdmissions(AdmissionPolicy()), Ladder()))
+    admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
+    ladder: Ladder = field(default_factory=Ladder)
+    state: State = field(default_factory=State)
     num_asked: int = 0
 
     def report(self, lane: Lane, first_token_ms: float, *, cold_ms: float = 0.0, now: float = NOW) -> None:
         report = builders.report(
             name=lane, lane=lane, slots=8, running=8, first_token_ms=first_token_ms, service_ms=1.0, cold_ms=cold_ms
         )
-        self.placement.admissions.observe(report, now)
+        self.admissions.observe(report, now)
 
-    def ask(self, lane: Lane = CHAMPION, *, session: str = "s", now: float = NOW) -> tuple[Lane, Decision]:
+    def ask(self, lane: Lane = CHAMPION, *, session: str = "s", now: float = NOW) -> Destination | Fallback:
         self.num_asked += 1
-        asked = Asked(
+        question = Question(
             request_id=f"r{self.num_asked}",
             session=SessionKey("demo", session),
             bucket="short",
             deadline=Deadline.after(now, first_token_ms=SOFT_MS, whole_ms=15_000),
-            partition_of=lambda _: 0,
             received_unix_ms=now,
         )
-        placed = self.placement.place(asked, lane, now)
-        self.placement.admissions.note_first_reply(asked.request_id, now)
-        return placed
+        view = View(
+            now_unix_ms=now,
+            state=self.state,
+            admissions=self.admissions,
+            ladder=self.ladder,
+            partition_of=lambda *_: 0,
+        )
+        where = choose(question, Destination(lane), view)
+        self.admissions.note_first_reply(question.request_id, now)
+        return where
 
     def tried(self, *lanes: Lane) -> None:
         """Have each lane's one try against its prediction behind it."""
         for lane in lanes:
-            reader = self.placement.admissions.of(lane).fleet.reader("short", 0, NOW)
+            reader = self.admissions.of(lane).fleet.reader("short", 0, NOW)
             assert reader is not None
             reader.may_try("short", NOW, interval_ms=1_000)
 
 
+def outcome(where: Destination | Fallback) -> tuple[Lane, str | None]:
+    """Return the lane whose workers get a question, or were wanted, and why the fallback answers."""
+    return (where.lane, None) if isinstance(where, Destination) else (where.wanted.lane, where.reason)
+
+
 @pytest.mark.parametrize(
-    ("reported", "taken", "light"),
+    ("reported", "taken", "reason"),
     [
         ({CHAMPION: 100.0, "light": 100.0}, CHAMPION, None),
         ({CHAMPION: LATE, "light": 100.0, "cpu": 100.0}, "light", None),
@@ -66,14 +81,13 @@ class Gateway:
     ],
 )
 def test_the_first_rung_that_can_answer_in_time_gets_the_request(
-    reported: dict[Lane, float], taken: Lane, light: str | None
+    reported: dict[Lane, float], taken: Lane, reason: str | None
 ) -> None:
     gateway = Gateway()
     for lane, first_token_ms in reported.items():
         gateway.report(lane, first_token_ms)
     gateway.tried(*reported)
-    lane, decision = gateway.ask()
-    assert (lane, decision.light) == (taken, light)
+    assert outcome(gateway.ask()) == (taken, reason)
 
 
 def test_a_light_model_that_is_in_time_only_for_a_conversation_it_knows_is_not_asked_another() -> None:
@@ -81,9 +95,9 @@ def test_a_light_model_that_is_in_time_only_for_a_conversation_it_knows_is_not_a
     gateway.report(CHAMPION, LATE)
     gateway.report("light", 3_000.0)
     gateway.tried(CHAMPION, "light")
-    assert gateway.ask(session="known")[0] == "light"
+    assert outcome(gateway.ask(session="known")) == ("light", None)
     gateway.report("light", 3_000.0, cold_ms=1_000.0)
-    assert [gateway.ask(session=name)[1].light for name in ("known", "new")] == [None, "infeasible"]
+    assert [outcome(gateway.ask(session=name))[1] for name in ("known", "new")] == [None, "infeasible"]
 
 
 @pytest.mark.parametrize("lane", ["canary", "control"])
@@ -92,11 +106,11 @@ def test_a_rollouts_requests_fall_back_in_their_own_lane(lane: Lane) -> None:
     gateway.report(lane, LATE)
     gateway.report("light", 100.0)
     gateway.tried(lane)
-    assert gateway.ask(lane) == (lane, Decision("infeasible", LATE))
+    assert gateway.ask(lane) == Fallback("infeasible", Destination(lane))
 
 
 @pytest.mark.parametrize(
-    ("hold", "taken", "light"),
+    ("hold", "taken", "reason"),
     [
         ("champion", CHAMPION, "infeasible"),
         ("light", "light", None),
@@ -105,15 +119,14 @@ def test_a_rollouts_requests_fall_back_in_their_own_lane(lane: Lane) -> None:
     ],
 )
 def test_where_an_operator_holds_the_ladder_that_rung_answers_or_the_faq(
-    hold: Rung, taken: Lane, light: str | None
+    hold: Rung, taken: Lane, reason: str | None
 ) -> None:
     gateway = Gateway()
     gateway.report(CHAMPION, LATE)
     gateway.report("light", 100.0)
     gateway.tried(CHAMPION)
-    gateway.placement.ladder.hold = hold
-    lane, decision = gateway.ask()
-    assert (lane, decision.light) == (taken, light)
+    gateway.state = State(rung=hold)
+    assert outcome(gateway.ask()) == (taken, reason)
 
 
 def test_a_champion_without_places_brings_the_level_down_and_one_with_places_up_again() -> None:
@@ -125,7 +138,7 @@ def test_a_champion_without_places_brings_the_level_down_and_one_with_places_up_
         gateway.report("light", 100.0, now=now)
         gateway.ask(now=now)
         gateway.ask(now=now)
-        levels.append(gateway.placement.ladder.level)
+        levels.append(gateway.ladder.level)
     fell, rose = levels.index("light"), len(levels) - levels[::-1].index("light")
     assert fell <= 5
     assert rose >= 20 + 114  # nineteen in twenty of two minutes' requests had a place

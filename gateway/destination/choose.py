@@ -1,0 +1,106 @@
+"""Decide where a question goes: by the registry's rule, then by the ladder, for the lane that answers in time. Pure."""
+
+from dataclasses import replace
+
+from gateway.admission.ladder import STEPS, Step
+from gateway.destination.destination import Destination, Fallback, Question
+from gateway.destination.view import View
+from shared.versions.state import State
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import Bucket
+from shared.wire.session_key import SessionKey
+
+
+def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
+    """Return the destination that the registry's rule names for a conversation's question: the champion's if the rule's
+    lane has no live worker."""
+    lane = view.state.lane(session)
+    return destination_in(lane if lane == CHAMPION or view.is_live(lane, bucket) else CHAMPION, bucket, view.state)
+
+
+def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
+    """Return a lane's destination, whatever the rule says. The control's workers serve the champion's version, unless
+    it has an alias."""
+    revision = state.aliases.get(lane) or (state.aliases.get(CHAMPION) if lane == "control" else None)
+    return Destination(lane, revision, state.epoch or None, bucket=bucket)
+
+
+def choose(question: Question, wanted: Destination, view: View) -> Destination | Fallback:
+    """Return where a question goes that the rule sends to `wanted`; the workers that get it have it in their books.
+
+    Only the champion's questions use the ladder: another model's answer would say nothing of a canary. If no rung has
+    a place the reason is that of the first rung that was asked."""
+    view.ladder.hold = view.state.rung
+    if view.closed:
+        return Fallback("memory" if view.sheds else "held", wanted)
+    if wanted.lane != CHAMPION:
+        return _ask(question, wanted.lane, wanted, view)
+    live = view.steps(question.bucket)
+    first: Fallback | None = None
+    taken: Destination | None = None
+    for step in view.ladder.offers(live):
+        asked = _ask(question, step, wanted, view)
+        if isinstance(asked, Destination):
+            taken = asked
+            break
+        if asked.reason == "share":  # a tenant that has too much of one lane gets no other
+            return asked
+        first = first or asked
+    _note(question, taken, live, wanted, view)
+    return taken or first or Fallback("held", wanted)
+
+
+def below(question: Question, given_up: Destination, view: View) -> Destination | None:
+    """Return the destination of a question that a lane's workers have given up, on a lower rung that answers in the
+    time left; None if there is none."""
+    view.ladder.hold = view.state.rung
+    found: Destination | None = None
+    for step in view.ladder.below(given_up.lane, view.steps(question.bucket)):
+        asked = _ask(question, step, given_up, view)
+        if isinstance(asked, Destination):
+            found = replace(asked, eta_ms=given_up.eta_ms)
+            break
+    view.admissions.of(given_up.lane).release(question.request_id)
+    view.ladder.note_given_up(question.session, given_up.lane, _step(found), counts=question.counts)
+    return found
+
+
+def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Destination | Fallback:
+    """Return a lane's destination if its workers get the question."""
+    partition = view.partition_of(question.session, question.bucket, lane, wanted.claimed.partition)
+    decision = view.admissions.of(lane).decide(
+        question.request_id,
+        question.session.tenant,
+        question.bucket,
+        question.deadline,
+        partition=partition,
+        received_unix_ms=question.received_unix_ms,
+        now_unix_ms=view.now_unix_ms,
+        cold=view.ladder.is_cold(question.session, lane),
+    )
+    if decision.fallback is not None:
+        return Fallback(decision.fallback, wanted)
+    return replace(
+        destination_in(lane, question.bucket, view.state),
+        partition=partition,
+        eta_ms=decision.eta_ms,
+        claimed=wanted.claimed,
+    )
+
+
+def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:
+    """Note in the ladder which rung took a question, and whether the one above the level had a place for it."""
+    if not question.counts:
+        view.ladder.seat(question.session, _step(taken))
+        return
+    above, has_place = view.ladder.above(live), False
+    if above is not None:
+        partition = view.partition_of(question.session, question.bucket, above, wanted.claimed.partition)
+        has_place = view.admissions.of(above).has_place(
+            question.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
+        )
+    view.ladder.note(question.session, _step(taken), live, above_has_place=has_place, now_unix_ms=view.now_unix_ms)
+
+
+def _step(taken: Destination | None) -> Step | None:
+    return next((step for step in STEPS if taken is not None and step == taken.lane), None)

@@ -1,0 +1,164 @@
+"""Claim the partition of a conversation's next question, in Redis for every gateway (docs/decisions/0036)."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gateway.admission.partitions import Chosen, Known, Offer, Why, offer
+from gateway.destination.destination import Claimed, Destination, Question
+from gateway.destination.view import View
+from shared.conversation.places import How, Places
+from shared.errors import StoreUnavailable
+from shared.kafka import Producer
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.tasks import Tasks
+from shared.telemetry.faults import task_failed
+from shared.wire.lanes import Lane
+from shared.wire.messages import Bucket
+from shared.wire.requests import Order
+from shared.wire.session_key import SessionKey
+from shared.wire.topics import TopicNames
+
+# A conversation stays for this long after an answer: its worker is still writing the turn and its KV to Redis.
+_RESTS_MS: Final = 1_000
+_CLOCKS_DIFFER_MS: Final = 5_000
+_DRAIN_S: Final = 1.0
+_WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Claims:
+    """The conversations' partitions; owned by the gateway's event loop. Without `places` each key's hash alone decides.
+    The questions that are open here hold their conversation whatever Redis knows; `has_ended` names those that ended
+    here a short while ago, which Redis may not know yet."""
+
+    places: Places | None
+    producer: Producer
+    topics: TopicNames
+    has_ended: Callable[[str], bool] = lambda _: False
+    _open: dict[SessionKey, dict[str, int | None]] = field(default_factory=dict, init=False)
+    _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
+
+    async def claim(self, question: Question, wanted: Destination, view: View) -> tuple[Destination, View]:
+        """Return the wanted destination with the claimed partition, and the view at the time when it was claimed. Redis
+        is not asked for a question that no worker gets. Raises `BrokerUnavailable`."""
+        session, request_id = question.session, question.request_id
+        concurrent = tuple(self._still_open(session))
+        topic = self.topics.requests(question.bucket, wanted.lane)
+        if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
+            self.hold(session, request_id, None)
+            return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
+        held = self._held(session)
+        chosen = offer(home, {}).to(held)
+        if question.generation_known:
+            waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms)
+            until_unix_ms = question.deadline.later(question.clock_ms).deadline_unix_ms
+            with suppress(StoreUnavailable):
+                chosen, others = await self._claim(
+                    self.places,
+                    session,
+                    request_id,
+                    until_unix_ms,
+                    _only(chosen) if held.pinned else offer(home, waits),
+                )
+                concurrent = tuple(dict.fromkeys((*concurrent, *others)))
+            view = replace(view, now_unix_ms=now_unix_ms())
+        partition = held.partition if held.pinned else chosen.partition
+        self.hold(session, request_id, partition)
+        await self._learn_partitions(topic, partition or 0)
+        concurrent = tuple(each for each in concurrent if not self.has_ended(each))
+        return replace(wanted, claimed=Claimed(partition, chosen.why, concurrent)), view
+
+    async def follow(self, order: Order, topic: str) -> int | None:
+        """Return the partition for a request of another service: by its key, unless an earlier question holds its
+        conversation elsewhere; None if the key's hash decides. Raises `BrokerUnavailable`."""
+        if self.places is None or (home := await self._home(topic, order.session)) is None:
+            return None
+        chosen = offer(home, {}).to(self._held(order.session))
+        with suppress(StoreUnavailable):
+            until_unix_ms = order.deadline.deadline_unix_ms
+            claimed, _ = await self._claim(
+                self.places, order.session, order.request.id, until_unix_ms, _only(chosen), released=False
+            )
+            chosen = chosen if chosen.why == "pinned" else claimed
+        await self._learn_partitions(topic, chosen.partition)
+        return chosen.partition % self.producer.known_partitions(topic)
+
+    def hold(self, session: SessionKey, request_id: str, partition: int | None) -> None:
+        """Hold a conversation for an open question: one that was claimed here, or by another gateway."""
+        self._open.setdefault(session, {})[request_id] = partition
+
+    def release(self, session: SessionKey, request_id: str) -> None:
+        """Release the conversation of a question that has ended. Does not wait."""
+        held = self._open.get(session, {})
+        if request_id not in held:
+            return
+        del held[request_id]
+        if not held:
+            del self._open[session]
+        if self.places is not None:
+            self._releasing.start(self._release(self.places, session, request_id))
+
+    def partition_of(self, session: SessionKey, bucket: Bucket, lane: Lane, claimed: int | None) -> int | None:
+        """Return the partition of a bucket's topic in a lane, as `PartitionOf` says."""
+        topic = self.topics.requests(bucket, lane)
+        if claimed is not None and (num_partitions := self.producer.known_partitions(topic)):
+            return claimed % num_partitions
+        return self.producer.partition_of(topic, session.record_key)
+
+    async def close(self) -> None:
+        """Release what is being released."""
+        await self._releasing.drain(_DRAIN_S)
+
+    async def _home(self, topic: str, session: SessionKey) -> int | None:
+        """Return the partition of a conversation by its key's hash; None if there is no such topic. Raises
+        `BrokerUnavailable`."""
+        await self._learn_partitions(topic, 0)
+        return self.producer.partition_of(topic, session.record_key)
+
+    async def _claim(
+        self,
+        places: Places,
+        session: SessionKey,
+        request_id: str,
+        until_unix_ms: float,
+        wanted: Offer,
+        *,
+        released: bool = True,
+    ) -> tuple[Chosen, tuple[str, ...]]:
+        """Claim a partition for a question; return the one that it gets, and the conversation's other open questions.
+        Raises `StoreUnavailable`."""
+        at, how, others = await places.claim(
+            session,
+            request_id,
+            wanted.partition,
+            staying=wanted.staying,
+            now_unix_ms=wire_unix_ms(),
+            until_unix_ms=until_unix_ms + _CLOCKS_DIFFER_MS,
+            released=released,
+        )
+        return Chosen(at, _WHY.get(how, wanted.why)), others
+
+    async def _learn_partitions(self, topic: str, partition: int) -> None:
+        """Ask Kafka for a topic's number of partitions, if it was not asked yet, or another gateway knows of more."""
+        if partition >= self.producer.known_partitions(topic):
+            await self.producer.num_partitions(topic)
+
+    def _held(self, session: SessionKey) -> Known:
+        """Return the partition of an open question of the conversation here."""
+        at = next((each for each in self._still_open(session).values() if each is not None), None)
+        return Known(at, pinned=at is not None)
+
+    def _still_open(self, session: SessionKey) -> dict[str, int | None]:
+        held = self._open.get(session, {})
+        return {request_id: at for request_id, at in held.items() if not self.has_ended(request_id)}
+
+    async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
+        with suppress(StoreUnavailable):  # then it is released by its deadline
+            await places.release(session, request_id, wire_unix_ms() + _RESTS_MS)
+
+
+def _only(chosen: Chosen) -> Offer:
+    """Offer this partition, wherever the last question went."""
+    return Offer(chosen.partition, chosen.why, frozenset())

@@ -1,0 +1,24 @@
+"""Count a question's tokens, off the event loop: its bucket is part of its destination."""
+
+import asyncio
+from dataclasses import dataclass
+
+from gateway.admission.control import check_length
+from shared.model.tokenizer import Tokenizer
+from shared.wire.messages import Bucket
+from shared.wire.topics import bucket_of_length, surely_short
+
+
+@dataclass(slots=True)
+class TokenCount:
+    """Counts questions of at most `max_input_tokens`."""
+
+    tokenizer: Tokenizer
+    max_input_tokens: int
+
+    async def bucket_of(self, text: str) -> Bucket:
+        """Return a question's bucket. A text whose bytes already show that it is short is not counted. Raises
+        `ProtocolError` if it is too long."""
+        num_tokens = 0 if surely_short(text) else await asyncio.to_thread(self.tokenizer.count, text)
+        check_length(self.max_input_tokens, num_tokens)
+        return bucket_of_length(num_tokens)

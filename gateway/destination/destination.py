@@ -1,0 +1,71 @@
+"""Where a question goes, as one value: to a lane's workers, or to the fallback. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.admission.control import FallbackReason
+from gateway.admission.partitions import Why
+from shared.wire.deadline import Deadline
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import Bucket
+from shared.wire.session_key import SessionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that seeks a destination. Its times on the wire are `clock_ms` ahead of this process's. Without
+    `generation_known` Redis did not answer a moment ago, and is not asked again."""
+
+    request_id: str
+    session: SessionKey
+    bucket: Bucket
+    deadline: Deadline
+    received_unix_ms: float
+    clock_ms: int = 0
+    generation_known: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Return whether its outcome moves the ladder: not if its client asks for less time than the promise."""
+        return self.deadline.promised is None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A conversation's partition, the same number in every topic; None if the key's hash decides. `concurrent` are the
+    conversation's other questions that have no end yet. `why` is None if nothing was claimed."""
+
+    partition: int | None = None
+    why: Why | None = None
+    concurrent: tuple[str, ...] = ()
+
+
+UNCLAIMED: Final = Claimed()
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The workers that a question is sent to: those of a lane, by the topic of its bucket.
+
+    `revision` is the lane's version by the registry's state of `epoch`; None if the registry is empty. `partition` is
+    that of the topic; None if the key's hash decides. `eta_ms` is the predicted time from receipt to the first text;
+    None if no worker predicts it."""
+
+    lane: Lane = CHAMPION
+    revision: str | None = None
+    epoch: int | None = None
+    partition: int | None = None
+    eta_ms: float | None = None
+    bucket: Bucket = "short"
+    claimed: Claimed = UNCLAIMED
+
+
+TO_CHAMPION: Final = Destination()
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The fallback answers at once, for this reason; `wanted` is the destination that the registry's rule names."""
+
+    reason: FallbackReason
+    wanted: Destination

@@ -1,0 +1,103 @@
+"""Report where questions go: the metrics of each decision, and a line of the log for each change of the ladder or of a
+breaker."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.admission.breaker import BreakerState
+from gateway.admission.ladder import RUNGS, Ladder
+from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.destination import Destination, Fallback
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.versions.registry import Registry
+from shared.versions.state import Rung
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.outcome import Response
+
+log = get_logger()
+
+_OTHER: Final = "other"
+_NONE: Final = "none"
+_STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
+
+
+@dataclass(slots=True)
+class Report:
+    """Owned by the gateway's event loop; remembers the last rung and breakers that were logged."""
+
+    registry: Registry
+    admissions: LaneAdmissions
+    ladder: Ladder
+    _rung: Rung = CHAMPION
+    _breakers: dict[Lane, BreakerState] = field(default_factory=dict)
+    _shut: dict[str, BreakerState] = field(default_factory=dict)
+
+    # --- questions
+
+    def count_asked(self, wanted: Destination) -> None:
+        """Count a question that a lane is asked, whether its workers get it or not."""
+        work_ms = self.admissions.demand.ask(wanted.lane, wanted.bucket)
+        metrics.asked.labels(wanted.bucket).inc()
+        metrics.asked_work.labels(wanted.bucket).inc(work_ms / 1_000)
+
+    def count_decided(self, wanted: Destination, where: Destination | Fallback) -> None:
+        """Count a decision. A lane that gets another's question is asked in its place."""
+        if wanted.claimed.why is not None:
+            metrics.placed.labels(wanted.claimed.why).inc()
+        self.log_breakers()
+        self.log_rung()
+        if isinstance(where, Destination) and where.lane == wanted.lane:
+            return
+        self.admissions.demand.turn_away(wanted.lane, wanted.bucket)
+        if isinstance(where, Destination):
+            self.count_asked(where)
+
+    def count_sent(self, to: Destination) -> None:
+        """Count a question that the workers get."""
+        metrics.lane_requests.labels(to.lane, self._label(to.revision)).inc()
+
+    def count_answer(self, to: Destination, response: Response) -> None:
+        """Count an answer by the lane that its question was sent to, and the version that wrote it."""
+        metrics.lane_answers.labels(to.lane, self._label(response.revision), response.status).inc()
+
+    def _label(self, revision: str | None) -> str:
+        """Return a version's name as a label. Versions that the registry does not know share one: their number has no
+        bound."""
+        if revision is None:
+            return _NONE
+        return revision if revision in self.registry.versions else _OTHER
+
+    # --- the ladder and the breakers
+
+    def log_rung(self) -> None:
+        """Log a change of the rung that requests begin on, in one line."""
+        rung = self.ladder.rung
+        if rung is not self._rung:
+            log.warning("rung", rung=rung, before=self._rung, held=self.ladder.hold is not None)
+            self._rung = rung
+            metrics.rung.set(RUNGS.index(rung))
+
+    def log_breakers(self) -> None:
+        """Log a change of a lane's common breaker, in one line."""
+        for lane, admission in self.admissions:
+            breaker = admission.breaker
+            if breaker.state is not self._breakers.get(lane, BreakerState.CLOSED):
+                self._breakers[lane] = breaker.state
+                self._set_breaker()
+                log.warning("breaker", lane=lane, state=breaker.state.value, words=breaker.words, late=breaker.late)
+
+    def log_worker_breakers(self) -> None:
+        """Log each worker whose breaker has changed, in one line."""
+        shut = self.admissions.shut()
+        for name, breaker in shut.items():
+            if self._shut.get(name) is not breaker.state:
+                log.warning("breaker", worker=name, state=breaker.state.value, words=breaker.words, late=breaker.late)
+        for name in self._shut.keys() - shut.keys():
+            log.warning("breaker", worker=name, state=BreakerState.CLOSED.value)
+        self._shut = {name: breaker.state for name, breaker in shut.items()}
+        self._set_breaker()
+
+    def _set_breaker(self) -> None:
+        champions = _STATE_NUMBERS[self._breakers.get(CHAMPION, BreakerState.CLOSED)]
+        metrics.guards.labels("breaker").set(max(champions, min(len(self._shut), 1)))

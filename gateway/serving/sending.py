@@ -1,0 +1,147 @@
+"""Send an accepted question to its destination: count, claim, decide, publish; else the fallback answers."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gateway.access.quotas import Quotas
+from gateway.destination.choose import below, by_rule, choose
+from gateway.destination.claim import Claims
+from gateway.destination.count import TokenCount
+from gateway.destination.destination import Fallback, Question
+from gateway.destination.view import View
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.people import People
+from gateway.request.cursor import Place
+from gateway.request.entry import Entry
+from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.answering import Answering
+from gateway.serving.shadowing import Shadowing
+from gateway.session.keyed_locks import KeyedLocks
+from gateway.session.protocol import Session
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.process.clock import now_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+
+log = get_logger()
+
+Delivery = asyncio.Future[object]
+
+
+@dataclass(slots=True, kw_only=True)
+class Sending:
+    """The way of a question to Kafka, in a task of its own: it waits for Redis, the tokenizer and Kafka. This file
+    alone writes a request's destination."""
+
+    token_count: TokenCount
+    quotas: Quotas
+    people: People
+    admission_gate: AdmissionGate
+    claims: Claims
+    publisher: RequestPublisher
+    answering: Answering
+    shadowing: Shadowing
+    _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
+
+    def log_place(self) -> Place | None:
+        """Return the place in the reply log from which the replies to a question sent now can be read."""
+        return self.publisher.log_place()
+
+    def start(self, entry: Entry, session: Session) -> None:
+        """Start sending a question; a fault ends its answer."""
+        self.answering.run_for(entry, self._run(entry, session))
+
+    async def _run(self, entry: Entry, session: Session) -> None:
+        """Send a session's questions one after the other. The deadline's timer runs meanwhile."""
+        try:
+            async with self._locks.hold(entry.request.session):
+                delivery = await self._send(entry, session)
+            if delivery is None:
+                return
+            entry.publication.place = await self.publisher.await_delivery(entry, delivery)
+        except (BrokerUnavailable, ProtocolError) as error:
+            self._fall_back(entry, error)
+            return
+        if entry.answer.response is not None:
+            if not entry.publication.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+                await self.publisher.cancel(entry)
+            return
+        self.answering.deliver(entry, entry.acknowledge())
+
+    async def _send(self, entry: Entry, session: Session) -> Delivery | None:
+        """Send a question; return its delivery to Kafka, None if the workers do not get it. Raises
+        `BrokerUnavailable`, `ProtocolError` if Kafka refuses it."""
+        asked = entry.request.asked
+        assert asked is not None, "this gateway has accepted it"
+        if entry.answer.response is not None:  # while it waited for those before it
+            return None
+        try:
+            await self.quotas.charge_shared("ask", session.caller)
+            bucket = await self.token_count.bucket_of(entry.input)
+            connection = self.answering.connections.of(entry)
+            stand_in = await self.people.answer_wish(entry, connection, session.caller, asked.turns)
+        except ProtocolError as error:
+            self.answering.refuse(entry, error)
+            return None
+        if entry.answer.done:
+            return None
+        question, view = entry.question(bucket), self.admission_gate.view(now_unix_ms())
+        entry.publication.destination = by_rule(question.session, bucket, view)
+        entry.admit(view.now_unix_ms)
+        metrics.accepted.labels(bucket).inc()
+        if stand_in is None:
+            return await self._publish(entry, question, view)
+        self.answering.answer_with(entry, stand_in)
+        return None
+
+    async def _publish(self, entry: Entry, question: Question, view: View) -> Delivery | None:
+        """Decide a question's destination once, and publish it there. Raises `BrokerUnavailable`, `ProtocolError`."""
+        report = self.admission_gate.report
+        report.count_asked(entry.publication.destination)
+        wanted, view = await self.claims.claim(question, entry.publication.destination, view)
+        if entry.answer.done:  # meanwhile
+            self.claims.release(question.session, question.request_id)
+            return None
+        where = choose(question, wanted, view)
+        report.count_decided(wanted, where)
+        if isinstance(where, Fallback):
+            entry.publication.destination = where.wanted
+            self.answering.fall_back(entry, where.reason)
+            return None
+        entry.publication.destination = where
+        self.shadowing.keep(entry, view)
+        report.count_sent(where)
+        return await self.publisher.enqueue(entry, view.now_unix_ms)
+
+    # --- a lane's workers have given a question up, and nothing of its answer was shown
+
+    def descend(self, entry: Entry, now: float) -> bool:
+        """Give a question to a lower rung that can answer it in the time left, and publish it there; return whether
+        there is one. Of a question that another gateway accepted too little is known to ask again."""
+        if entry.request.asked is None or entry.answer.admitted_unix_ms is None:
+            return False
+        given_up = entry.publication.destination
+        to = below(entry.question(given_up.bucket), given_up, self.admission_gate.view(now))
+        report = self.admission_gate.report
+        report.log_rung()
+        if to is None:
+            return False
+        report.count_asked(to)
+        report.count_sent(to)
+        entry.publication.destination = to
+        self.answering.run_for(entry, self._publish_again(entry, now))
+        return True
+
+    async def _publish_again(self, entry: Entry, now: float) -> None:
+        try:
+            delivery = await self.publisher.enqueue(entry, now)
+            entry.publication.place = await self.publisher.await_delivery(entry, delivery)
+        except (BrokerUnavailable, ProtocolError) as error:
+            self._fall_back(entry, error)
+
+    def _fall_back(self, entry: Entry, error: BrokerUnavailable | ProtocolError) -> None:
+        """Answer a question that Kafka did not take."""
+        log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
+        self.admission_gate.withdraw(entry)
+        if not entry.answer.done:
+            self.answering.fall_back(entry, "broker")

@@ -1,0 +1,56 @@
+"""A question's destination is the lane that the registry's rule names, if a worker of it is live."""
+
+import pytest
+
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.ladder import Ladder
+from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.choose import by_rule, destination_in
+from gateway.destination.destination import TO_CHAMPION, Destination
+from gateway.destination.view import View
+from gateway.request.cursor import Place
+from gateway.request.resumption import adopt
+from shared.versions.state import Rule, State
+from shared.wire.lanes import CHAMPION, LANES, Lane
+from shared.wire.session_key import SessionKey
+from tests.support.builders.gateway import NOW, SESSION, make_entry, report
+
+STATE = State(
+    epoch=7,
+    aliases={"champion": "old", "canary": "new", "previous": "older"},
+    rule=Rule(salt="a", share=0.5, control=True),
+)
+SESSIONS = [SessionKey("shop", f"s{number}") for number in range(50)]
+
+
+def view_of(state: State, *live: Lane) -> View:
+    admissions = LaneAdmissions(AdmissionPolicy())
+    for lane in live:
+        admissions.observe(report(lane, lane=lane), NOW)
+    return View(now_unix_ms=NOW, state=state, admissions=admissions, ladder=Ladder(), partition_of=lambda *_: None)
+
+
+def destinations(*live: Lane) -> set[Destination]:
+    view = view_of(STATE, *live)
+    return {by_rule(session, "short", view) for session in SESSIONS}
+
+
+def test_canary_and_control_get_their_halves_and_name_their_versions() -> None:
+    assert destinations("canary", "control") == {Destination("canary", "new", 7), Destination("control", "old", 7)}
+
+
+def test_a_lane_without_live_workers_leaves_its_questions_to_the_champion() -> None:
+    assert destinations("control") == {Destination(CHAMPION, "old", 7), Destination("control", "old", 7)}
+    assert destinations() == {Destination(CHAMPION, "old", 7)}
+
+
+def test_an_empty_registry_names_no_version() -> None:
+    assert by_rule(SESSION, "short", view_of(State(), *LANES)) == TO_CHAMPION
+    assert destination_in("light", "short", STATE) == Destination("light", None, 7)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_cursor_names_the_lane_of_its_question(lane: Lane) -> None:
+    entry = make_entry(destination=Destination(lane, "new", 7), place=Place(1, 2))
+    point = entry.opened().resume_point
+    assert adopt(point, SESSION, "c", NOW).publication.destination.lane == lane
