@@ -25,13 +25,15 @@ async def await_layout(producer: Producer, topics: TopicNames, lane: Lane = CHAM
 
 
 async def await_lane(settings: KafkaSettings, lane: Lane, *, kept_ms: int) -> None:
-    """Wait until a lane's topics are there. Those that are missing are created; where that fails, the log gets one line
-    that says what to do."""
+    """Create a lane's missing topics; return when all are there. If creating them fails, log one line with the command
+    that does it, and try again."""
 
     async def create_missing() -> None:
         found = await describe_topics(settings)
         wanted = settings.topics.of_lane(lane, request_partitions=settings.request_partitions)
         missing = {topic: number for topic, number in wanted.items() if topic not in found}
+        if not missing:
+            return
         try:
             await create_topics(settings, missing, kept_ms=kept_ms)
         except BrokerUnavailable as error:

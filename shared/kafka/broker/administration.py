@@ -19,12 +19,17 @@ from shared.wire.topics import KEPT_MS
 async def create_topics(
     settings: KafkaSettings, topics: Mapping[str, int], *, kept_ms: int = KEPT_MS
 ) -> dict[str, str]:
-    """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
-    outcome: dict[str, str] = {}
+    """Create what is missing; topic → "created" or "exists". If nothing is missing, no broker has to be the controller.
+    Raises `BrokerUnavailable`."""
     async with _admin(settings) as admin:
+        found = {row["topic"] for row in await admin.describe_topics()}
+        outcome = dict.fromkeys(topics, "exists")
+        missing = {name: partitions for name, partitions in topics.items() if name not in found}
+        if not missing:
+            return outcome
         replicas = wanted_replicas(settings.replication_factor, len(await _brokers_with_controller(admin, settings)))
         least = min_in_sync_of(replicas)
-        for name, partitions in topics.items():
+        for name, partitions in missing.items():
             new = NewTopic(
                 name,
                 num_partitions=partitions,

@@ -1,5 +1,6 @@
 """The demo's Kafka and Redis behave as the gateway and the workers need, and leave nothing behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,11 +17,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError
 
+from ops.operate import topics
 from ops.stack.embedded import EmbeddedKafka, EmbeddedRedis
 from ops.stack.processes import ServiceError
 from shared.errors import BrokerUnavailable
-from shared.kafka import create_topics, grow_topics
+from shared.kafka import await_lane, create_topics, grow_topics
 from shared.settings.kafka import KafkaSettings
+from shared.wire.lanes import LANES, Lane
+from shared.wire.topics import KEPT_MS
 
 TIMEOUT_S = 10.0
 
@@ -64,6 +68,20 @@ async def test_kafka_has_no_controller_and_a_command_that_wants_one_says_so(kafk
     for change in (create_topics(settings, {"more": 1}), grow_topics(settings, {"requests": 2})):
         with pytest.raises(BrokerUnavailable, match="has no controller now"):
             await change
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_a_lanes_topics_that_are_there_need_no_controller(kafka: EmbeddedKafka, lane: Lane) -> None:
+    """A worker of the lane starts, and the command that it names if topics are missing succeeds."""
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap)
+    wanted = settings.topics.of_lane(lane, request_partitions=1)
+    kafka.create(wanted)
+    async with asyncio.timeout(TIMEOUT_S):
+        await await_lane(settings, lane, kept_ms=KEPT_MS)
+    told = await topics.create(settings, wanted)
+    assert told == topics.Told([f"{name}: exists, 1 partition" for name in wanted], [])
+    with pytest.raises(BrokerUnavailable, match="has no controller now"):
+        await topics.create(settings, {**wanted, "more": 1})
 
 
 def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: EmbeddedKafka) -> None:

@@ -19,8 +19,10 @@ import pytest_asyncio
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ops.operate.up import wait_ready
 from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, free_port
+from shared.wire.lanes import CHAMPION, LANES, Lane
 from tests.integration.commands.test_cli import REPLYLINE, replyline
 from tests.support.system import eventually
 from tests.support.wire import Client
@@ -243,6 +245,19 @@ async def test_doctor_and_diagnose_hear_of_the_demo_by_its_file(ready: dict[str,
     assert "embedded" not in production.out
     assert diagnosed.err == ""
     assert diagnosed.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
+
+
+@pytest.mark.parametrize("lane", [lane for lane in LANES if lane != CHAMPION])
+async def test_a_lanes_worker_starts_beside_the_demo(ready: dict[str, Any], tmp_path: Path, lane: Lane) -> None:
+    env, port, log = await variables_of(ready["env"]), free_port(), tmp_path / "worker.log"
+    env |= {"REPLYLINE_WORKER__LANE": lane, "REPLYLINE_WORKER__ENGINE": "fake"}
+    made = await replyline("topics", "create", "--lane", lane, **env)
+    assert (made.status, made.err, f"chat.requests.{lane}.short: exists" in made.out) == (0, "", True)
+    worker = Child.start([REPLYLINE, "worker"], env={**env, "REPLYLINE_WORKER__METRICS_PORT": str(port)}, log=log)
+    try:
+        await wait_ready(worker, f"http://127.0.0.1:{port}/ready", log.name)
+    finally:
+        worker.stop()
 
 
 async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
