@@ -149,7 +149,9 @@ class WorkerProcess:
     def _make_switcher(self, hangup: asyncio.Event) -> Switcher:
         settings, worker = self._settings, self._settings.worker
         means = Means(
-            open=partial(open_candidate, settings, verify=False),
+            open=lambda revision: open_candidate(
+                settings, revision, expected=self._kafka.versions.registry.document(revision), verify=False
+            ),
             rehearse=partial(rehearse, settings),
             load=self._loader.load_beside,
             close=self._loader.close,

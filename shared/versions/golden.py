@@ -33,10 +33,11 @@ class GoldenSet(Struct, frozen=True, kw_only=True):
     prompts: tuple[Golden, ...]
 
     def agreement(self, answers: Sequence[Sequence[int]]) -> float:
-        """Return the share of the golden tokens that these answers give again, prompt by prompt."""
+        """Return the share of the golden tokens that these answers give again, prompt by prompt; 0 if
+        there is no golden token."""
         wanted = sum(len(golden.output_ids) for golden in self.prompts)
         agreed = sum(golden.agreed(answer) for golden, answer in zip(self.prompts, answers, strict=True))
-        return agreed / wanted if wanted else 1.0
+        return agreed / wanted if wanted else 0.0
 
     def failure(self, answers: Sequence[Sequence[int]]) -> str | None:
         """Return why these are not the version's answers; None where they are."""

@@ -13,6 +13,7 @@ from shared.wire.codec import record_decoder
 from shared.wire.fields import Count, Revision
 from shared.wire.lanes import Lane
 
+_LEAST_OF_AN_ID: Final = 6
 _NIL: Final = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
@@ -84,12 +85,21 @@ class Registry:
         return last if last is not None and last.state.effective_unix_ms > now_unix_ms else None
 
     def find(self, name: str) -> Version | None:
-        """Return the version of that id, alias or name: of two with one name the later."""
+        """Return the version of that id, alias or name, of two with one name the later; else the one whose id alone
+        begins so."""
         revision = {**self.state.aliases}.get(name, name)  # type: ignore[call-overload]
         if revision in self.versions:
             return self.versions[revision].version
         named = [added.version for added in self.versions.values() if added.version.name == name]
+        if not named and len(name) >= _LEAST_OF_AN_ID:
+            begun = [added.version for each, added in self.versions.items() if each.startswith(name)]
+            named = begun if len(begun) == 1 else []
         return named[-1] if named else None
+
+    def document(self, revision: Revision | None) -> Version | None:
+        """Return the document of that id; None if there is none."""
+        added = None if revision is None else self.versions.get(revision)
+        return None if added is None else added.version
 
     def closed(self, lane: Lane, now_unix_ms: float) -> bool:
         """Return whether a lane has had a version and has none any more: what was asked of it is the champion's."""

@@ -1,4 +1,5 @@
-"""Detached ed25519 signatures of a model folder's manifest, which names the sha256 of every file.
+"""Detached ed25519 signatures of a version's document, which names the sha256 of its manifest and golden prompts; the
+manifest names that of every other file.
 
 A signature is the 64 bytes alone, so `openssl pkeyutl -verify -rawin -pubin` checks it, too. A key's id is for people:
 the first 16 hex digits of the sha256 of its 32 bytes.
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from shared.errors import SettingsError
 
-SIGNATURE: Final = "manifest.json.sig"
+SIGNATURE: Final = "version.json.sig"
 
 _ID_CHARS: Final = 16
 

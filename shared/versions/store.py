@@ -2,11 +2,12 @@
 
     .models/versions/1f2e3d4c5b6a/
     ├── manifest.json, …     a model folder (shared/model/folder.py)
-    ├── version.json         the document; its digest is the id
+    ├── version.json         the document: names manifest.json and golden.json by sha256; its digest is the id
     ├── golden.json          golden prompts with their tokens
-    └── manifest.json.sig    the signature, where there is one
+    └── version.json.sig     the signature of the document, where there is one
 
-Whoever loads a version opens it here first. What is not whole, or not what its id says, is a `VersionError`.
+The files are copies of their own, which no process may write (mode 0444). `open_version` checks a version before it is
+loaded, and raises `VersionError` if it is not whole, or not what its id says.
 """
 
 import hashlib
@@ -44,33 +45,66 @@ class StoredVersion:
         return self.folder.path
 
 
-def open_version(model: ModelSettings, revision: str, *, verify: bool = True) -> StoredVersion:
-    """Open a version of the store `model.versions_dir`: document, manifest, signature, files, base. Without `verify`
-    the files' sizes are compared, not their sha256.
+def open_version(
+    model: ModelSettings, revision: str, *, expected: Version | None = None, verify: bool = True
+) -> StoredVersion:
+    """Open a version of the store `model.versions_dir`: document, signature, manifest, golden prompts, files, base.
+
+    Args:
+        expected: The registry's document, which the store's must equal; None if the registry is not known.
+        verify: Compare the files' sha256, not only their sizes.
 
     Raises `VersionError` with one named reason, `SettingsError` where `model.trusted_keys` holds no key.
     """
-    return _Opening(model.versions_dir / revision, revision).open(model.trusted_keys, verify=verify)
+    return _Opening(model.versions_dir / revision, revision, expected).open(model.trusted_keys, verify=verify)
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     path: Path
     revision: str
+    expected: Version | None
 
     def open(self, trusted_keys: Path | None, *, verify: bool) -> StoredVersion:
         if not self.path.is_dir():
             self._refuse("not in this store", f"there is no {self.path}", "bring the version's folder to this machine")
-        version = self._decoded(DOCUMENT, Version)
+        document = self._read(DOCUMENT)
+        version = self._decoded(DOCUMENT, document, Version)
         if version.id != self.revision:
             self._refuse("corrupt", f"the digest of its {DOCUMENT} is {version.id}")
-        manifest = self._read(MANIFEST)
-        if hashlib.sha256(manifest).hexdigest() != version.manifest_sha256:
-            self._refuse("corrupt", f"{MANIFEST} is not the one that {DOCUMENT} names")
-        signed_by = None if trusted_keys is None else signer_of(self.path, manifest, trusted_keys)
+        if self.expected is not None and version != self.expected:
+            self._refuse("corrupt", f"its {DOCUMENT} is not the registry's")
+        signed_by = None if trusted_keys is None else self._signer(version, document, trusted_keys)
+        manifest = self._named(MANIFEST, version.manifest_sha256)
+        golden = self._decoded(GOLDEN, self._named(GOLDEN, version.golden_sha256), GoldenSet)
+        if not any(each.output_ids for each in golden.prompts):
+            self._refuse("corrupt", f"{GOLDEN} has no answer to compare")
         folder = self._whole(manifest, verify=verify)
         self._fits(version, folder.manifest)
-        return StoredVersion(version, folder, self._decoded(GOLDEN, GoldenSet), signed_by)
+        return StoredVersion(version, folder, golden, signed_by)
+
+    def _signer(self, version: Version, document: bytes, trusted_keys: Path) -> str:
+        """Return the id of the trusted key that signed the document, which names all other files."""
+        keys = read_trusted_keys(trusted_keys)
+        remedy = f"sign it by a key of {trusted_keys}: replyline versions sign {self.path} --key FILE"
+        if version.golden_sha256 is None:
+            fault = f"an earlier release stored it, without the sha256 of {GOLDEN}"
+            self._refuse("unsigned", fault, f"add it again: replyline versions add {self.path} --key FILE")
+        try:
+            signature = (self.path / SIGNATURE).read_bytes()
+        except OSError:
+            self._refuse("unsigned", f"there is no {SIGNATURE}", remedy)
+        found = signer(signature, document, keys)
+        if found is None:
+            self._refuse("wrongly signed", f"{SIGNATURE} is of none of the keys {', '.join(keys)}", remedy)
+        return found
+
+    def _named(self, name: str, sha256: str | None) -> bytes:
+        """Return a file that the document names by its sha256; None: it does not."""
+        data = self._read(name)
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            self._refuse("corrupt", f"{name} is not the one that {DOCUMENT} names")
+        return data
 
     def _whole(self, manifest: bytes, *, verify: bool) -> ModelFolder:
         try:
@@ -88,9 +122,9 @@ class _Opening:
         if wrong is not None:
             self._refuse("wrong base revision", wrong, "merge the adapter into its own model, and add that")
 
-    def _decoded(self, name: str, kind: type[Any]) -> Any:
+    def _decoded(self, name: str, data: bytes, kind: type[Any]) -> Any:
         try:
-            return msgspec.json.decode(self._read(name), type=kind)
+            return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             self._refuse("corrupt", f"{name}: {error}")
 
@@ -104,22 +138,6 @@ class _Opening:
     def _refuse(self, reason: VersionFault, fault: str, remedy: str | None = None) -> NoReturn:
         remedy = remedy or f"copy {self.path} again from where it was added"
         raise VersionError(reason, f"version {self.revision} is refused, {reason}: {fault}; {remedy}")
-
-
-def signer_of(folder: Path, manifest: bytes, trusted_keys: Path, *, shown: Path | None = None) -> str:
-    """Return the id of the trusted key that a folder's manifest is signed by; `shown` is the folder that people know.
-    Raises `VersionError`, `SettingsError`."""
-    keys, name = read_trusted_keys(trusted_keys), shown or folder
-    remedy = f"sign it by a key of {trusted_keys}: replyline versions sign {name} --key FILE"
-    try:
-        signature = (folder / SIGNATURE).read_bytes()
-    except OSError:
-        raise VersionError("unsigned", f"{name} is refused, unsigned: there is no {SIGNATURE}; {remedy}") from None
-    found = signer(signature, manifest, keys)
-    if found is None:
-        fault = f"{SIGNATURE} is of none of the keys {', '.join(keys)}"
-        raise VersionError("wrongly signed", f"{name} is refused, wrongly signed: {fault}; {remedy}")
-    return found
 
 
 def wrong_base(manifest: Manifest, base_revision: str | None) -> str | None:

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 from shared.wire.fields import Count, Revision
 from shared.wire.messages import Language
 
-_ID_CHARS: Final = 12
+_ID_CHARS: Final = 32
+_SHOWN_CHARS: Final = 12
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 
@@ -25,12 +26,14 @@ class Card(Struct, frozen=True, kw_only=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """A version's document. Its id is a digest of the document: no version can change.
+    """A version's document. Its id is a digest of the document, of 128 bits: no version can change.
 
     `name` is for people. `manifest_sha256` is that of the model folder's manifest.json, which names the sha256 of each
-    file; `model` and `model_revision` are the manifest's name and revision. `base_revision` is that of the model which
-    an adapter was merged into. `system_prompt` begins its prompts, None: the worker's own setting does.
-    `trained_on` are the digests of the lessons that it has learned from."""
+    file, and `golden_sha256` that of golden.json. `model` and `model_revision` are the manifest's name and revision.
+    `base_revision` is that of the model which an adapter was merged into. `system_prompt` begins its prompts, None: the
+    worker's own setting does. `trained_on` are the digests of the lessons that it has learned from.
+
+    A document of an earlier release has no `golden_sha256` and an id of 48 bits."""
 
     name: Name
     model: str
@@ -40,9 +43,19 @@ class Version(Struct, frozen=True, kw_only=True):
     system_prompt: str | None = None
     card: Card = Card()
     trained_on: tuple[str, ...] = ()
+    golden_sha256: str | None = None
     added_unix_ms: Count = 0
 
     @property
     def id(self) -> Revision:
         """Return the id, which requests and answers name as their `revision`."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:_ID_CHARS]
+        fields, chars = msgspec.to_builtins(self), _ID_CHARS
+        if self.golden_sha256 is None:
+            del fields["golden_sha256"]
+            chars = _SHOWN_CHARS
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:chars]
+
+
+def abbreviated(revision: Revision) -> str:
+    """Return an id as tables show it: its first 12 digits. Commands accept every beginning that only one id has."""
+    return revision[:_SHOWN_CHARS] if len(revision) == _ID_CHARS else revision

@@ -7,6 +7,7 @@ from shared.process.hardware import available_memory
 from shared.settings import CPU_ENGINES, Settings
 from shared.versions.golden import GoldenSet
 from shared.versions.store import open_version
+from shared.versions.version import Version
 from shared.wire.fields import Revision
 from workers.engine import short_revision
 from workers.engine.fake import FAKE_REVISION
@@ -34,9 +35,12 @@ class Candidate:
         return cpu_memory_plan(worker, self.manifest, available_bytes)
 
 
-def open_candidate(settings: Settings, revision: Revision | None, *, verify: bool) -> Candidate:
-    """Return a version of the registry from the store; without a `revision` what stands at `model.dir`. `verify`: the
-    files' sha256 are compared too. Raises `ModelError`, `SettingsError`."""
+def open_candidate(
+    settings: Settings, revision: Revision | None, *, expected: Version | None = None, verify: bool
+) -> Candidate:
+    """Return a version of the registry from the store; without a `revision` what stands at `model.dir`. `expected` is
+    the registry's document of it, if that is known. `verify`: the files' sha256 are compared too. Raises `ModelError`,
+    `SettingsError`."""
     if revision is None:
         if settings.worker.engine == "fake":
             return Candidate(revision=FAKE_REVISION, registered=False, settings=settings)
@@ -46,7 +50,7 @@ def open_candidate(settings: Settings, revision: Revision | None, *, verify: boo
     model = settings.model.model_copy(update={"dir": settings.model.versions_dir / revision})
     if settings.worker.engine == "fake":
         return Candidate(revision=revision, registered=True, settings=settings.model_copy(update={"model": model}))
-    stored = open_version(settings.model, revision, verify=verify)
+    stored = open_version(settings.model, revision, expected=expected, verify=verify)
     prompt = stored.version.system_prompt
     worker = settings.worker.model_copy(update={} if prompt is None else {"system_prompt": prompt})
     return Candidate(

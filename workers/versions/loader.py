@@ -51,11 +51,12 @@ class VersionLoader:
         self.tasks.start(self.worker.compute(served), _task_of(served))
 
     async def load_beside(self, candidate: Candidate, serving: Served) -> Served:
-        """Load a version that was rehearsed, and have it compute. It is not measured beside another that computes: it
+        """Load a version that was rehearsed, and have it compute. Its files are hashed again, as the rehearsal was
+        minutes ago in another process. It is not measured beside another that computes: it
         begins with the other's costs, in proportion to the weights, and learns. Raises `ModelError`, `SettingsError`,
         `EngineError`."""
         beside = serving.model if isinstance(serving.model, LoadedModel) else None
-        model = await asyncio.to_thread(load_model, candidate.settings, verify=False, beside=beside)
+        model = await asyncio.to_thread(load_model, candidate.settings, beside=beside)
         try:
             await asyncio.to_thread(answer_greedily, model.engine, [_WARM_UP], 2)
             ratio = 1.0 if beside is None else _weights_bytes(model) / _weights_bytes(beside)

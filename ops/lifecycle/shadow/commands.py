@@ -62,7 +62,10 @@ def replay(
 
 def _folder(settings: Settings, version: str) -> Path:
     """Return the folder of a version. Raises `VersionError`."""
-    return Path(version) if Path(version).is_dir() else open_version(settings.model, version).path
+    if Path(version).is_dir():
+        return Path(version)
+    begun = [path.name for path in settings.model.versions_dir.glob(f"{version}*")]
+    return open_version(settings.model, begun[0] if len(begun) == 1 else version).path
 
 
 async def _observed(settings: Settings) -> list[Observation]:

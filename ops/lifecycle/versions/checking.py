@@ -35,7 +35,7 @@ async def check(settings: Settings, registry: Registry, version: Version, scope:
 
     numbers: dict[str, float] = {}
     try:
-        stored = open_version(settings.model, version.id)
+        stored = open_version(settings.model, version.id, expected=version)
         failed = _golden(_of_version(settings, stored), stored, numbers)
         if not failed:
             numbers |= await _evaluated(_of_version(settings, stored), stored, scope)
@@ -90,9 +90,11 @@ async def _evaluated(settings: Settings, stored: StoredVersion, scope: Scope) ->
 def _of_version(settings: Settings, stored: StoredVersion) -> Settings:
     """Return the settings of a worker that serves the version alone."""
     prompt = stored.version.system_prompt or settings.worker.system_prompt
+    # In no store: the fake engine answers by its folder's name there, which golden prompts were written without.
+    alone = {"dir": stored.path, "versions_dir": stored.path}
     return settings.model_copy(
         update={
-            "model": settings.model.model_copy(update={"dir": stored.path}),
+            "model": settings.model.model_copy(update=alone),
             "worker": settings.worker.model_copy(update={"system_prompt": prompt}),
         }
     )

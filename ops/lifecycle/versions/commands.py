@@ -50,10 +50,10 @@ def keygen(
 
 @versions_app.command("sign")
 def sign_(
-    folder: Annotated[Path, typer.Argument(help="of a prepared model, or of a version in the store")],
+    folder: Annotated[Path, typer.Argument(help="of a version in the store")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="the private key")],
 ) -> None:
-    """Sign a model's manifest, which names the sha256 of its every file."""
+    """Sign a stored version's document, which names the sha256 of the manifest and of the golden prompts."""
     _tell(f"{folder} is signed by key {sign(folder, key)}")
 
 
@@ -74,9 +74,10 @@ def add_(
     trained_on: Annotated[
         Path | None, typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: whom it learned from")
     ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="the private key that signs it")] = None,
     author: Author = None,
 ) -> None:
-    """Put a model into the store and the registry. Nobody gets it yet."""
+    """Put a copy of a model into the store and the registry. Nobody gets it yet."""
     about = About(
         name=name,
         system_prompt=_text_of("--system-prompt-file", system_prompt_file),
@@ -85,7 +86,7 @@ def add_(
         evaluations={} if evaluation is None else _evaluations(evaluation),
         trained_on=tuple((_text_of("--trained-on", trained_on) or "").split()),
     )
-    asyncio.run(_add(settings_of("versions"), source, about, author))
+    asyncio.run(_add(settings_of("versions"), source, about, author, key))
 
 
 @versions_app.command("list")
@@ -103,7 +104,7 @@ def show(name: Name) -> None:
     registry = asyncio.run(read_registry(settings.kafka))
     version = moves.found(registry, name)
     try:
-        here = str(open_version(settings.model, version.id, verify=False).path)
+        here = str(open_version(settings.model, version.id, expected=version, verify=False).path)
     except ModelError as error:
         here = str(error)
     sys.stdout.write(as_json(pages.version_page(registry, version.id) | {"here": here}, indent=2) + "\n")
@@ -185,9 +186,9 @@ def _show(titles: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) ->
         _tell(nothing)
 
 
-async def _add(settings: Settings, source: Path, about: About, author: str | None) -> None:
+async def _add(settings: Settings, source: Path, about: About, author: str | None, key: Path | None) -> None:
     async with RegistryWriter.opened(settings.kafka, author) as writer:
-        stored = await asyncio.to_thread(add, settings, source, about, wire_unix_ms())
+        stored = await asyncio.to_thread(add, settings, source, about, wire_unix_ms(), key_file=key)
         await writer.write(Added(version=stored.version, author=writer.author, signed_by=stored.signed_by))
     _tell(f"{stored.version.id}: {stored.path}; next: replyline versions check {stored.version.id}")
 

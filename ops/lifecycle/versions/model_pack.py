@@ -9,7 +9,7 @@ https://github.com/modelpack/model-spec, https://github.com/opencontainers/image
 A layer's file has the name of its annotation org.cncf.model.filepath. What is compressed is refused.
 """
 
-import os
+import fcntl
 import re
 import shutil
 import tarfile
@@ -29,6 +29,8 @@ _LAYER: Final = re.compile(r"application/vnd\.cncf\.model\.[a-z.]+\.v1\.(raw|tar
 _FILEPATH: Final = "org.cncf.model.filepath"
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MAX_JSON_BYTES: Final = 4_194_304
+_FICLONE: Final = 0x40049409  # linux/fs.h
+_COPY_BYTES: Final = 8_388_608
 
 
 class _Descriptor(Struct, frozen=True, rename="camel"):
@@ -53,7 +55,7 @@ def is_layout(path: Path) -> bool:
 
 
 def unpack(layout: Path, target: Path) -> None:
-    """Write the files of the layout's one model into `target`; a raw layer is linked where it can be. Raises
+    """Write the files of the layout's one model into `target`; each is a copy. Raises
     `ModelError` where the layout holds none or several, is damaged, or a layer is of another kind."""
     index = _decoded(layout / INDEX, _Index)
     if len(index.manifests) != 1:
@@ -70,19 +72,22 @@ def unpack(layout: Path, target: Path) -> None:
                 f"{layout}: cannot read a layer of {layer.media_type}; pack it raw, or as tar uncompressed"
             )
         if kind[1] == "raw":
-            link_or_copy(_blob(layout, layer), target / _flat(layout, layer.annotations.get(_FILEPATH, "")))
+            copy_file(_blob(layout, layer), target / _flat(layout, layer.annotations.get(_FILEPATH, "")))
         else:
             _untar(layout, _blob(layout, layer), target)
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file another name; where the file system cannot, copy it."""
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, so that no later write to `source` changes `target`. A file system that can (XFS, Btrfs) shares
+    their blocks until one is written."""
     try:
-        os.link(source.resolve(), target)
+        with source.open("rb") as data, target.open("xb") as file:
+            try:
+                fcntl.ioctl(file, _FICLONE, data.fileno())
+            except OSError:
+                shutil.copyfileobj(data, file, _COPY_BYTES)
     except FileExistsError:
         raise ModelError(f"{target.name} is there twice; give each file once") from None
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _untar(layout: Path, blob: Path, target: Path) -> None:

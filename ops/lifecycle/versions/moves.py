@@ -22,10 +22,10 @@ _LANES_OF_A_ROLLOUT: Final = frozenset({"canary", "control"})
 
 
 def found(registry: Registry, name: str) -> Version:
-    """Return the version of that id, alias or name. Raises `ModelError`."""
+    """Return the version of that id, the beginning of one, alias or name. Raises `ModelError`."""
     version = registry.find(name)
     if version is None:
-        raise ModelError(f"{name}: no such version; see: replyline versions list")
+        raise ModelError(f"{name}: no such version, or the beginning of several ids; see: replyline versions list")
     return version
 
 

@@ -9,6 +9,7 @@ from ops.operate.letters import when
 from shared.nouns import counted
 from shared.versions.registry import Registry
 from shared.versions.state import Move, Rule, State, named
+from shared.versions.version import abbreviated
 from shared.wire.fields import Revision
 
 LISTED: Final = ("id", "name", "aliases", "model", "precision", "checked", "signed by", "added")
@@ -19,7 +20,7 @@ def version_rows(registry: Registry) -> list[list[str]]:
     """Return a row for each version, as `LISTED` titles them."""
     return [
         [
-            revision,
+            abbreviated(revision),
             added.version.name,
             ",".join(named(registry.state.aliases, revision)),
             added.version.model,
@@ -90,7 +91,7 @@ def changes(before: State, after: State) -> Iterator[str]:
 def _moved(what: str, before: Mapping[Any, str], after: Mapping[Any, str]) -> Iterator[str]:
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
-            yield f"{what}{name} {before.get(name, '–')} → {after.get(name, '–')}"
+            yield f"{what}{name} {abbreviated(before.get(name, '–'))} → {abbreviated(after.get(name, '–'))}"
 
 
 def _rule(rule: Rule | None) -> str:

@@ -1,4 +1,4 @@
-"""Make a key pair, and sign a model folder's manifest."""
+"""Make a key pair, and sign a stored version's document."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from shared.errors import SettingsError
-from shared.model.folder import MANIFEST, ModelFolder
+from shared.errors import ModelError, SettingsError
+from shared.settings.worker import ModelSettings
 from shared.versions.signature import SIGNATURE, key_id, read_private_key
+from shared.versions.store import DOCUMENT, open_version
 
 _OWNERS_ALONE: Final = 0o600
 _READABLE: Final = 0o644
@@ -31,11 +32,20 @@ def write_keys(private: Path, public: Path) -> str:
 
 
 def sign(folder: Path, key_file: Path) -> str:
-    """Sign a prepared model whose files were found to be whole; return the key's id. Raises `ModelError`,
-    `SettingsError`."""
+    """Sign the document of a version of the store, and with it every file that the document names; return the key's id.
+    Raises `ModelError` if the folder holds no version, or one that is not whole, `SettingsError`."""
     key = read_private_key(key_file)
-    ModelFolder.open(folder, verify=True)
-    part = folder / f"{SIGNATURE}.part"
-    part.write_bytes(key.sign((folder / MANIFEST).read_bytes()))
-    part.replace(folder / SIGNATURE)
+    store, again = ModelSettings(versions_dir=folder.parent), f"replyline versions add {folder} --key {key_file}"
+    if not (folder / DOCUMENT).is_file():
+        raise ModelError(f"{folder}: not a version of the store; add it to the store, signed: {again}")
+    if open_version(store, folder.name).version.golden_sha256 is None:
+        raise ModelError(f"{folder}: its document does not name its golden prompts; add it again, signed: {again}")
+    write_signature(folder, key)
     return key_id(key.public_key())
+
+
+def write_signature(folder: Path, key: Ed25519PrivateKey) -> None:
+    """Write the signature of a version's document."""
+    part = folder / f"{SIGNATURE}.part"
+    part.write_bytes(key.sign((folder / DOCUMENT).read_bytes()))
+    part.replace(folder / SIGNATURE)

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ops.lifecycle.versions.signing import write_signature
 from shared.model.folder import (
     CHATML,
     GRAPH,
@@ -15,10 +16,10 @@ from shared.model.folder import (
     Manifest,
     Source,
     file_entry,
+    sha256_of,
     write_manifest,
 )
 from shared.versions.golden import Golden, GoldenSet
-from shared.versions.signature import SIGNATURE
 from shared.versions.store import DOCUMENT, GOLDEN
 from shared.versions.version import Version
 from tests.support.models.fixtures import TINY
@@ -54,22 +55,26 @@ def write_version(
     key: Ed25519PrivateKey | None = None,
     adapter: Source | None = None,
     base_revision: str | None = None,
+    system_prompt: str | None = None,
+    earlier: bool = False,
 ) -> Version:
-    """Write a version's folder into the store, signed where a key is given."""
+    """Write a version's folder into the store, signed if a key is given; `earlier`: as a release did whose documents
+    did not name their golden prompts."""
     folder = store / name
     manifest = write_folder(folder, adapter=adapter)
-    signed = (folder / MANIFEST).read_bytes()
+    golden = GoldenSet(engine="fake", prompts=(Golden(prompt_ids=(1, 2), output_ids=(3, 4, 5)),))
+    (folder / GOLDEN).write_bytes(msgspec.json.encode(golden))
     version = Version(
         name=name,
         model=manifest.name,
         model_revision=manifest.revision,
-        manifest_sha256=hashlib.sha256(signed).hexdigest(),
+        manifest_sha256=sha256_of(folder / MANIFEST),
         base_revision=base_revision,
+        system_prompt=system_prompt,
+        golden_sha256=None if earlier else sha256_of(folder / GOLDEN),
     )
-    golden = GoldenSet(engine="fake", prompts=(Golden(prompt_ids=(1, 2), output_ids=(3, 4, 5)),))
     (folder / DOCUMENT).write_bytes(msgspec.json.encode(version))
-    (folder / GOLDEN).write_bytes(msgspec.json.encode(golden))
     if key is not None:
-        (folder / SIGNATURE).write_bytes(key.sign(signed))
+        write_signature(folder, key)
     folder.rename(store / version.id)
     return version

@@ -7,12 +7,14 @@ import re
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
+from shared.errors import ModelError
 from shared.model.folder import GRAPH_DATA, MANIFEST, ModelFolder
 from shared.settings import Settings
 from shared.versions.golden import Golden, GoldenSet
@@ -25,6 +27,7 @@ from workers.versions import beginning
 from workers.versions.beginning import choices, load_first
 from workers.versions.candidate import open_candidate
 from workers.versions.last_served import read_last_served, remember_last_served
+from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 
 _PROMPT: Final = (5, 6, 7, 8)
@@ -85,6 +88,17 @@ async def test_a_version_is_served_if_its_files_are_whole_and_it_gives_its_golde
     harm(candidate.settings.model.dir)
     failure = await rehearse(settings, candidate)
     assert failure is None if reason is None else re.search(reason, failure or "")
+
+
+async def test_a_byte_that_changes_after_the_rehearsal_is_not_served(stored: tuple[Settings, Version]) -> None:
+    settings, version = stored
+    candidate = open_candidate(settings, version.id, expected=version, verify=False)
+    assert await rehearse(settings, candidate) is None
+    _another_byte(candidate.settings.model.dir)
+    nothing: Any = SimpleNamespace(model=None)
+    loader = VersionLoader(faq=nothing, history=nothing, worker=nothing, tasks=nothing)
+    with pytest.raises(ModelError, match="differs from its manifest's sha256"):
+        await loader.load_beside(candidate, nothing)
 
 
 async def test_one_that_is_killed_or_hangs_is_a_named_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import pytest
 from ops.lifecycle.versions.adding import About, add
 from ops.lifecycle.versions.signing import sign, write_keys
 from shared.errors import ModelError, SettingsError, VersionError
-from shared.model.folder import GRAPH_DATA, MANIFEST, Source
+from shared.model.folder import GRAPH, GRAPH_DATA, MANIFEST, TOKENIZER, Source
 from shared.settings import Settings, load_settings
-from shared.versions.store import open_version
-from tests.support.builders.versions import BASE, write_folder
+from shared.versions.store import DOCUMENT, GOLDEN, open_version
+from tests.support.builders.versions import BASE, write_folder, write_version
 from tests.support.models.fixtures import flip
 from workers.engine.greedy import golden_failure
 from workers.engine.load_model import load_model
@@ -38,7 +38,7 @@ def left(settings: Settings) -> list[str]:
     return sorted(path.name for path in settings.model.versions_dir.iterdir())
 
 
-def test_a_folder_joins_the_store_by_links_with_its_golden_prompts(tmp_path: Path, source: Path) -> None:
+def test_a_folder_joins_the_store_with_its_golden_prompts(tmp_path: Path, source: Path) -> None:
     settings = settings_of(tmp_path)
     stored = add(settings, source, About(name="shop-2", system_prompt="Be brief.", notes="try"), 7)
     assert left(settings) == [stored.version.id]
@@ -47,14 +47,26 @@ def test_a_folder_joins_the_store_by_links_with_its_golden_prompts(tmp_path: Pat
         "Be brief.",
         "try",
     )
-    assert (stored.path / GRAPH_DATA).samefile(source / GRAPH_DATA)
     assert open_version(settings.model, stored.version.id) == stored
     assert len(stored.golden.prompts) == 8
     assert all(golden.output_ids for golden in stored.golden.prompts)
-    there = settings.model.model_copy(update={"dir": stored.path})
+    there = settings.model.model_copy(update={"dir": stored.path, "versions_dir": tmp_path})
     served = load_model(settings.model_copy(update={"model": there}))
     assert golden_failure(served.engine, stored.golden) is None
     assert stored.path.stat().st_mode & 0o055 == 0o055
+
+
+@pytest.mark.parametrize("packed", ["folder", "raw"])
+def test_no_later_write_to_the_source_reaches_a_stored_version(tmp_path: Path, source: Path, packed: str) -> None:
+    settings = settings_of(tmp_path)
+    given = source if packed == "folder" else write_layout(tmp_path / "layout", source, kind=packed)
+    stored = add(settings, given, About(), 7)
+    for path in (path for folder in {source, given} for path in folder.rglob("*") if path.is_file()):
+        path.write_bytes(b"?" * path.stat().st_size)  # in place, as `cp` and `rsync --inplace` write
+    assert open_version(settings.model, stored.version.id) == stored
+    assert {path.name: path.stat().st_mode & 0o777 for path in stored.path.iterdir()} == dict.fromkeys(
+        (MANIFEST, GRAPH, GRAPH_DATA, TOKENIZER, DOCUMENT, GOLDEN), 0o444
+    )
 
 
 def test_a_version_says_whom_it_learned_from(tmp_path: Path, source: Path) -> None:
@@ -91,18 +103,30 @@ def test_an_adapter_names_its_own_base_and_no_other(tmp_path: Path) -> None:
     assert caught.value.reason == "wrong base revision"
 
 
-def test_where_keys_are_trusted_a_model_is_signed_before_it_is_added(tmp_path: Path, source: Path) -> None:
+def test_where_keys_are_trusted_a_version_is_signed_by_one_as_it_is_added(tmp_path: Path, source: Path) -> None:
     name = write_keys(tmp_path / "private", tmp_path / "trusted" / "shop.pem")
     write_keys(tmp_path / "another", tmp_path / "elsewhere.pem")
     settings = settings_of(tmp_path, trusted_keys=tmp_path / "trusted")
     for key, reason in ((None, "unsigned"), ("another", "wrongly signed")):
-        if key is not None:
-            sign(source, tmp_path / key)
-        with pytest.raises(VersionError, match=str(source)) as caught:
-            add(settings, source, About(), 7)
-        assert (caught.value.reason, left(settings)) == (reason, [])
-    assert sign(source, tmp_path / "private") == name
-    assert add(settings, source, About(), 7).signed_by == name
+        with pytest.raises(VersionError, match=f"replyline versions add {source} --key") as caught:
+            add(settings, source, About(), 7, key_file=None if key is None else tmp_path / key)
+        assert (caught.value.reason, settings.model.versions_dir.exists()) == (reason, False)
+    stored = add(settings, source, About(), 7, key_file=tmp_path / "private")
+    assert stored.signed_by == name
+    assert sign(stored.path, tmp_path / "private") == name
+    assert open_version(settings.model, stored.version.id).signed_by == name
+
+
+def test_only_a_whole_version_of_the_store_is_signed(tmp_path: Path, source: Path) -> None:
+    write_keys(tmp_path / "private", tmp_path / "trusted" / "shop.pem")
+    settings = settings_of(tmp_path)
+    damaged = add(settings, source, About(), 7).path
+    (damaged / GRAPH_DATA).chmod(0o600)
+    flip(damaged / GRAPH_DATA)
+    earlier = settings.model.versions_dir / write_version(settings.model.versions_dir, earlier=True).id
+    for folder, told in ((source, "replyline versions add"), (damaged, "corrupt"), (earlier, "add it again, signed")):
+        with pytest.raises(ModelError, match=told):
+            sign(folder, tmp_path / "private")
 
 
 def test_a_key_is_its_owners_alone_and_never_written_over(tmp_path: Path) -> None:
