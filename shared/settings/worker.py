@@ -64,6 +64,14 @@ class ModelSettings(Group):
         description="folder of public keys (*.pem): only versions signed by one of them are loaded "
         "(empty: signatures are not asked for)",
     )
+    questions: Path | None = Field(
+        None,
+        description="question set that a version has to pass before it gets traffic, JSON Lines (empty: the demo "
+        "shop's)",
+    )
+    least_right: float = Field(
+        0.5, ge=0, le=1, description="least share of right answers, of all and in each language, with which one passes"
+    )
 
 
 class WorkerSettings(Group):

@@ -14,6 +14,7 @@ from shared.wire.fields import Count, Revision
 from shared.wire.lanes import Lane
 
 _LEAST_OF_AN_ID: Final = 6
+_NUM_RIGHT: Final = "_right.n"
 _NIL: Final = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
@@ -26,13 +27,29 @@ class Added(Struct, frozen=True, kw_only=True, tag="added"):
 
 
 class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
-    """A version was examined before its first customer. `failures` is empty where it may have traffic."""
+    """A version was examined before its first customer. `failures` is empty if it passed.
+
+    `questions_sha256` is the digest of the questions, `whole` whether they are all of the named set
+    (`model.questions`). `outcomes` has, by figure, a digit for each of its questions in their order: 1 is good, 0 bad,
+    - is left out. Records of earlier releases have none of the three; what they passed counts."""
 
     revision: Revision
     author: str
     unix_ms: Count
     failures: tuple[str, ...] = ()
     numbers: dict[str, float] = msgspec.field(default_factory=dict)
+    questions_sha256: str = ""
+    whole: bool = True
+    outcomes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Return how many questions were asked."""
+        return int(sum(value for name, value in self.numbers.items() if name.endswith(_NUM_RIGHT)))
+
+    def outweighs(self, before: "Checked | None") -> bool:
+        """Return whether this check replaces the one before: a pass does only if it asked as many questions."""
+        return before is None or bool(self.failures) or self.size >= before.size
 
 
 class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
@@ -65,7 +82,8 @@ class Registry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
-                self.checks[revision] = entry
+                if entry.outweighs(self.checks.get(revision)):
+                    self.checks[revision] = entry
             case Move() if entry.epoch == self.state.epoch + 1:
                 self.state = entry.state
                 self.moves.append(entry)
@@ -112,7 +130,10 @@ class Registry:
         check = self.checks.get(revision)
         if check is None:
             return f"version {revision} has not been checked; run: replyline versions check {revision}"
-        return f"version {revision} failed its check: {'; '.join(check.failures)}" if check.failures else None
+        if check.failures:
+            return f"version {revision} failed its check: {'; '.join(check.failures)}"
+        passed = f"version {revision} has passed {check.size} of the questions, not the whole set"
+        return None if check.whole else f"{passed}; run: replyline versions check {revision}"
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode

@@ -1,64 +1,81 @@
 """Examine a version before its first customer: its files, its golden prompts, the evaluation and guard questions."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, json
+from msgspec.structs import replace
 
+from ops.evaluation.judging.result import Judged
 from shared.errors import ModelError
+from shared.nouns import counted
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
 from shared.versions.registry import Checked, Registry
 from shared.versions.store import StoredVersion, open_version
 from shared.versions.version import Version
-from shared.wire.fields import Revision
+from shared.wire.lanes import CHAMPION
 
 _QUICK_QUESTIONS: Final = 24
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """The questions of a check: `quick` takes a sample; `questions` and `faq` None are as for `replyline eval`."""
+    """The questions of a check: `quick` takes a sample; `questions` None are those of the setting, and `faq` None is
+    as for `replyline eval`."""
 
     quick: bool = False
     questions: Path | None = None
     faq: Path | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Return whether the named set is asked, at its full size."""
+        return not self.quick and self.questions is None and self.faq is None
+
 
 async def check(settings: Settings, registry: Registry, version: Version, scope: Scope, *, author: str) -> Checked:
     """Return what was found. Of a version whose files or golden prompts fail nothing is asked.
 
-    Raises `SettingsError` where this machine's engine cannot be asked, `ServiceError` where no system of its own can be
+    Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no system of its own can be
     started.
     """
-    from ops.lifecycle.versions.figures import failures
-
-    numbers: dict[str, float] = {}
+    checked = Checked(revision=version.id, author=author, unix_ms=round(wire_unix_ms()), whole=scope.whole)
     try:
         stored = open_version(settings.model, version.id, expected=version)
-        failed = _golden(_of_version(settings, stored), stored, numbers)
-        if not failed:
-            numbers |= await _evaluated(_of_version(settings, stored), stored, scope)
-            failed = failures(numbers, champions_figures(registry, version.id))
+        numbers, failure = _golden(_of_version(settings, stored), stored)
+        if failure is not None:
+            return replace(checked, failures=(failure,), numbers=numbers)
+        judged = await _judged(_of_version(settings, stored), stored, scope)
     except ModelError as error:
-        failed = [str(error)]
-    now = round(wire_unix_ms())
-    return Checked(revision=version.id, author=author, unix_ms=now, failures=tuple(failed), numbers=numbers)
+        return replace(checked, failures=(str(error),))
+    return verdict_of(replace(checked, numbers=numbers), judged, registry, settings.model.least_right)
 
 
-def champions_figures(registry: Registry, revision: Revision) -> Mapping[str, float]:
-    """Return the figures that a version is held against: of the champion's last check, else of its card. None for the
-    champion itself."""
-    champion = registry.state.aliases.get("champion")
-    if champion is None or champion == revision or champion not in registry.versions:
-        return {}
-    checked = registry.checks.get(champion)
-    measured = {} if checked is None else checked.numbers
-    return registry.versions[champion].version.card.evaluations | measured
+def verdict_of(checked: Checked, judged: Sequence[Judged], registry: Registry, least_right: float) -> Checked:
+    """Return a check with the answers judged: by the floor, and against the champion's check if that asked the same
+    questions. Pure. A check of the whole set fails if the champion was not checked by it."""
+    from ops.lifecycle.versions.figures import LEAST_QUESTIONS, below_floor, outcomes_of, shares_of, worse
+
+    outcomes = outcomes_of(judged)
+    digest = hashlib.sha256(json.encode([one.question for one in judged])).hexdigest()
+    failures = below_floor(outcomes, least_right)
+    if len(judged) < LEAST_QUESTIONS and checked.whole:
+        failures.append(f"{counted(len(judged), 'question')} say little; name a set of at least {LEAST_QUESTIONS}")
+    champion = registry.state.aliases.get(CHAMPION, checked.revision)
+    theirs = registry.checks.get(champion)
+    if champion != checked.revision and theirs is not None and theirs.questions_sha256 == digest:
+        failures += worse(outcomes, theirs.outcomes)
+    elif champion != checked.revision and checked.whole:
+        failures.append(f"the champion was asked other questions; first run: replyline versions check {champion}")
+    numbers = checked.numbers | shares_of(outcomes)
+    return replace(checked, failures=tuple(failures), numbers=numbers, questions_sha256=digest, outcomes=outcomes)
 
 
-def _golden(settings: Settings, stored: StoredVersion, numbers: dict[str, float]) -> list[str]:
-    """Ask the golden prompts of this machine's engine. Raises `ModelError` where it cannot load the version."""
+def _golden(settings: Settings, stored: StoredVersion) -> tuple[dict[str, float], str | None]:
+    """Ask the golden prompts of this machine's engine; return the agreement, and why it is too little. Raises
+    `ModelError` if the engine cannot load the version."""
     from workers.engine.greedy import answer_greedily
     from workers.engine.load_model import load_model
 
@@ -67,24 +84,23 @@ def _golden(settings: Settings, stored: StoredVersion, numbers: dict[str, float]
         asked = [answer_greedily(model.engine, [g.prompt_ids], len(g.output_ids))[0] for g in stored.golden.prompts]
     finally:
         model.engine.close()
-    numbers["golden"] = round(stored.golden.agreement(asked), 3)
-    failure = stored.golden.failure(asked)
-    return [] if failure is None else [failure]
+    return {"golden": round(stored.golden.agreement(asked), 3)}, stored.golden.failure(asked)
 
 
-async def _evaluated(settings: Settings, stored: StoredVersion, scope: Scope) -> dict[str, float]:
+async def _judged(settings: Settings, stored: StoredVersion, scope: Scope) -> Sequence[Judged]:
     from ops.evaluation.commands import EvaluationOptions
     from ops.evaluation.program import judged_system
-    from ops.lifecycle.versions.figures import figures_of
 
+    questions = scope.questions or settings.model.questions
     options = EvaluationOptions(
+        split="held_out" if questions is None else "all",
         model_dir=stored.path,
         policy="model",  # what the FAQ answers by itself says nothing of a version
-        questions=scope.questions,
+        questions=questions,
         faq=scope.faq,
         limit=_QUICK_QUESTIONS if scope.quick else None,
     )
-    return figures_of(await judged_system(settings, options))
+    return await judged_system(settings, options)
 
 
 def _of_version(settings: Settings, stored: StoredVersion) -> Settings:

@@ -114,7 +114,7 @@ def show(name: Name) -> None:
 def check_(
     name: Name,
     quick: Annotated[bool, typer.Option("--quick", help="ask a sample of the questions")] = False,
-    questions: Annotated[Path | None, typer.Option(metavar="FILE", help="as for `replyline eval`")] = None,
+    questions: Annotated[Path | None, typer.Option(metavar="FILE", help="others than the named set")] = None,
     faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None,
     author: Author = None,
 ) -> None:
@@ -202,7 +202,8 @@ async def _check(settings: Settings, name: str, scope: Scope, author: str | None
         _tell(f"{figure}: {value:g}")
     if checked.failures:
         return max(say(f"{version.id} failed: {failure}") for failure in checked.failures)
-    _tell(f"{version.id} passed; next: replyline versions use {version.id}")
+    why_not = writer.registry.why_not(version.id)
+    _tell(f"{version.id} passed; next: replyline versions use {version.id}" if why_not is None else why_not)
     return 0
 
 

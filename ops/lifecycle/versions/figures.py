@@ -1,18 +1,22 @@
-"""A version's figures of the evaluation and guard questions, held against the champion's. Pure.
+"""Judge a version's answers to the evaluation and guard questions: by a floor, and against the champion's. Pure.
 
-Each share comes with the number of questions behind it, as `en_right` with `en_right.n`. What is worse by chance is no
-failure: a drop counts where it is more than five points and more than two standard errors.
+Each share comes with the number of questions behind it, as `en_right` with `en_right.n`. Both versions were asked the
+same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test,
+exact). A drop is a failure if it is more than five points and its chance is at most 1 in 20.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
+from math import comb
 from typing import Final
 
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.result import Judged
 
+LEAST_QUESTIONS: Final = 20
 _LEAST_DROP: Final = 0.05
-_ERRORS: Final = 2.0
+_CHANCE: Final = 0.05
+_GOOD: Final = "1"
+_LEFT_OUT: Final = "-"
 
 _RIGHT: Final[Mapping[str, Callable[[Question], bool]]] = {
     "en_right": lambda question: question.answerable and question.language == "en",
@@ -22,29 +26,55 @@ _RIGHT: Final[Mapping[str, Callable[[Question], bool]]] = {
 }
 # Of answers that the model wrote, those whose figures nothing bears out: less is better.
 _INVENTED: Final = "invented_by_model"
+_FLOORED: Final = ("en_right", "zh_right")
 
 
-def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
-    """Return the shares of a run, each with its number of questions; those of no question are left out."""
-    groups = {name: [one.verdict.right for one in judged if of(one.question)] for name, of in _RIGHT.items()}
-    groups[_INVENTED] = [bool(one.verdict.invented) for one in judged if one.given.by_model]
-    shares = {name: sum(group) / len(group) for name, group in groups.items() if group}
-    return shares | {f"{name}.n": float(len(groups[name])) for name in shares}
+def outcomes_of(judged: Sequence[Judged]) -> dict[str, str]:
+    """Return, by figure, a digit for each of its questions in their order: 1 is good, 0 bad, - is left out, which is
+    what the model did not write. A figure of no question is left out."""
+    outcomes = {
+        name: "".join(str(int(one.verdict.right)) for one in judged if of(one.question)) for name, of in _RIGHT.items()
+    }
+    outcomes[_INVENTED] = "".join(
+        str(int(not one.verdict.invented)) if one.given.by_model else _LEFT_OUT for one in judged
+    )
+    return {name: digits for name, digits in outcomes.items() if digits.strip(_LEFT_OUT)}
 
 
-def failures(ours: Mapping[str, float], champions: Mapping[str, float]) -> list[str]:
-    """Return in which figures a version is worse than the champion, a line each. A figure that one of them lacks is not
-    compared."""
+def shares_of(outcomes: Mapping[str, str]) -> dict[str, float]:
+    """Return the share of each figure, and its number of questions."""
+    shares: dict[str, float] = {}
+    for name, digits in outcomes.items():
+        count = len(digits) - digits.count(_LEFT_OUT)
+        good = digits.count(_GOOD) / count
+        shares |= {name: 1.0 - good if name == _INVENTED else good, f"{name}.n": float(count)}
+    return shares
+
+
+def below_floor(outcomes: Mapping[str, str], least_right: float) -> list[str]:
+    """Return in which figures a version is not good enough by itself, a line each: of each language, and of all."""
+    answered = {name: outcomes[name] for name in _FLOORED if name in outcomes}
+    answered["right"] = "".join(outcomes.get(name, "") for name in _RIGHT)
     return [
-        f"{name} is {ours[name]:.3f}, the champion's {champions[name]:.3f}"
-        for name in (*_RIGHT, _INVENTED)
-        if name in ours and name in champions and _worse(name, ours, champions)
+        f"{name} is {digits.count(_GOOD) / len(digits):.3f}, at least {least_right:g} is needed"
+        for name, digits in answered.items()
+        if digits.count(_GOOD) < least_right * len(digits)
     ]
 
 
-def _worse(name: str, ours: Mapping[str, float], champions: Mapping[str, float]) -> bool:
-    ours_n, champions_n = (figures.get(f"{name}.n", ours[f"{name}.n"]) for figures in (ours, champions))
-    drop = (ours[name] - champions[name]) * (1.0 if name == _INVENTED else -1.0)
-    pooled = (ours[name] * ours_n + champions[name] * champions_n) / (ours_n + champions_n)
-    error = sqrt(pooled * (1.0 - pooled) * (1.0 / ours_n + 1.0 / champions_n))
-    return drop > max(_LEAST_DROP, _ERRORS * error)
+def worse(ours: Mapping[str, str], champions: Mapping[str, str]) -> list[str]:
+    """Return in which figures a version is worse than the champion, which was asked the same questions, a line each."""
+    shares, theirs = shares_of(ours), shares_of(champions)
+    return [
+        f"{name} is {shares[name]:.3f}, the champion's {theirs[name]:.3f}"
+        for name in ours
+        if name in champions and _worse(ours[name], champions[name])
+    ]
+
+
+def _worse(ours: str, champions: str) -> bool:
+    pairs = [pair for pair in zip(ours, champions, strict=True) if _LEFT_OUT not in pair]
+    lost = sum(theirs == _GOOD and own != _GOOD for own, theirs in pairs)
+    won = sum(own == _GOOD and theirs != _GOOD for own, theirs in pairs)
+    chance = sum(comb(lost + won, each) for each in range(lost, lost + won + 1)) / 2 ** (lost + won)
+    return lost - won > _LEAST_DROP * len(pairs) and chance <= _CHANCE

@@ -36,7 +36,9 @@ def version_rows(registry: Registry) -> list[list[str]]:
 def verdict(registry: Registry, revision: Revision) -> str:
     """Return whether a version has passed its check, in a word."""
     check = registry.checks.get(revision)
-    return "no" if check is None else "failed" if check.failures else "passed"
+    if check is None:
+        return "no"
+    return "failed" if check.failures else "passed" if check.whole else "in part"
 
 
 def version_page(registry: Registry, revision: Revision) -> dict[str, Any]:

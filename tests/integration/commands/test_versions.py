@@ -22,8 +22,9 @@ from shared.wire.messages import WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION
 from tests.support.builders.versions import write_folder
 
-QUESTION = (
-    '{"id": "greets", "language": "en", "kind": "small_talk", "split": "held_out", "question": "good morning!"}\n'
+QUESTIONS = "".join(
+    f'{{"id": "greets-{number}", "language": "en", "kind": "small_talk", "split": "dev", "question": "hello!"}}\n'
+    for number in range(20)
 )
 
 
@@ -79,11 +80,13 @@ async def worker(kafka: KafkaSettings, name: str, *, loads: bool = True) -> Asyn
 async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: KafkaSettings, tmp_path: Path) -> None:
     """A version that was not checked, or that a worker does not load, gets no traffic, and one line says what to type.
     A store that was tampered with fails the check."""
-    (tmp_path / "questions.jsonl").write_text(QUESTION)
+    (tmp_path / "whole.jsonl").write_text(QUESTIONS)
+    (tmp_path / "one.jsonl").write_text(QUESTIONS.splitlines()[0])
     env = {
         "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "REPLYLINE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
         "REPLYLINE_MODEL__VERSIONS_DIR": str(tmp_path / "store"),
+        "REPLYLINE_MODEL__QUESTIONS": str(tmp_path / "whole.jsonl"),
         "REPLYLINE_MODEL__TRUSTED_KEYS": str(tmp_path / "trusted"),
         "REPLYLINE_WORKER__ENGINE": "fake",
     }
@@ -103,7 +106,10 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
         signed = ("--key", str(tmp_path / "private"))
         ids.append((await versions("add", str(tmp_path / name), "--name", name, *signed)).stdout.split(":")[0])
     await versions("use", "one", fails=f"replyline versions check {ids[0]}")
-    checked = await versions("check", "one", "--questions", str(tmp_path / "questions.jsonl"))
+    part = await versions("check", "one", "--questions", str(tmp_path / "one.jsonl"))
+    assert "has passed 1 of the questions, not the whole set" in part.stdout
+    await versions("use", "one", fails="not the whole set; run: replyline versions check")
+    checked = await versions("check", ids[0][:8])
     assert "golden: 1\nsmall_talk_right: 1\n" in checked.stdout
     async with RegistryWriter.opened(kafka, None) as writer:
         await writer.write(Checked(revision=ids[1], author="ann", unix_ms=0))

@@ -1,6 +1,7 @@
 """The registry is what its log says, whoever reads it."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,54 @@ def test_a_version_has_traffic_only_after_it_was_added_and_checked() -> None:
     registry.apply(Checked(revision=VERSION.id, author="ann", unix_ms=2))
     assert registry.why_not(VERSION.id) is None
     assert registry.find("shop-2") == registry.find(VERSION.id) == VERSION
+
+
+def checked(size: int, *failures: str, whole: bool) -> Checked:
+    numbers = {"en_right": 1.0, "en_right.n": float(size), "golden": 1.0}
+    return Checked(revision=VERSION.id, author="a", unix_ms=1, failures=failures, numbers=numbers, whole=whole)
+
+
+FAILED, WHOLE = checked(190, "en_right", whole=True), checked(190, whole=True)
+QUICK, QUICK_FAILED, ONE = checked(24, whole=False), checked(24, "zh_right", whole=False), checked(1, whole=False)
+NO_FILES = Checked(revision=VERSION.id, author="a", unix_ms=1, failures=("truncated",))
+
+
+@pytest.mark.parametrize(
+    ("checks", "told"),
+    [
+        ([WHOLE], None),
+        ([FAILED, ONE], "failed its check"),
+        ([FAILED, QUICK, ONE], "failed its check"),
+        ([FAILED, NO_FILES, ONE], "has passed 1 of the questions"),
+        ([FAILED, WHOLE], None),
+        ([QUICK], "has passed 24 of the questions, not the whole set; run: replyline versions check"),
+        ([WHOLE, QUICK], None),
+        ([WHOLE, QUICK_FAILED], "failed its check"),
+        ([WHOLE, QUICK_FAILED, ONE], "failed its check"),
+        ([WHOLE, QUICK_FAILED, QUICK], "not the whole set"),
+        ([WHOLE, QUICK_FAILED, WHOLE], None),
+        ([checked(190, whole=False)], "not the whole set"),
+    ],
+)
+def test_only_the_whole_set_opens_the_gate_and_a_failure_stands_until_as_many_questions_are_passed(
+    checks: list[Checked], told: str | None
+) -> None:
+    registry = Registry()
+    registry.apply(Added(version=VERSION, author="ann"))
+    for check in checks:
+        registry.apply(decode_entry(encode_entry(check)))
+    why_not = registry.why_not(VERSION.id)
+    assert why_not is None if told is None else told in (why_not or "")
+
+
+def test_the_beginning_of_an_id_names_its_version_if_no_other_begins_so() -> None:
+    registry = Registry()
+    registry.apply(Added(version=VERSION, author="ann"))
+    assert registry.find(VERSION.id[:6]) == VERSION
+    assert registry.find(VERSION.id[:5]) is None
+    registry.versions[VERSION.id[:6] + "0" * 26] = registry.versions[VERSION.id]
+    assert registry.find(VERSION.id[:6]) is None
+    assert registry.find(VERSION.id[:7]) == VERSION
 
 
 def test_another_document_is_another_version() -> None:

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from ops.evaluation.judging.judge import Given, Verdict
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.result import Judged
 from ops.lifecycle.versions.adding import About, add
-from ops.lifecycle.versions.checking import Scope, champions_figures, check
+from ops.lifecycle.versions.checking import Scope, check, verdict_of
 from shared.model.folder import TOKENIZER
 from shared.settings import Settings, load_settings
 from shared.versions.registry import Added, Checked, Registry
 from shared.versions.state import Move, State
 from shared.versions.store import StoredVersion
-from shared.versions.version import Card, Version
+from shared.versions.version import Version
 from tests.support.builders.versions import write_folder, write_version
 
 
@@ -39,14 +42,66 @@ async def test_a_damaged_version_fails_by_its_reason(settings: Settings, stored:
     assert "truncated" in failure
 
 
-def test_a_version_is_held_against_the_champions_check_and_else_its_card() -> None:
-    card = Card(evaluations={"en_right": 0.5, "zh_right": 0.5})
-    champion = Version(name="a", model="m", model_revision="r", manifest_sha256="a" * 64, card=card)
+A, B = (Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "ab")
+
+
+def answered(right: str) -> list[Judged]:
+    """Return a judged answer to an English question for each digit: 1 is right."""
+    return [
+        Judged(
+            question=Question(
+                id=f"q{number}", language="en", kind="paraphrase", split="dev", question="?", entries=("e",)
+            ),
+            given=Given(text="", source="faq"),
+            verdict=Verdict(right=digit == "1"),
+            found=(),
+        )
+        for number, digit in enumerate(right)
+    ]
+
+
+def judged_by(registry: Registry, version: Version, right: str, *, whole: bool = True) -> Checked:
+    checked = Checked(revision=version.id, author="ann", unix_ms=1, whole=whole)
+    return verdict_of(checked, answered(right), registry, 0.5)
+
+
+def registry_of(champions: Checked | None) -> Registry:
     registry = Registry()
-    assert champions_figures(registry, "another") == {}
-    registry.apply(Added(version=champion, author="ann"))
-    registry.apply(Move(state=State(epoch=1, aliases={"champion": champion.id}), author="ann", reason="", unix_ms=0))
-    assert champions_figures(registry, "another") == card.evaluations
-    registry.apply(Checked(revision=champion.id, author="ann", unix_ms=1, numbers={"en_right": 0.9}))
-    assert champions_figures(registry, "another") == {"en_right": 0.9, "zh_right": 0.5}
-    assert champions_figures(registry, champion.id) == {}
+    registry.apply(Added(version=A, author="ann"))
+    registry.apply(Move(state=State(epoch=1, aliases={"champion": A.id}), author="ann", reason="", unix_ms=0))
+    if champions is not None:
+        registry.apply(champions)
+    return registry
+
+
+def test_a_version_is_compared_with_a_champion_that_was_asked_the_same_and_with_no_other() -> None:
+    by_the_same = judged_by(Registry(), A, "1" * 24)
+    assert (by_the_same.failures, by_the_same.size) == ((), 24)
+    registry = registry_of(by_the_same)
+    assert judged_by(registry, B, "1" * 19 + "0" * 5).failures == ("en_right is 0.792, the champion's 1.000",)
+    assert judged_by(registry, B, "1" * 24).failures == ()
+    assert judged_by(registry, A, "1" * 20 + "0" * 4).failures == ()
+    other = f"first run: replyline versions check {A.id}"
+    for champions in (by_the_same, None, Checked(revision=A.id, author="ann", unix_ms=1, numbers={"en_right": 0.9})):
+        [failure] = judged_by(registry_of(champions), B, "1" * 25).failures
+        assert other in failure
+        assert judged_by(registry_of(champions), B, "1" * 25, whole=False).failures == ()
+
+
+def test_a_set_of_few_questions_opens_no_gate() -> None:
+    [failure] = judged_by(Registry(), B, "1" * 19).failures
+    assert "19 questions say little" in failure
+    assert judged_by(Registry(), B, "1" * 19, whole=False).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("scope", "whole"),
+    [
+        (Scope(), True),
+        (Scope(quick=True), False),
+        (Scope(questions=Path("hello.jsonl")), False),
+        (Scope(faq=Path("f")), False),
+    ],
+)
+def test_only_the_named_set_at_its_full_size_is_whole(scope: Scope, whole: bool) -> None:
+    assert scope.whole is whole

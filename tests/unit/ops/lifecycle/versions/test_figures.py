@@ -1,42 +1,60 @@
-"""A version fails where it is worse than the champion by more than chance."""
+"""A version fails if it is not good enough by itself, or worse than the champion by more than chance."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.lifecycle.versions.figures import failures
+from ops.lifecycle.versions.figures import below_floor, shares_of, worse
 
-SHARES = st.floats(0, 1)
-COUNTS = st.integers(1, 400).map(float)
-
-
-def figures(name: str, share: float, n: float) -> dict[str, float]:
-    return {name: share, f"{name}.n": n}
+FIGURES = ("en_right", "zh_right", "unanswerable_right", "small_talk_right", "invented_by_model")
+DIGITS = st.sampled_from("01-")
+PAIRS = st.lists(st.tuples(DIGITS, DIGITS), min_size=1, max_size=60)
 
 
-def test_a_clear_drop_is_named_and_a_small_or_uncertain_one_is_not() -> None:
-    champion = figures("en_right", 0.95, 160)
-    assert failures(figures("en_right", 0.6, 160), champion) == ["en_right is 0.600, the champion's 0.950"]
-    assert failures(figures("en_right", 0.92, 160), champion) == []
-    assert failures(figures("en_right", 0.8, 5), champion) == []
+def answered(good: int, bad: int) -> str:
+    return "1" * good + "0" * bad
 
 
-def test_more_invention_is_worse_and_less_is_not() -> None:
-    few, many = figures("invented_by_model", 0.0, 100), figures("invented_by_model", 0.3, 100)
-    assert failures(many, few)
-    assert failures(few, many) == []
+@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize(
+    ("n", "lost", "won", "fails"),
+    [(24, 5, 0, True), (24, 4, 0, False), (60, 5, 0, True), (120, 7, 0, True), (120, 5, 0, False), (120, 14, 8, False)],
+)
+def test_a_version_fails_by_the_questions_that_it_alone_answers_badly(
+    figure: str, n: int, lost: int, won: int, fails: bool
+) -> None:
+    """Of 24 questions five points and chance allow four, where shares compared by themselves allowed six."""
+    same = answered(n - lost - won, 0)
+    ours, champions = f"{same}{answered(won, lost)}", f"{same}{'0' * won}{'1' * lost}"
+    found = worse({figure: ours}, {figure: champions})
+    assert [line.split(" is ")[0] for line in found] == ([figure] if fails else [])
 
 
-def test_what_one_of_them_lacks_is_not_compared() -> None:
-    assert failures(figures("en_right", 0.1, 100), figures("zh_right", 0.9, 100)) == []
-    assert failures(figures("en_right", 0.1, 100), {"en_right": 0.9}) != []
+def test_more_invention_is_worse_and_what_the_model_did_not_write_is_left_out() -> None:
+    few, many = "1" * 90 + "-" * 10, "0" * 30 + "1" * 60 + "0" * 10
+    assert worse({"invented_by_model": many}, {"invented_by_model": few}) == [
+        "invented_by_model is 0.400, the champion's 0.000"
+    ]
+    assert worse({"invented_by_model": few}, {"invented_by_model": many}) == []
+    assert shares_of({"invented_by_model": few}) == {"invented_by_model": 0.0, "invented_by_model.n": 90.0}
 
 
-@given(SHARES, COUNTS)
-def test_nobody_is_worse_than_itself(share: float, n: float) -> None:
-    assert failures(figures("en_right", share, n), figures("en_right", share, n)) == []
+@pytest.mark.parametrize(
+    ("outcomes", "failing"),
+    [
+        ({"en_right": answered(0, 96)}, ["en_right", "right"]),
+        ({"en_right": answered(90, 6), "zh_right": answered(10, 86)}, ["zh_right"]),
+        ({"small_talk_right": answered(9, 11)}, ["right"]),
+        ({"en_right": answered(48, 48), "invented_by_model": answered(0, 9)}, []),
+    ],
+)
+def test_a_first_version_is_held_to_a_floor(outcomes: dict[str, str], failing: list[str]) -> None:
+    assert [line.split(" is ")[0] for line in below_floor(outcomes, 0.5)] == failing
+    assert below_floor(outcomes, 0.0) == []
 
 
-@given(SHARES, SHARES, COUNTS, COUNTS)
-def test_of_two_at_most_one_is_worse(one: float, other: float, one_n: float, other_n: float) -> None:
-    ours, theirs = figures("zh_right", one, one_n), figures("zh_right", other, other_n)
-    assert not (failures(ours, theirs) and failures(theirs, ours))
+@given(PAIRS)
+def test_of_two_at_most_one_is_worse_and_nobody_than_itself(pairs: list[tuple[str, str]]) -> None:
+    ours, theirs = ({"zh_right": "1" + "".join(digits)} for digits in zip(*pairs, strict=True))
+    assert not (worse(ours, theirs) and worse(theirs, ours))
+    assert worse(ours, ours) == []
