@@ -38,7 +38,7 @@ def _duration_s(text: str) -> float:
 def test_the_services_are_those_of_the_layout() -> None:
     """Kafka, two Redis, the jobs, two gateways behind one port, two workers; all else starts where it is asked for."""
     plain = {name for name, service in SERVICES.items() if "profiles" not in service} - ONE_SHOT
-    assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker"}
+    assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker", "rollout"}
     assert "profiles" in SERVICES["model-gpu"]
     assert {"prometheus", "grafana"} <= OBSERVABILITY
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
@@ -92,7 +92,7 @@ def test_prometheus_and_grafana_are_given_files_that_exist_and_fit_each_other() 
     prometheus = yaml.safe_load((ROOT / bound["/etc/prometheus/prometheus.yml"]).read_text())
     assert [bound[path] for path in prometheus["rule_files"]] == ["./ops/alerts/rules.yml"]
     scraped = {job["job_name"]: job for job in prometheus["scrape_configs"]}
-    assert scraped.keys() == {"gateway", "worker"}
+    assert scraped.keys() == {"gateway", "worker", "rollout"}
     provisioning = "/etc/grafana/provisioning"
     (source,) = yaml.safe_load((ROOT / bound[f"{provisioning}/datasources/replyline.yml"]).read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
@@ -115,6 +115,18 @@ def test_a_gateway_that_is_stopped_remains_a_target_and_every_worker_is_one() ->
     assert SERVICES["worker-gpu"]["networks"]["inner"]["aliases"] == ["worker"]
     ports = {SERVICES[name]["environment"]["REPLYLINE_WORKER__METRICS_PORT"] for name in ("worker", "worker-gpu")}
     assert ports == {found["port"]}
+
+
+def test_one_service_leads_rollouts_and_its_page_is_checked_and_scraped() -> None:
+    service = SERVICES["rollout"]
+    command, port = service["command"], service["command"][-1]
+    assert command == ["rollout", "run", "--metrics-host", "0.0.0.0", "--metrics-port", port]
+    assert f":{port}/ready" in service["healthcheck"]["test"][-1]
+    prometheus = yaml.safe_load((ROOT / "ops" / "docker" / "prometheus.yml").read_text())
+    [targets] = [
+        job["static_configs"][0]["targets"] for job in prometheus["scrape_configs"] if job["job_name"] == "rollout"
+    ]
+    assert targets == [f"rollout:{port}"]
 
 
 def test_a_gateway_sheds_before_the_kernel_ends_it() -> None:
@@ -205,7 +217,7 @@ def test_customers_reach_the_proxy_and_the_proxy_the_gateways_and_nothing_else()
     published = {name for name, service in SERVICES.items() if "ports" in service}
     fetches = {"model", "model-gpu"}
     assert {name for name in SERVICES if "outside" in networks[name]} == published | fetches
-    for name in ("kafka", "redis", "redis-kv", "worker", "worker-gpu", "topics"):
+    for name in ("kafka", "redis", "redis-kv", "worker", "worker-gpu", "topics", "rollout"):
         assert networks[name] == {"inner"}
 
 
