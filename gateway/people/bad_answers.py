@@ -53,7 +53,7 @@ class BadAnswers:
                 turn = next((each for each in turns if each.request_id == feedback.response_id), None)
                 if turn is None:
                     return
-                source = source_of(session, caller.subject)
+                source = source_of(session, caller.subject, caller.address)
                 kept = with_one_more(before, bad_answer(turn, source=source, reason=feedback.reason, now_unix_ms=now))
             if kept != before:
                 await self.store.put(session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)

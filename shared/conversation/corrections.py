@@ -1,4 +1,4 @@
-"""The answers of a conversation that its customer has rated bad, for whoever corrects them. Pure.
+"""The answers of a conversation that its customer has rated bad, for the person who corrects them. Pure.
 
 They are kept only with the customer's consent to training, and are erased with the conversation.
 """
@@ -19,7 +19,7 @@ KEPT_S: Final = 30 * 86_400
 
 
 class BadAnswer(Struct, frozen=True, kw_only=True):
-    """A question and the answer that did not help. `source` is a digest of whoever rated it, `revision` the version
+    """A question and the answer that did not help. `source` is a digest of the rating's source, `revision` the version
     that wrote it, `entries` the ids of the FAQ entries that it was answered from."""
 
     response_id: str
@@ -54,11 +54,13 @@ def without(kept: Iterable[BadAnswer], response_id: str) -> tuple[BadAnswer, ...
     return tuple(each for each in kept if each.response_id != response_id)
 
 
-def source_of(session: SessionKey, subject: str) -> str:
-    """Return the digest of whoever rates: of a token's subject all sessions are one source."""
-    if not subject:
+def source_of(session: SessionKey, subject: str, network: str = "") -> str:
+    """Return the digest of a rating's source: a token's subject; without one the client's network, however many
+    conversations it opens; without both the conversation."""
+    source = f"{session.tenant}\0{subject}" if subject else f"{session.tenant}\0\0{network}"
+    if not (subject or network):
         return session.digest
-    return blake2b(f"{session.tenant}\0{subject}".encode(), digest_size=8, person=b"replyline-source").hexdigest()
+    return blake2b(source.encode(), digest_size=8, person=b"replyline-source").hexdigest()
 
 
 encode_bad_answers: Final = msgspec.msgpack.Encoder().encode

@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,11 +12,12 @@ import typer
 
 from ops.command_line import settings_of
 from ops.lifecycle.learn.candidates import Candidate, Rated, candidates, named
-from ops.lifecycle.learn.entries import faq_folder, write_entries
-from ops.lifecycle.learn.lessons import Lesson, example_of, of_people, read_lessons, split, write_lessons
+from ops.lifecycle.learn.entries import add_lesson, faq_folder, remove_lessons
+from ops.lifecycle.learn.lessons import Lesson, example_of, of_people, read_lessons, split
+from ops.lifecycle.learn.personal import is_quoted, personal_data
 from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
-from ops.operate.letters import when
+from ops.operate.letters import printable, when
 from ops.operate.listing import say, show_table
 from shared.errors import SettingsError
 from shared.faq import detect_language
@@ -51,10 +53,10 @@ def list_() -> None:
 def confirm(
     name: Annotated[str, typer.Argument(metavar="ID", help="as `learn list` shows it, or how it begins")],
     answer: Annotated[str, typer.Option(help="the right answer")],
-    question: Annotated[str | None, typer.Option(help="the question in your words (none: the customer's)")] = None,
+    question: Annotated[str | None, typer.Option(help="the question, in your words (none: a terminal asks)")] = None,
     by: Annotated[str | None, typer.Option(help="who confirms (none: this user)")] = None,
 ) -> None:
-    """Write the right answer into the FAQ: it holds within seconds, for the model and for the fallback."""
+    """Write the right answer into the FAQ: it is in use within seconds, by the model and by the fallback."""
     settings = settings_of("learn")
     folder = faq_folder(settings.faq.path)
     raise typer.Exit(asyncio.run(_confirm(settings, folder, name, answer, question, by or getpass.getuser())))
@@ -95,11 +97,7 @@ def forget(tenant: Tenant = None, session: Session = None, erased: Erased = Fals
     settings = settings_of("learn")
     folder = faq_folder(settings.faq.path)
     people = asyncio.run(_people(settings, tenant, session, erased=erased))
-    lessons = read_lessons(folder)
-    gone = of_people(lessons, people)
-    kept = [lesson for lesson in lessons if lesson not in gone]
-    write_entries(folder, kept)
-    write_lessons(folder, kept)
+    gone, kept = remove_lessons(folder, lambda lesson: bool(of_people([lesson], people)))
     typer.echo(f"{counted(len(gone), 'correction')} removed, {len(kept)} kept")
     for line in asyncio.run(_versions(settings, people)):
         typer.echo(f"{line}; train it anew: replyline learn export")
@@ -111,33 +109,59 @@ async def _all(settings: Settings) -> list[Rated]:
 
 
 async def _confirm(settings: Settings, folder: Path, name: str, answer: str, question: str | None, by: str) -> int:
+    now = now_unix_ms()
     async with rated_answers(settings.redis) as answers:
         found = named(candidates(await answers.all())[0], name) if name else []
         if len(found) != 1:
             return say(f"{name!r} names {len(found) or 'no'} questions; see: replyline learn list")
-        lesson = _lesson(found[0], answer, question, by)
-        lessons = [*(each for each in read_lessons(folder) if each.entry != lesson.entry), lesson]
-        write_entries(folder, lessons)
-        write_lessons(folder, lessons)
+        question = question if question is not None else _asked_for(found[0])
+        _check_wording(found[0], question, answer)
+        lesson = _lesson(found[0], answer, question, by, now)
+        add_lesson(folder, lesson)
         for rated in found[0].rated:
             await answers.remove(rated)
     typer.echo(f"{lesson.entry}: {lesson.question} → {lesson.answer}")
     return 0
 
 
-def _lesson(candidate: Candidate, answer: str, question: str | None, by: str) -> Lesson:
+def _asked_for(candidate: Candidate) -> str:
+    """Show the customer's question and ask for another wording. Raises `SettingsError` where no terminal can."""
+    if not sys.stdin.isatty():
+        raise SettingsError("--question is missing: every customer can read it, so write it in your own words")
+    typer.echo(f"a customer wrote: {printable(candidate.newest.bad.question)}")
+    return str(typer.prompt("the question, in your own words"))
+
+
+def _check_wording(candidate: Candidate, question: str, answer: str) -> None:
+    """Refuse a text for every customer that has a customer's own words or personal data. Raises `SettingsError`."""
+    written = [rated.bad.question for rated in candidate.rated]
+    theirs = {each for text in written for each in personal_data(text)}
+    found = {
+        "--question": personal_data(question),
+        "--answer": [each for each in personal_data(answer) if each in theirs],
+    }
+    for option, text in (("--question", question), ("--answer", answer)):
+        if any(is_quoted(text, each) for each in written):
+            raise SettingsError(
+                f"{option} {text!r} has a customer's own sentence; every customer can read it: rephrase it"
+            )
+        if found[option]:
+            raise SettingsError(
+                f"{option} {text!r} has {', '.join(found[option])}; every customer can read it: leave it out"
+            )
+
+
+def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_ms: float) -> Lesson:
     bad = candidate.newest.bad
-    text = bad.question if question is None else question
     return Lesson(
         entry=f"learned-{bad.response_id.removeprefix('resp_')[:12]}",
-        language=detect_language(text),
-        question=text,
+        language=detect_language(question),
+        question=question,
         answer=answer,
         people=tuple(sorted({rated.session.digest for rated in candidate.rated})),
         by=by,
-        confirmed_unix_ms=int(now_unix_ms()),
+        confirmed_unix_ms=int(now_unix_ms),
         revision=bad.revision,
-        quotes=question is None,
     )
 
 

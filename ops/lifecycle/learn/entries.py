@@ -1,14 +1,14 @@
-"""Write confirmed corrections into the FAQ, from where gateways and workers have them within seconds."""
+"""Write confirmed corrections into the FAQ, which gateways and workers read again within seconds."""
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from ops.lifecycle.learn.lessons import Lesson
+from ops.lifecycle.learn.lessons import Lesson, locked, read_lessons, write_lessons, write_whole
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.settings import PREFIX
@@ -28,26 +28,54 @@ def faq_folder(path: Path | None) -> Path:
     )
 
 
-def write_entries(folder: Path, lessons: Sequence[Lesson]) -> None:
-    """Write the entries of all lessons, whole or not at all. Raises `SettingsError` where the FAQ would be bad, as
-    where another entry asks the same."""
+def add_lesson(folder: Path, lesson: Lesson) -> None:
+    """Add a lesson and its entry; one of the same entry is replaced, and its people are kept. The lesson is written
+    first: after a crash no entry is without the conversations that it comes from. Raises `SettingsError` where the FAQ
+    would be bad, as where another entry asks the same."""
+    with locked(folder):
+        before = read_lessons(folder)
+        people = {person for each in before if each.entry == lesson.entry for person in each.people}
+        lesson = msgspec.structs.replace(lesson, people=tuple(sorted(people.union(lesson.people))))
+        lessons = [*(each for each in before if each.entry != lesson.entry), lesson]
+        _check(folder, lessons)
+        write_lessons(folder, lessons)
+        _write_entries(folder, lessons)
+
+
+def remove_lessons(folder: Path, is_gone: Callable[[Lesson], bool]) -> tuple[list[Lesson], list[Lesson]]:
+    """Remove lessons and their entries, the entries first; return which are gone and which are kept. Raises
+    `SettingsError` where the lessons cannot be read."""
+    with locked(folder):
+        lessons = read_lessons(folder)
+        gone = [lesson for lesson in lessons if is_gone(lesson)]
+        kept = [lesson for lesson in lessons if lesson not in gone]
+        if gone:
+            _write_entries(folder, kept)
+            write_lessons(folder, kept)
+    return gone, kept
+
+
+def _check(folder: Path, lessons: Sequence[Lesson]) -> None:
+    """Read the FAQ as it would be. Raises `SettingsError`."""
     with tempfile.TemporaryDirectory() as scratch:
         for file in folder.glob("*.json"):
             shutil.copy(file, scratch)
-        trial = Path(scratch) / FILE
-        trial.unlink(missing_ok=True)
-        if lessons:
-            trial.write_bytes(msgspec.json.format(msgspec.json.encode(_records(lessons)), indent=1) + b"\n")
+        (Path(scratch) / FILE).write_bytes(_encoded(lessons))
         try:
             read_entries(Path(scratch))
         except SettingsError as error:
             raise SettingsError(str(error).replace(scratch, str(folder))) from None
-        if lessons:
-            new = folder / f"{FILE}.new"
-            shutil.copy(trial, new)
-            new.replace(folder / FILE)
-        else:
-            (folder / FILE).unlink(missing_ok=True)
+
+
+def _write_entries(folder: Path, lessons: Sequence[Lesson]) -> None:
+    if lessons:
+        write_whole(folder / FILE, _encoded(lessons))
+    else:
+        (folder / FILE).unlink(missing_ok=True)
+
+
+def _encoded(lessons: Sequence[Lesson]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(_records(lessons)), indent=1) + b"\n"
 
 
 def _records(lessons: Sequence[Lesson]) -> list[dict[str, Any]]:

@@ -1,6 +1,9 @@
-"""The corrections that a person has confirmed, and whom they come from: one JSON line each beside the FAQ."""
+"""The corrections that a person has confirmed and the conversations they come from: a JSON line each, in the FAQ."""
 
-from collections.abc import Collection, Iterable
+import fcntl
+import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -14,13 +17,14 @@ from shared.wire.messages import Language
 from shared.wire.outcome import Grounding
 
 FILE: Final = "lessons.jsonl"
+_LOCK: Final = ".lessons.lock"
 _HELD_OUT_OF_8: Final = 1
 
 
 class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A corrected answer. `entry` is the id of its FAQ entry; `people` are digests of the conversations that it comes
-    from; `revision` is the version that answered badly; `by` is who confirmed it. `quotes`: the question is in the
-    customer's own words."""
+    from; `revision` is the version that answered badly; `by` is who confirmed it. `confirmed_unix_ms`: before the bad
+    answers were read. `quotes`: the question is in the customer's own words, as an earlier release allowed."""
 
     entry: str
     language: Language
@@ -30,7 +34,7 @@ class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by: str
     confirmed_unix_ms: int
     revision: str | None = None
-    quotes: bool = True
+    quotes: bool = False
 
 
 def read_lessons(folder: Path) -> list[Lesson]:
@@ -47,11 +51,26 @@ def read_lessons(folder: Path) -> list[Lesson]:
     return found
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait for the folder's lock and hold it: another `replyline learn` may read and write the same lessons."""
+    with (folder / _LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file to the disk, whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
 def write_lessons(folder: Path, lessons: Iterable[Lesson]) -> None:
-    """Write all lessons, whole or not at all."""
-    new = folder / f"{FILE}.new"
-    new.write_bytes(b"".join(msgspec.json.encode(lesson) + b"\n" for lesson in lessons))
-    new.replace(folder / FILE)
+    write_whole(folder / FILE, b"".join(msgspec.json.encode(lesson) + b"\n" for lesson in lessons))
 
 
 def of_people(lessons: Iterable[Lesson], people: Collection[str]) -> list[Lesson]:

@@ -17,6 +17,7 @@ from ops.lifecycle.learn.rated import rated_answers
 from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
 from shared.conversation.turn import Turn
+from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.live import LiveFaq
 from shared.settings import FaqSettings, Settings
@@ -63,7 +64,10 @@ async def test_a_correction_answers_within_seconds(
     shutil.copy(PACKAGED_PATH, tmp_path)
     faq = LiveFaq(FaqSettings(path=tmp_path))
     settings = Settings(redis=rating.redis, faq=FaqSettings(path=tmp_path))
-    assert await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", None, "ann") == 0
+    with pytest.raises(SettingsError, match="customer's own sentence"):
+        await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", QUESTION, "ann")
+    assert [each.bad.question for each in await rating.kept()] == [QUESTION]
+    assert await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", "Can spoons be engraved?", "ann") == 0
     for _ in range(2):  # a file counts once two looks have seen the same
         await faq.look()
     assert faq.index.search(QUESTION)[0].entry.answer == "Yes, for $5."

@@ -1,18 +1,20 @@
-"""Ratings show where answers are bad; a person changes them; nobody is learned from who was erased."""
+"""Ratings show where answers are bad, a person corrects them, and erasure removes the corrections."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.lifecycle.learn import entries
 from ops.lifecycle.learn.candidates import MOST_OF_A_SOURCE, Rated, candidates, named
-from ops.lifecycle.learn.entries import faq_folder, write_entries
-from ops.lifecycle.learn.lessons import Lesson, of_people, read_lessons, split, write_lessons
+from ops.lifecycle.learn.entries import add_lesson, faq_folder, remove_lessons
+from ops.lifecycle.learn.lessons import Lesson, of_people, read_lessons, split
 from shared.conversation.corrections import BadAnswer, source_of
 from shared.errors import SettingsError
-from shared.faq.entries import PACKAGED_PATH
+from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.faq.index import FaqIndex
 from shared.wire.session_key import SessionKey
 
@@ -64,29 +66,61 @@ def test_a_question_is_shown_once_with_all_who_asked_it(asked: list[tuple[str, s
         assert each in named(shown, each.bad.response_id)[0].rated
 
 
-def test_a_correction_is_found_by_the_search_and_gone_when_it_is_forgotten(folder: Path) -> None:
-    write_entries(folder, [lesson()])
+def test_a_correction_is_found_by_the_search_until_it_is_removed(folder: Path) -> None:
+    add_lesson(folder, lesson())
     assert FaqIndex.load(folder).search(QUESTION)[0].entry.answer == "Yes, for $5."
-    write_entries(folder, [])
+    assert remove_lessons(folder, lambda _: True) == ([lesson()], [])
     assert all(hit.entry.id != "learned-1" for hit in FaqIndex.load(folder).search(QUESTION))
+    assert not (folder / "learned.json").exists()
 
 
 def test_a_correction_that_would_spoil_the_faq_changes_nothing(folder: Path) -> None:
-    write_entries(folder, [lesson()])
-    before = (folder / "learned.json").read_bytes()
+    add_lesson(folder, lesson())
+    before = {file: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(SettingsError, match="both ask"):
-        write_entries(folder, [lesson(), lesson("learned-2")])
-    assert (folder / "learned.json").read_bytes() == before
+        add_lesson(folder, lesson("learned-2"))
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_lessons_are_kept_with_whom_they_come_from(folder: Path) -> None:
-    one, other = lesson(people=("p", "q")), lesson("learned-2", people=("r",))
-    write_lessons(folder, [one, other])
+def test_lessons_are_kept_with_the_conversations_that_they_come_from(folder: Path) -> None:
+    one, other = lesson(people=("p", "q")), lesson("learned-2", people=("r",), question="Other?")
+    add_lesson(folder, one)
+    add_lesson(folder, other)
     assert read_lessons(folder) == [one, other]
     assert of_people(read_lessons(folder), {"q"}) == [one]
+    add_lesson(folder, lesson(people=("s",)))
+    assert of_people(read_lessons(folder), {"q"})[0].people == ("p", "q", "s")
     (folder / "lessons.jsonl").write_text("{}\n")
     with pytest.raises(SettingsError, match="line 1"):
         read_lessons(folder)
+
+
+def test_two_confirms_at_once_lose_none(folder: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: add_lesson(folder, lesson(f"learned-{n}", question=f"{n} and {n}?")), range(40)))
+    assert {each.entry for each in read_lessons(folder)} == {f"learned-{n}" for n in range(40)}
+    assert {each.id for each in read_entries(folder) if each.topic == "learned"} == {f"learned-{n}" for n in range(40)}
+
+
+@pytest.mark.parametrize("fails", ["write_lessons", "_write_entries"])
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_a_crash_leaves_no_entry_without_the_conversations_that_it_comes_from(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str, change: str
+) -> None:
+    add_lesson(folder, lesson(people=("p",)))
+
+    def crash(*_: object) -> None:
+        raise OSError("killed")
+
+    monkeypatch.setattr(entries, fails, crash)
+    changes = {
+        "add": lambda: add_lesson(folder, lesson("learned-2", people=("q",), question="Other?")),
+        "remove": lambda: remove_lessons(folder, lambda _: True),
+    }
+    with pytest.raises(OSError, match="killed"):
+        changes[change]()
+    known = {each.entry for each in read_lessons(folder)}
+    assert {each.id for each in read_entries(folder) if each.topic == "learned"} <= known
 
 
 def test_nobody_is_both_trained_on_and_judged_by() -> None:
@@ -105,8 +139,11 @@ def test_without_a_folder_the_message_says_how_to_make_one(tmp_path: Path) -> No
             faq_folder(path)
 
 
-def test_a_subject_is_one_source_and_a_conversation_one_person() -> None:
+def test_a_subject_or_without_tokens_a_network_is_one_source() -> None:
     one, other = SessionKey("shop", "a"), SessionKey("shop", "b")
     assert source_of(one, "ann") == source_of(other, "ann") != source_of(one, "bob")
     assert one.digest != other.digest
     assert source_of(one, "") == one.digest
+    assert source_of(one, "", "192.0.2.1") == source_of(other, "", "192.0.2.1") != source_of(one, "", "192.0.2.2")
+    assert source_of(one, "192.0.2.1") != source_of(one, "", "192.0.2.1")
+    assert source_of(SessionKey("other", "a"), "", "192.0.2.1") != source_of(one, "", "192.0.2.1")

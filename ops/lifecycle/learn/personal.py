@@ -1,0 +1,59 @@
+"""Find a customer's own words, and what looks like personal data, in a text that is about to be published. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from shared.facts.finding import facts_in
+from shared.faq.terms import wording
+
+_KINDS: Final = {"mail": "an e-mail address", "digits": "a telephone or card number", "address": "a street address"}
+_MIN_LONG_NUMBER: Final = 10_000
+_ROUND: Final = 1_000  # "100000 points" names no customer
+_ORDER: Final = re.compile(
+    r"(?:\b(?:order|invoice|tracking|customer|account|reference|ref|ticket|booking)\b|订单|单号|会员)"
+    r"(?:\W|number\b|no\b|nr\b|id\b|code\b|is\b|号|是|为){0,6}((?=[\w-]*\d[\w-]*\d)[\w-]{3,}[A-Za-z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
+_NAME: Final = re.compile(
+    r"\b(?i:I am|I['’]m|this is)\s+(?:(?i:mr|mrs|ms|dr)\.?\s+)?([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)"
+    r"|\b(?i:my name is|my name['’]s|name:)\s+([\w'’-]+(?:\s+[A-Z][\w'’-]*)*)"
+    r"|(?:我叫|我姓|我的名字(?:叫|是)|姓名[:：]?)\s*([\u4e00-\u9fff]{1,4})"
+)
+_SENTENCE: Final = re.compile(r"[^.!?\n。！？]+(?:[.!?](?=\S)[^.!?\n。！？]+)*")
+_MIN_SENTENCE_WORDS: Final = 3
+_MIN_SENTENCE_HAN: Final = 5
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+
+
+def is_quoted(text: str, customer: str) -> bool:
+    """Return whether a text is what a customer wrote, or contains a whole sentence of it, whatever its case, spaces and
+    punctuation. A sentence of fewer than three words counts only alone."""
+    written = wording(text)
+    return written == wording(customer) or any(said in written for said in _sentences(customer))
+
+
+def personal_data(text: str) -> list[str]:
+    """Return what looks like personal data, each as `what "it"`: mail and street addresses, telephone, card and order
+    numbers, and the name that follows "I am"."""
+    return list(dict.fromkeys(_found(text)))
+
+
+def _found(text: str) -> Iterator[str]:
+    facts = facts_in(text)
+    for fact in facts:
+        if fact.kind in _KINDS:
+            yield f'{_KINDS[fact.kind]} "{text[fact.start : fact.stop]}"'
+    for match in _ORDER.finditer(text):
+        yield f'an order number "{match[1]}"'
+    for fact in facts:
+        if fact.kind == "number" and any(abs(n) >= _MIN_LONG_NUMBER and n % _ROUND for n in fact.figures):
+            yield f'a long number "{text[fact.start : fact.stop]}"'
+    for match in _NAME.finditer(text):
+        yield f'a name "{match[match.lastindex or 0]}"'
+
+
+def _sentences(customer: str) -> Iterator[str]:
+    for match in _SENTENCE.finditer(customer):
+        if len(match[0].split()) >= _MIN_SENTENCE_WORDS or len(_HAN.findall(match[0])) >= _MIN_SENTENCE_HAN:
+            yield wording(match[0])
