@@ -13,7 +13,7 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_CONCURRENT
-from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone
+from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Forgotten, Notice, ReplyDone
 from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import cancel_partition
@@ -165,14 +165,23 @@ class RequestPublisher:
             log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
     async def erase(self, session: SessionKey, generation: int) -> None:
-        """Have every worker and gateway forget a conversation's earlier generations. Raises `BrokerUnavailable`,
-        `ProtocolError`."""
+        """Tell every worker and gateway to forget a conversation's earlier generations, and `replyline learn` its
+        copies. Raises `BrokerUnavailable`, `ProtocolError`."""
         self._check_there()
         erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
         record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
         await self.producer.publish(record)
+        await publish_forgotten(self.producer, self.topics.forgotten, session, generation)
 
     def _check_there(self) -> None:
         """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""
         if self.away():
             raise BrokerUnavailable("Kafka is away")
+
+
+async def publish_forgotten(producer: Producer, topic: str, session: SessionKey, unix_ms: int) -> None:
+    """Publish that no copy of what a conversation held until then may be kept. Raises `BrokerUnavailable`,
+    `ProtocolError`."""
+    forgotten = Forgotten(person=session.digest, unix_ms=unix_ms)
+    key = session.digest.encode()
+    await producer.publish(Outgoing(topic, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION))

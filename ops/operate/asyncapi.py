@@ -17,6 +17,7 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
+    Forgotten,
     ReplyDelta,
     ReplyDone,
     ServerMessage,
@@ -45,6 +46,7 @@ _KAFKA_MESSAGES: tuple[type[Message], ...] = (
     Cancel,
     Adopt,
     Erase,
+    Forgotten,
     Handoff,
     WorkerReport,
 )
@@ -118,6 +120,7 @@ def _topics() -> Document:
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
         names.cancels: _topic(names.cancels, (Cancel, Adopt)),
         names.erasures: _topic(names.erasures, (Erase,)),
+        names.forgotten: _topic(names.forgotten, (Forgotten,)),
         names.handoffs: _topic(names.handoffs, (Handoff,)),
         names.workers: _topic(names.workers, (WorkerReport,)),
         names.dead_letters: _topic(names.dead_letters, ()) | {"messages": _named("DeadLetter")},

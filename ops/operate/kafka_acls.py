@@ -52,6 +52,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Read", "group", left, "which gateway passes what on", prefixed=True)
     yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop")
     yield Right("gateway", "Write", "topic", topics.erasures, "what customers erase")
+    yield Right("gateway", "Write", "topic", topics.forgotten, "what no copy may be kept of")
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.observations, "how a rollout's answers ended")
@@ -127,6 +128,8 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     yield Right("operator", "Describe", "group", settings.kafka.workers_group, "`diagnose`: what waits", prefixed=True)
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
+    for name in (topics.erasures, topics.forgotten):
+        yield Right("operator", "Read", "topic", name, "`learn`: which corrections must go")
     for operation in ("Read", "Write"):
         yield Right("operator", operation, "topic", topics.versions, "`versions`, `rollout`")
         yield Right("operator", operation, "topic", topics.scaling, "`autoscale`: how many workers were wanted")
@@ -148,6 +151,7 @@ def _of_recorders(settings: Settings) -> Iterator[Right]:
     topics = settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("recorder", "Read", "topic", topics.requests(bucket), "what is asked, and when")
+    yield Right("recorder", "Read", "topic", topics.forgotten, "whose words must leave the recording")
 
 
 def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:

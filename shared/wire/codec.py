@@ -16,6 +16,7 @@ from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
+    Forgotten,
     Notice,
     Observation,
     Reply,
@@ -161,6 +162,7 @@ decode_notice: Final[Callable[[bytes | None], Notice]] = record_decoder(
     Notice, "neither a chat.cancel nor a chat.adopt"
 )
 decode_erase: Final[Callable[[bytes | None], Erase]] = record_decoder(Erase, "not a chat.erase")
+decode_forgotten: Final[Callable[[bytes | None], Forgotten]] = record_decoder(Forgotten, "not a chat.forgotten")
 decode_observation: Final[Callable[[bytes | None], Observation]] = record_decoder(Observation, "not a chat.observation")
 decode_report: Final[Callable[[bytes | None], WorkerReport]] = record_decoder(WorkerReport, "not a chat.worker")
 decode_demand: Final[Callable[[bytes | None], DemandReport]] = record_decoder(DemandReport, "not a chat.demand")

@@ -321,6 +321,14 @@ class Adopt(Message, frozen=True, tag="chat.adopt"):
     created_unix_ms: Count
 
 
+class Forgotten(Message, frozen=True, tag="chat.forgotten"):
+    """Nothing that was learned or recorded from a conversation before `unix_ms` may be kept: it was erased, or its
+    customer withdrew the consent to training. `person` is the conversation's digest (`SessionKey.digest`)."""
+
+    person: Identifier
+    unix_ms: UnixMs
+
+
 class Erase(Message, frozen=True, tag="chat.erase"):
     """A conversation is erased, and is in this generation from now on (`shared.conversation.erasures`): whatever
     workers and gateways hold of an earlier one is forgotten."""

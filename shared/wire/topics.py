@@ -30,13 +30,14 @@ DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
-"""The one partition that is written to and read from, of `chat.erasures`, `chat.workers` and `chat.versions`, which
-every process reads, and of `chat.observations`, `chat.demand` and `chat.scaling`, however many the topic has. A reader
-has the partitions of its start."""
+"""The one partition that is written and read, of `chat.erasures`, `chat.workers` and `chat.versions`, which every
+process reads, and of `chat.forgotten`, `chat.observations`, `chat.demand` and `chat.scaling`, however many partitions
+the topic has. A reader has the partitions of its start."""
 
 KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""
 _KEPT_AFTER_MS: Final = 120_000
+_WEEK_MS: Final = 7 * 86_400_000
 _ROLLOUT_MS: Final = 14 * 86_400_000
 _SCALING_MS: Final = 28 * 86_400_000
 
@@ -71,6 +72,8 @@ class TopicNames:
     """What nobody waits for any more; the key is the request's."""
     erasures = _Topic("chat.erasures")
     """Conversations that every process is to forget."""
+    forgotten = _Topic("chat.forgotten")
+    """Conversations of which no copy outside Redis and Kafka may be kept; the key is a conversation's digest."""
     workers = _Topic("chat.workers")
     """What each worker can still take on; the key is the worker's id."""
     versions = _Topic("chat.versions")
@@ -99,6 +102,7 @@ class TopicNames:
             self.external_replies: 1,
             self.cancels: request_partitions,
             self.erasures: 1,
+            self.forgotten: 1,
             self.workers: 1,
             self.versions: 1,
             self.observations: 1,
@@ -119,9 +123,11 @@ class TopicNames:
         """Return the settings that a topic is created with beside the broker's defaults. Questions and answers are kept
         for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
         codec, and what unpacks to more than a record may have is refused to its producer. `compressed`: it keeps as it
-        came what only gateways and workers write and read. Of a worker's report and a
-        gateway's demand only the newest is kept, and that of one that died without a word for an hour; an open segment
-        is not compacted, so each is short. The registry is kept for ever: each of its records has a key of its own.
+        came what only gateways and workers write and read. Of a worker's report and a gateway's demand only the newest
+        is kept, and the last one of a process that is gone for an hour; an open segment is not compacted, so each is
+        short. The registry is kept for ever: each of its records has a key of its own. So is the newest
+        `chat.forgotten` of each conversation: copies of its words may be as old. Other topics that name a conversation
+        are kept for a week.
         Observations are kept as long as a rollout may take, sizes of the fleet as long as forecasts look back."""
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
@@ -133,8 +139,10 @@ class TopicNames:
             config["message.timestamp.type"] = "LogAppendTime"
         if topic in {self.workers, self.demand}:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
-        if topic == self.versions:
+        if topic in {self.versions, self.forgotten}:
             config["cleanup.policy"] = "compact"
+        if topic in {self.cancels, self.erasures, self.handoffs, self.dead_letters}:
+            config["retention.ms"] = str(_WEEK_MS)
         if topic == self.observations:
             config["retention.ms"] = str(_ROLLOUT_MS)
         if topic == self.scaling:

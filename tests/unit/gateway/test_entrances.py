@@ -89,6 +89,7 @@ ENTRANCES: dict[str, Entrance] = {
     **record(codec.decode_notice, type="chat.cancel", **NAMED),
     **record(codec.decode_notice, type="chat.adopt", **NAMED),
     **record(codec.decode_erase, type="chat.erase", tenant="demo", session_id="s1", generation=4),
+    **record(codec.decode_forgotten, type="chat.forgotten", person="0a1b", unix_ms=4),
     **record(
         codec.decode_reply, type="chat.delta", request_id="r1", session_id="s", attempt=1, seq=0, offset=0, delta=HALF
     ),

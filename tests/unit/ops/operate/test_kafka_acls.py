@@ -54,7 +54,16 @@ def test_the_recorder_may_read_and_nothing_else() -> None:
     """Nowhere can it write, so no broker gives it a producer's id; it belongs to no group."""
     found = [right for right in rights(Settings()) if right.role == "recorder"]
     assert {(right.operation, right.kind, right.prefixed) for right in found} == {("Read", "topic", False)}
-    assert {right.name for right in found} == {f"chat.requests.{bucket}" for bucket in ("short", "medium", "long")}
+    requests = {f"chat.requests.{bucket}" for bucket in ("short", "medium", "long")}
+    assert {right.name for right in found} == {*requests, "chat.forgotten"}
+
+
+def test_learn_may_read_every_erasure_and_only_gateways_write_one() -> None:
+    assert {"chat.erasures", "chat.forgotten"} <= named(Settings(), "operator", "Read")
+    writes = [
+        right.role for right in rights(Settings()) if right.operation == "Write" and right.name == "chat.forgotten"
+    ]
+    assert writes == ["gateway"]
 
 
 def test_the_prefix_counts() -> None:

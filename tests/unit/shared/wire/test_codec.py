@@ -15,6 +15,7 @@ from shared.wire.codec import (
     GATEWAY_CODECS,
     client_decoder,
     decode_erase,
+    decode_forgotten,
     decode_notice,
     decode_reply,
     decode_report,
@@ -257,7 +258,7 @@ def test_nesting_without_end_is_refused(data: bytes) -> None:
 def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
     data = opening + b"\x91" * NESTED
     assert refused(from_msgpack, data).code in CODES
-    for decode in (decode_request, decode_reply, decode_notice, decode_erase, decode_report):
+    for decode in (decode_request, decode_reply, decode_notice, decode_erase, decode_forgotten, decode_report):
         assert refused(decode, data).code == "invalid_record"
 
 

@@ -83,6 +83,7 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.replies.external": 1,
         "chat.cancels": 12,
         "chat.erasures": 1,
+        "chat.forgotten": 1,
         "chat.workers": 1,
         "chat.versions": 1,
         "chat.observations": 1,
@@ -124,7 +125,11 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_cancell
     timed = {topics.inbox, topics.cancels, topics.erasures, *(topics.requests(bucket) for bucket in BUCKETS)}
     assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     compacted = {name for name in every if "cleanup.policy" in topics.config(name)}
-    assert compacted == {topics.workers, topics.demand, topics.versions}
+    assert compacted == {topics.workers, topics.demand, topics.versions, topics.forgotten}
+    assert topics.config(topics.forgotten)["cleanup.policy"] == "compact", "an erasure of any age is applied"
+    for name in every:
+        config = topics.config(name)
+        assert config.get("cleanup.policy") == "compact" or int(config["retention.ms"]) > 0, f"{name}: kept how long?"
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     packed = {name for name in every if topics.config(name, compressed=True)["compression.type"] == "producer"}
     assert packed == {topics.replies, topics.cancels, topics.erasures, topics.workers}
