@@ -171,17 +171,17 @@ class RequestPublisher:
         erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
         record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
         await self.producer.publish(record)
-        await publish_forgotten(self.producer, self.topics.forgotten, session, generation)
+        await self.forget(session, generation)
+
+    async def forget(self, session: SessionKey, unix_ms: int) -> None:
+        """Publish that no copy of what a conversation held until then may be kept. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        self._check_there()
+        forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()
+        record = Outgoing(self.topics.forgotten, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION)
+        await self.producer.publish(record)
 
     def _check_there(self) -> None:
         """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""
         if self.away():
             raise BrokerUnavailable("Kafka is away")
-
-
-async def publish_forgotten(producer: Producer, topic: str, session: SessionKey, unix_ms: int) -> None:
-    """Publish that no copy of what a conversation held until then may be kept. Raises `BrokerUnavailable`,
-    `ProtocolError`."""
-    forgotten = Forgotten(person=session.digest, unix_ms=unix_ms)
-    key = session.digest.encode()
-    await producer.publish(Outgoing(topic, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION))

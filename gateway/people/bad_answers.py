@@ -1,5 +1,6 @@
 """Keep the answers that customers rate bad, where they consent to training: people correct them (docs/lifecycle.md)."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from gateway.access.charges import Caller
@@ -20,6 +21,7 @@ from shared.process.tasks import Tasks
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Feedback
+from shared.wire.session_key import SessionKey
 
 _MOST_TURNS = 50
 _MOST_WAITING = 100
@@ -59,6 +61,16 @@ class BadAnswers:
                 await self.store.put(session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
         except StoreUnavailable as error:
             get_logger().info("bad_answer_not_kept", request_id=feedback.response_id, cause=str(error))
+
+    async def withdraw(self, session: SessionKey, forget: Callable[[], Awaitable[None]], *, asked: bool) -> None:
+        """Remove a conversation's bad answers, after `forget`, which removes what was learned from them. Neither where
+        there are none, or were none in the last 30 days, unless it was `asked` for. Raises `StoreUnavailable`, and what
+        `forget` raises."""
+        found = await self.store.find(session)
+        if asked or found is not None:
+            await forget()
+        if found is not None:
+            await self.store.remove(session, found)
 
     async def close(self) -> None:
         await self._beside.cancel()

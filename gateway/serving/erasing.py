@@ -63,6 +63,23 @@ class Erasing:
             self._end_before(key, generation, now_unix_ms())
             self.beside.start(self._publish(connection, generation))
 
+    def note_consent(self, connection: Connection) -> None:
+        """Remove what was learned from a returning client's conversation, if its consent to training is withdrawn."""
+        consent = connection.session.consent
+        if consent is None or not consent.training:
+            self.beside.start(self._withdraw(connection, asked=consent is not None))
+
+    async def _withdraw(self, connection: Connection, *, asked: bool) -> None:
+        """Withdraw a consent. `asked`: the client says so, and gets an error if it fails; else its next return tries
+        again."""
+        session, now = connection.session.key, int(wire_unix_ms())
+        try:
+            await self.people.bad_answers.withdraw(session, lambda: self.publisher.forget(session, now), asked=asked)
+        except (StoreUnavailable, BrokerUnavailable, ProtocolError):
+            if asked:
+                refuse(connection, _not_erased())
+                connection.flush()
+
     async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
         """Erase a conversation as its edge did; once, however often it says so. Raises `StoreUnavailable`,
         `BrokerUnavailable`."""

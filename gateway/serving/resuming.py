@@ -55,6 +55,7 @@ class Resuming:
             self._cancel_erased(connection, each, now)
         if opening.returns:
             self.people.resend_open_handoff(connection)
+            self.erasing.note_consent(connection)
 
     def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[ResumePoint] | None:
         """Return the open answers of a returning client, each of its age by now; None where not every one of them can

@@ -76,6 +76,7 @@ export class ReplylineClient extends EventTarget {
   #consent;
   #storage = safeStorage("sessionStorage");
   #storageKey;
+  #consentKey; // the conversation that has consented to training
 
   /** @type {State} */ #state = "idle";
   /** @type {WebSocket | null} */ #socket = null;
@@ -117,6 +118,7 @@ export class ReplylineClient extends EventTarget {
     this.#token = token;
     this.#consent = consent;
     this.#storageKey = `replyline:session:${this.#urls[0]}`;
+    this.#consentKey = `${this.#storageKey}:consented`;
     this.#sessionId = this.#storage.get(this.#storageKey);
   }
 
@@ -360,6 +362,8 @@ export class ReplylineClient extends EventTarget {
 
   /** @param {string} [token] undefined fields stay off the wire */
   #startSession(token) {
+    const training = this.#consent?.training ?? false;
+    const consented = this.#sessionId !== null && this.#storage.get(this.#consentKey) === this.#sessionId;
     this.#send({
       type: "session.start",
       token,
@@ -368,7 +372,7 @@ export class ReplylineClient extends EventTarget {
         ? { cursor: this.#cursor, age_ms: Math.round(performance.now() - this.#cursorAt) }
         : undefined,
       client: CLIENT,
-      consent: this.#consent?.training ? { training: true } : undefined,
+      consent: training || consented ? { training } : undefined, // false withdraws it
     });
   }
 
@@ -435,6 +439,8 @@ export class ReplylineClient extends EventTarget {
     if (isAnother) this.#cursor = null;
     this.#sessionId = session_id;
     this.#storage.set(this.#storageKey, session_id);
+    if (this.#consent?.training) this.#storage.set(this.#consentKey, session_id);
+    else this.#storage.remove(this.#consentKey);
     this.#setState("online");
     if (this.#erasing) this.#send({ type: "session.delete" });
     for (const question of this.#questions.values()) {

@@ -1,7 +1,7 @@
 """What a gateway speaks to: Kafka's producer and logs, Redis, quotas, people."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +120,22 @@ class FakeHandoffs:
 
     def forget(self, session: SessionKey) -> None:
         """Nobody was asked."""
+
+
+@dataclass
+class FakeBadAnswers:
+    """The conversations with bad answers in Redis, if it is not `away`."""
+
+    kept: set[SessionKey] = field(default_factory=set)
+    away: bool = False
+
+    async def withdraw(self, session: SessionKey, forget: Callable[[], Awaitable[None]], *, asked: bool) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("away")
+        if asked or session in self.kept:
+            await forget()
+        self.kept.discard(session)
 
 
 class FakeFollower:

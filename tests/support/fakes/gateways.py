@@ -55,6 +55,7 @@ from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.builders import wire
 from tests.support.fakes.gateway_services import (
+    FakeBadAnswers,
     FakeFollower,
     FakeHandoffs,
     FakeHistory,
@@ -160,6 +161,7 @@ class Edge:
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
     quotas: FakeQuotas = field(default_factory=FakeQuotas)
+    bad_answers: FakeBadAnswers = field(default_factory=FakeBadAnswers)
     kafka_is_away: bool = False
     people: bool = False
     admits: bool = False  # by the workers' reports
@@ -177,6 +179,7 @@ class Edge:
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
+        bad_answers: Any = self.bad_answers
         publisher = RequestPublisher(
             producer=producer,
             topics=TOPICS,
@@ -218,7 +221,7 @@ class Edge:
                 settings=HandoffSettings(enabled=self.people),
                 handoffs=nobody,
                 quotas=quotas,
-                bad_answers=nobody,
+                bad_answers=bad_answers,
                 history=fakes["history"],
             ),
             tracer=Tracer(),

@@ -8,7 +8,9 @@ from prometheus_client import REGISTRY
 
 from gateway.request.cursor import response_id
 from shared.process.clock import now_unix_ms
+from shared.wire.codec import decode_forgotten
 from shared.wire.messages import (
+    Consent,
     Erase,
     ErrorEvent,
     ReplyDone,
@@ -241,3 +243,55 @@ async def test_a_workers_word_that_it_was_cancelled_ends_nothing(edge: Edge) -> 
     assert client.heard[heard:] == []
     edge.receive_replies([done(name_of("e"), "Within 30 days.")])
     assert ends(client) == [("completed", "Within 30 days.")]
+
+
+def forgotten(edge: Edge) -> list[tuple[bytes | None, str]]:
+    return [(record.key, decode_forgotten(record.value).person) for record in edge.producer.of(TOPICS.forgotten)]
+
+
+async def test_an_erasure_is_logged_by_its_digest_for_as_long_as_copies_may_live(edge: Edge) -> None:
+    await edge.connect().say(START, SessionDelete())
+    await quiet()
+    assert forgotten(edge) == [(SESSION.digest.encode(), SESSION.digest)]
+    (record,) = edge.producer.of(TOPICS.forgotten)
+    assert decode_forgotten(record.value).unix_ms == edge.history.generations[SESSION]
+
+
+@pytest.mark.parametrize(
+    ("consent", "kept", "withdraws"),
+    [
+        (None, True, True),
+        (Consent(), True, True),
+        (Consent(), False, True),  # what was learned from it may be older than what Redis keeps
+        (None, False, False),
+        (Consent(training=True), True, False),
+    ],
+)
+async def test_a_returning_conversation_without_consent_withdraws_it(
+    edge: Edge, consent: Consent | None, kept: bool, withdraws: bool
+) -> None:
+    edge.bad_answers.kept = {SESSION} if kept else set()
+    before = int(now_unix_ms())
+    await edge.connect().say(SessionStart(session_id="s", consent=consent))
+    await quiet()
+    assert forgotten(edge) == ([(SESSION.digest.encode(), SESSION.digest)] if withdraws else [])
+    assert all(decode_forgotten(each.value).unix_ms >= before for each in edge.producer.of(TOPICS.forgotten))
+    assert (SESSION in edge.bad_answers.kept) == (kept and not withdraws)
+    assert edge.told_all == [], "the conversation itself goes on"
+
+
+async def test_a_new_conversation_withdraws_nothing(edge: Edge) -> None:
+    await edge.connect().say(SessionStart(consent=Consent()))
+    await quiet()
+    assert forgotten(edge) == []
+
+
+@pytest.mark.parametrize("away", ["redis", "kafka"])
+async def test_a_withdrawal_that_is_asked_for_and_fails_is_an_error(edge: Edge, away: str) -> None:
+    edge.bad_answers.kept = {SESSION}
+    edge.bad_answers.away, edge.kafka_is_away = away == "redis", away == "kafka"
+    client = await edge.connect().say(SessionStart(session_id="s", consent=Consent()))
+    await quiet()
+    errors = [message.error.code for message in client.heard if isinstance(message, ErrorEvent)]
+    assert errors == ["history_unavailable"]
+    assert edge.bad_answers.kept == {SESSION}, "the next return tries again"
