@@ -3,7 +3,8 @@
 They are kept only with the customer's consent to training, and are erased with the conversation.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -16,6 +17,7 @@ from shared.wire.session_key import SessionKey
 
 MAX_OF_A_SESSION: Final = 5
 KEPT_S: Final = 30 * 86_400
+_CLOCK_SKEW_MS: Final = 5_000
 
 
 class BadAnswer(Struct, frozen=True, kw_only=True):
@@ -61,6 +63,12 @@ def source_of(session: SessionKey, subject: str, network: str = "") -> str:
     if not (subject or network):
         return session.digest
     return blake2b(source.encode(), digest_size=8, person=b"replyline-source").hexdigest()
+
+
+def must_go(forgotten: Mapping[str, int], people: Iterable[str], copied_unix_ms: float) -> bool:
+    """Return whether a copy of what these conversations held at that time may no longer be kept. `forgotten`: digest →
+    the moment until which all of it goes, by a gateway's clock."""
+    return any(forgotten.get(person, -math.inf) + _CLOCK_SKEW_MS >= copied_unix_ms for person in people)
 
 
 encode_bad_answers: Final = msgspec.msgpack.Encoder().encode

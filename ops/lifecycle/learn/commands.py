@@ -3,17 +3,19 @@
 import asyncio
 import getpass
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from ops.command_line import settings_of
 from ops.lifecycle.learn.candidates import Candidate, Rated, candidates, named
-from ops.lifecycle.learn.entries import add_lesson, faq_folder, remove_lessons
-from ops.lifecycle.learn.lessons import Lesson, example_of, of_people, read_lessons, split
+from ops.lifecycle.learn.copies import export as write_export
+from ops.lifecycle.learn.copies import follow as follow_forgotten
+from ops.lifecycle.learn.copies import read_forgotten, remove_forgotten
+from ops.lifecycle.learn.entries import add_lesson, faq_folder
+from ops.lifecycle.learn.lessons import Lesson, of_people, people_of, read_lessons, split
 from ops.lifecycle.learn.personal import is_quoted, personal_data
 from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
@@ -21,11 +23,9 @@ from ops.operate.letters import printable, when
 from ops.operate.listing import say, show_table
 from shared.errors import SettingsError
 from shared.faq import detect_language
-from shared.kafka import scan
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
-from shared.wire.codec import decode_erase
 from shared.wire.session_key import SessionKey
 
 learn_app = typer.Typer(help="Learn from bad answers: correct, add to the FAQ, train.", no_args_is_help=True)
@@ -33,13 +33,20 @@ learn_app = typer.Typer(help="Learn from bad answers: correct, add to the FAQ, t
 _COLUMNS: Final = ("sources", "newest", "id", "revision", "reason", "question", "answer")
 Tenant = Annotated[str | None, typer.Option(help="of the conversation")]
 Session = Annotated[str | None, typer.Option(help="of the conversation, as `learn list` and the logs name it")]
-Erased = Annotated[bool, typer.Option("--erased", help="of every conversation that chat.erasures names")]
+Erased = Annotated[bool, typer.Option("--erased", help="of every conversation that was erased or withdrew its consent")]
+Recordings = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[RECORDING]...", exists=True, dir_okay=False, help="of `replyline record`, to remove it from"
+    ),
+]
 
 
 @learn_app.command("list")
 def list_() -> None:
     """Show the questions whose answers did not help, those of most customers first; of consenting customers only."""
-    found, left_out = candidates(asyncio.run(_all(settings_of("learn"))))
+    settings = settings_of("learn")
+    found, left_out = candidates(asyncio.run(_all(settings)))
     if not found:
         typer.echo("no answer was rated bad by a customer who consents to training")
         return
@@ -67,15 +74,12 @@ def export(
     out: Annotated[Path, typer.Option(help="folder to write: train.jsonl, judge.jsonl, people.txt")],
 ) -> None:
     """Write the confirmed corrections for `optimize distill --targets`; nobody's are both trained on and judged by."""
-    learned, judged = split(read_lessons(faq_folder(settings_of("learn").faq.path)))
-    if not learned:
-        raise SettingsError("no correction to train on; confirm some: replyline learn list")
-    out.mkdir(parents=True, exist_ok=True)
-    for file, lessons in (("train.jsonl", learned), ("judge.jsonl", judged)):
-        (out / file).write_bytes(b"".join(msgspec.json.encode(example_of(each)) + b"\n" for each in lessons))
-    people = sorted({person for lesson in learned for person in lesson.people})
-    (out / "people.txt").write_text("".join(f"{person}\n" for person in people))
-    said_by = counted(len(people), "conversation")
+    settings = settings_of("learn")
+    faq = faq_folder(settings.faq.path)
+    asyncio.run(_forgotten(settings))
+    write_export(faq, out)
+    learned, judged = split(read_lessons(faq))
+    said_by = counted(len(people_of(learned)), "conversation")
     typer.echo(f"{len(learned)} to train on, {len(judged)} to judge by, of {said_by}: {out}")
     typer.echo(f"next: replyline optimize distill --targets {out / 'train.jsonl'} --out adapter")
 
@@ -92,24 +96,48 @@ def person(tenant: Tenant = None, session: Session = None, erased: Erased = Fals
 
 
 @learn_app.command()
-def forget(tenant: Tenant = None, session: Session = None, erased: Erased = False) -> None:
-    """Remove the corrections that come from a conversation, and name the versions that were trained on it."""
+def forget(
+    recordings: Recordings = None, tenant: Tenant = None, session: Session = None, erased: Erased = False
+) -> None:
+    """Remove a conversation from corrections, their exports and recordings, and name the versions trained on it."""
     settings = settings_of("learn")
-    folder = faq_folder(settings.faq.path)
-    people = asyncio.run(_people(settings, tenant, session, erased=erased))
-    gone, kept = remove_lessons(folder, lambda lesson: bool(of_people([lesson], people)))
-    typer.echo(f"{counted(len(gone), 'correction')} removed, {len(kept)} kept")
+    people = asyncio.run(_people(settings, tenant, session, erased=erased or bool(recordings)))
+    for line in remove_forgotten(_faq(settings), recordings or [], people):
+        typer.echo(line)
+    typer.echo(f"{counted(len(_lessons(settings)), 'correction')} kept")
     for line in asyncio.run(_versions(settings, people)):
-        typer.echo(f"{line}; train it anew: replyline learn export")
+        typer.echo(f"{line}; train it again: replyline learn export")
+
+
+@learn_app.command()
+def follow(recordings: Recordings = None) -> None:
+    """Remove conversations within seconds of their erasure or withdrawn consent, until Ctrl-C; as `forget` does."""
+    from shared.process.lifetime import run_until_signal
+
+    settings = settings_of("learn")
+    faq = _faq(settings)
+    raise typer.Exit(
+        run_until_signal(lambda stop: follow_forgotten(settings.kafka, faq, recordings or [], typer.echo, stop))
+    )
 
 
 async def _all(settings: Settings) -> list[Rated]:
+    await _forgotten(settings)
     async with rated_answers(settings.redis) as answers:
         return await answers.all()
 
 
+async def _forgotten(settings: Settings) -> dict[str, int]:
+    """Apply every erasure and withdrawn consent, and return them. Raises `BrokerUnavailable`, `SettingsError`."""
+    forgotten = await read_forgotten(settings.kafka)
+    for line in remove_forgotten(_faq(settings), (), forgotten):
+        typer.echo(line, err=True)
+    return forgotten
+
+
 async def _confirm(settings: Settings, folder: Path, name: str, answer: str, question: str | None, by: str) -> int:
     now = now_unix_ms()
+    await _forgotten(settings)
     async with rated_answers(settings.redis) as answers:
         found = named(candidates(await answers.all())[0], name) if name else []
         if len(found) != 1:
@@ -165,30 +193,34 @@ def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_
     )
 
 
-async def _people(settings: Settings, tenant: str | None, session: str | None, *, erased: bool) -> set[str]:
-    """Return the digests of the conversations that are meant. Raises `SettingsError` where none is."""
-    if erased:
-        records = scan(settings.kafka, settings.kafka.topics.erasures)
-        erasures = [decode_erase(kept.record.value) async for kept in records]
-        return {SessionKey(each.tenant, each.session_id).digest for each in erasures}
-    if session is None:
+async def _people(settings: Settings, tenant: str | None, session: str | None, *, erased: bool) -> dict[str, int]:
+    """Return the digests of the conversations that are meant, and until when all of them goes. Raises `SettingsError`
+    where none is."""
+    forgotten = await _forgotten(settings)
+    if session is None and not erased:
         raise SettingsError("name a conversation by --session (and --tenant), or take --erased")
-    return {SessionKey(tenant or settings.tenant, session).digest}
+    named = {} if session is None else {SessionKey(tenant or settings.tenant, session).digest: int(now_unix_ms())}
+    return (forgotten if erased else {}) | named
+
+
+def _faq(settings: Settings) -> Path | None:
+    """Return the FAQ's folder; None where it is no folder that could hold corrections."""
+    folder = settings.faq.path
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def _lessons(settings: Settings) -> Sequence[Lesson]:
-    """Return the corrections; none where the FAQ is no folder that could hold them."""
-    folder = settings.faq.path
-    return read_lessons(folder) if folder is not None and folder.is_dir() else ()
+    folder = _faq(settings)
+    return () if folder is None else read_lessons(folder)
 
 
-async def _versions(settings: Settings, people: set[str]) -> list[str]:
+async def _versions(settings: Settings, people: Collection[str]) -> list[str]:
     """Return a line for each version that was trained on one of these conversations."""
     registry = await read_registry(settings.kafka)
     return [
         f"version {name} ({added.version.name}) was trained on it"
         for name, added in registry.versions.items()
-        if not people.isdisjoint(added.version.trained_on)
+        if not set(people).isdisjoint(added.version.trained_on)
     ]
 
 

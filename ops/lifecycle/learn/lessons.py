@@ -73,6 +73,11 @@ def write_lessons(folder: Path, lessons: Iterable[Lesson]) -> None:
     write_whole(folder / FILE, b"".join(msgspec.json.encode(lesson) + b"\n" for lesson in lessons))
 
 
+def people_of(lessons: Iterable[Lesson]) -> tuple[str, ...]:
+    """Return the digests of the conversations that these lessons come from."""
+    return tuple(sorted({person for lesson in lessons for person in lesson.people}))
+
+
 def of_people(lessons: Iterable[Lesson], people: Collection[str]) -> list[Lesson]:
     """Return the lessons that come from one of these conversations."""
     return [lesson for lesson in lessons if not set(people).isdisjoint(lesson.people)]

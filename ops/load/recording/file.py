@@ -7,7 +7,7 @@ The lines are a `Header`, and an `Asked` for each request in the order in which 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from shared.conversation.corrections import must_go
 from shared.errors import ReplylineError, SettingsError
 from shared.nouns import counted
 from shared.wire.fields import Stop
@@ -49,7 +50,8 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TA
     """A request. `at_ms` runs from the first one's arrival in its topic, `first_token_ms` and `deadline_ms` from the
     request's own creation. `tenant` and `session` are hashes by a key that nobody keeps.
 
-    `text` and `stop` are there only where the customer has consented; `input_tokens` are the text's, always.
+    `text` and `stop` are there only where the customer has consented, and then `person`, the conversation's digest, by
+    which they can be removed; `input_tokens` are the text's, always.
     """
 
     at_ms: Annotated[float, Meta(ge=0)]
@@ -64,6 +66,7 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TA
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     stop: Stop = ()
     text: str | None = None
+    person: str | None = None
 
 
 def hashed(key: bytes, *parts: str) -> str:
@@ -115,6 +118,18 @@ class RecordingWriter:
             self._file.close()
             self.partial.rename(self._path)
 
+    def forget(self, forgotten: Mapping[str, int]) -> None:
+        """Remove the words of forgotten conversations from what was written until now, and go on."""
+        self.flush()
+        written = read_recording(self.partial)
+        new = _without(written, forgotten, self.partial.with_name(f"{self.partial.name}.new"))
+        if new is not None:
+            new.flush()
+            with self._disk():
+                self._file.close()
+                new.partial.replace(self.partial)
+            self._file, self._zip = new._file, new._zip  # noqa: SLF001 - a writer of the same file
+
     def discard(self) -> None:
         """Leave nothing of it."""
         self.close()
@@ -155,6 +170,34 @@ class Recording:
     def in_order(self) -> list[tuple[int, Asked]]:
         """Return the requests by their arrival, each with its place in the file."""
         return sorted(enumerate(self.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
+
+
+def forget_in(path: Path, forgotten: Mapping[str, int]) -> int:
+    """Remove the words of forgotten conversations from a recording that is no longer written; return from how many
+    requests. Raises `SettingsError`, `RecordingFailed`."""
+    recording = read_recording(path)
+    new = _without(recording, forgotten, path.with_name(f"{path.name}.new"))
+    if new is None:
+        return 0
+    new.finish()
+    path.with_name(f"{path.name}.new").replace(path)
+    return sum(_is_gone(recording, each, forgotten) for each in recording.asked)
+
+
+def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -> RecordingWriter | None:
+    """Return a writer of that path that has written the recording without those words; None where it has none."""
+    if not any(_is_gone(recording, each, forgotten) for each in recording.asked):
+        return None
+    new = RecordingWriter(path, recording.header)
+    for each in recording.asked:
+        gone = _is_gone(recording, each, forgotten)
+        new.write(msgspec.structs.replace(each, text=None, stop=(), person=None) if gone else each)
+    return new
+
+
+def _is_gone(recording: "Recording", asked: Asked, forgotten: Mapping[str, int]) -> bool:
+    arrived_unix_ms = recording.header.started_unix_ms + asked.at_ms  # at the earliest
+    return asked.person is not None and must_go(forgotten, (asked.person,), arrived_unix_ms)
 
 
 def read_recording(path: Path) -> Recording:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -11,13 +12,14 @@ from rich.console import Console
 from ops.load.recording.commands import RecordOptions
 from ops.load.recording.file import BYTES, VERSION, Header, RecordingWriter
 from ops.load.recording.recorder import Recorder
-from shared.errors import BrokerUnavailable
+from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
 from shared.model.tokenizer import Tokenizer
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import decode_forgotten
 from shared.wire.topics import BUCKETS
 
 _CLIENT: Final = "replyline-record"
@@ -32,17 +34,23 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
     `SettingsError`."""
     tokenizer, name = _tokenizer(settings)
     requests = {settings.kafka.topics.requests(bucket): bucket for bucket in BUCKETS}
-    await _check_topics(settings.kafka, list(requests))
+    forgotten = settings.kafka.topics.forgotten
+    await _check_topics(settings.kafka, [*requests, forgotten])
     header = Header(version=VERSION, started_unix_ms=int(now_unix_ms()), tokenizer=name, topics=tuple(requests))
     recorder = Recorder(defaults=settings.request_defaults, count=tokenizer.count, key=secrets.token_bytes(_KEY_BYTES))
-    readers = [PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in requests]
+    readers = [PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in (*requests, forgotten)]
     writer = RecordingWriter(options.path, header)
     try:
         await asyncio.gather(*(reader.start() for reader in readers))
         console.print(f"recording {', '.join(requests)}; Ctrl-C ends it and keeps what there is", soft_wrap=True)
 
         def take(record: Record) -> None:
-            if recorder.requests < options.requests:
+            if record.topic == forgotten:
+                with suppress(ProtocolError):
+                    told = decode_forgotten(record.value)
+                    if recorder.forget(told):
+                        writer.forget({told.person: told.unix_ms})
+            elif recorder.requests < options.requests:
                 entry = recorder.asked(record, requests[record.topic], now_unix_ms())
                 if entry is not None:
                     writer.write(entry)

@@ -1,14 +1,16 @@
 """Keep of each request that passes by what a replay needs. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ops.load.recording.file import Asked, hashed
+from shared.conversation.corrections import must_go
 from shared.errors import ProtocolError
 from shared.kafka.broker.records import Record
-from shared.wire.messages import Bucket
+from shared.wire.messages import Bucket, Forgotten
 from shared.wire.requests import Defaults, Order, open_request, settle
+from shared.wire.session_key import SessionKey
 
 _MOST_MS: Final = 86_400_000
 
@@ -24,6 +26,13 @@ class Recorder:
     with_text: int = 0
     unreadable: int = 0
     _began_unix_ms: float | None = None
+    _people: set[str] = field(default_factory=set)
+    _forgotten: dict[str, int] = field(default_factory=dict)
+
+    def forget(self, told: Forgotten) -> bool:
+        """Keep no words of a conversation from before that moment; return whether some may be written already."""
+        self._forgotten[told.person] = told.unix_ms
+        return told.person in self._people
 
     def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> Asked | None:
         """Return what is written of it; None for a record that no worker could serve either, which is counted."""
@@ -36,7 +45,11 @@ class Recorder:
             return None
         if self._began_unix_ms is None:
             self._began_unix_ms = arrived
+        person = SessionKey(order.tenant, request.session_id).digest
         consented = request.consent is not None and request.consent.training
+        consented = consented and not must_go(self._forgotten, (person,), arrived)
+        if consented:
+            self._people.add(person)
         self.requests += 1
         self.with_text += consented
         return Asked(
@@ -52,6 +65,7 @@ class Recorder:
             top_p=order.top_p,
             stop=request.stop if consented else (),
             text=request.input if consented else None,
+            person=person if consented else None,
         )
 
 

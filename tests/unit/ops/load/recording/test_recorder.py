@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ops.load.recording.recorder import Recorder
 from shared.kafka.broker.records import Record
 from shared.wire.codec import msgpack_encode
-from shared.wire.messages import ChatRequest, Consent
+from shared.wire.messages import ChatRequest, Consent, Forgotten
+from shared.wire.session_key import SessionKey
 from tests.support.hostile.message_strategies import any_of
 from tests.support.samples.request_defaults import DEFAULTS
 
@@ -127,3 +128,20 @@ def test_where_the_topic_has_no_clock_the_readers_counts() -> None:
     ours = recorder()
     kept = [ours.asked(record(request(number), None), "short", NOW + 70 * number) for number in range(2)]
     assert [one.at_ms for one in kept if one] == [0.0, 70.0]
+
+
+def test_an_erasure_takes_the_words_of_earlier_requests_of_that_conversation_alone() -> None:
+    ours = recorder()
+    person, another = (SessionKey(DEFAULTS.tenant, session).digest for session in ("s", "another"))
+    assert not ours.forget(Forgotten(person=person, unix_ms=int(NOW))), "nothing of it is written yet"
+    kept = [
+        ours.asked(record(request(consent=YES), NOW - 1), "short", NOW),
+        ours.asked(record(request(consent=YES, session_id="another"), NOW - 1), "short", NOW),
+        ours.asked(record(request(consent=YES), NOW + 60_000), "short", NOW),
+    ]
+    assert [(each.text is not None, each.person) for each in kept if each is not None] == [
+        (False, None),
+        (True, another),
+        (True, person),
+    ]
+    assert ours.forget(Forgotten(person=person, unix_ms=int(NOW) + 70_000))

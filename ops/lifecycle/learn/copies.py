@@ -1,0 +1,116 @@
+"""Remove forgotten conversations from every copy of their words: the FAQ's corrections, exports and recordings."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ops.lifecycle.learn.entries import remove_lessons
+from ops.lifecycle.learn.lessons import Lesson, example_of, locked, people_of, read_lessons, split, write_whole
+from ops.load.recording.file import forget_in
+from ops.optimize.lessons import Example
+from shared.conversation.corrections import must_go
+from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
+from shared.kafka import scan
+from shared.nouns import counted
+from shared.process.clock import wire_unix_ms
+from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import decode_erase, decode_forgotten
+from shared.wire.session_key import SessionKey
+
+EXPORTS: Final = "exports.txt"
+_HALVES: Final = ("train.jsonl", "judge.jsonl")
+_LOOK_INTERVAL_S: Final = 2.0
+_LOOK_BACK_MS: Final = 60_000  # of producers' clocks
+
+
+async def read_forgotten(kafka: KafkaSettings, since_unix_ms: int | None = None) -> dict[str, int]:
+    """Return the forgotten conversations: digest → Unix ms until which nothing may be kept. `chat.erasures` has those
+    of gateways without `chat.forgotten`. Raises `BrokerUnavailable`."""
+    forgotten: dict[str, int] = {}
+    async for kept in scan(kafka, kafka.topics.erasures, since_unix_ms=since_unix_ms):
+        with suppress(ProtocolError):
+            erase = decode_erase(kept.record.value)
+            forgotten[SessionKey(erase.tenant, erase.session_id).digest] = erase.generation
+    async for kept in scan(kafka, kafka.topics.forgotten, since_unix_ms=since_unix_ms):
+        with suppress(ProtocolError):
+            told = decode_forgotten(kept.record.value)
+            forgotten[told.person] = max(told.unix_ms, forgotten.get(told.person, 0))
+    return forgotten
+
+
+def export(faq: Path, out: Path) -> None:
+    """Write the corrections into a folder, and first the folder into the FAQ's list of exports. Raises `SettingsError`
+    where there is no correction to train on."""
+    with locked(faq):
+        halves = split(read_lessons(faq))
+        if not halves[0]:
+            raise SettingsError("no correction to train on; confirm some: replyline learn list")
+        write_whole(faq / EXPORTS, "".join(f"{path}\n" for path in {*_exports(faq), out.resolve()}).encode())
+        out.mkdir(parents=True, exist_ok=True)
+        for name, lessons in zip(_HALVES, halves, strict=True):
+            write_whole(out / name, b"".join(msgspec.json.encode(example_of(each)) + b"\n" for each in lessons))
+        write_whole(out / "people.txt", "".join(f"{person}\n" for person in people_of(halves[0])).encode())
+
+
+def remove_forgotten(faq: Path | None, recordings: Sequence[Path], forgotten: Mapping[str, int]) -> list[str]:
+    """Remove what must go from the FAQ's folder, its exports and the recordings. Return a line for each that has
+    changed, and for each export that is not here. Raises `SettingsError`, `OSError`."""
+    lines = []
+    if faq is not None:
+        gone, kept = remove_lessons(faq, lambda each: must_go(forgotten, each.people, each.confirmed_unix_ms))
+        lines.append(_told(faq, len(gone), "correction"))
+        lines += [_trim(out, kept) for out in _exports(faq)]
+    lines += [_told(path, forget_in(path, forgotten), "question") for path in recordings]
+    return [line for line in lines if line]
+
+
+async def follow(
+    kafka: KafkaSettings, faq: Path | None, recordings: Sequence[Path], tell: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Do so within seconds of each erasure, until `stop`. Raises `SettingsError`, `OSError`."""
+    forgotten: dict[str, int] = {}
+    told, since = {""}, None
+    while not stop.is_set():
+        look_unix_ms = int(wire_unix_ms())
+        try:
+            new = await read_forgotten(kafka, since)
+        except BrokerUnavailable as error:
+            lines = [f"{error}; trying again"]
+        else:
+            forgotten |= new
+            since = look_unix_ms - _LOOK_BACK_MS
+            lines = remove_forgotten(faq, recordings if new else (), forgotten)
+        for line in lines:
+            if line not in told:
+                tell(line)
+        told = set(lines)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _LOOK_INTERVAL_S)
+
+
+def _exports(faq: Path) -> list[Path]:
+    file = faq / EXPORTS
+    return [Path(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _trim(out: Path, kept: Sequence[Lesson]) -> str:
+    """Remove from an export what is no longer among the corrections; return a line where that was so, or cannot be.
+    `people.txt` stays: a version that is trained by now came from all of them."""
+    entries, num_gone = {lesson.entry for lesson in kept}, 0
+    for file in (out / name for name in _HALVES):
+        if not file.exists():
+            return f"{out}: this export is not here and may hold what was erased; delete it, or export again"
+        lines = file.read_bytes().splitlines(keepends=True)
+        left = [line for line in lines if msgspec.json.decode(line, type=Example).grounding[0].id in entries]
+        if len(left) < len(lines):
+            num_gone += len(lines) - len(left)
+            write_whole(file, b"".join(left))
+    return _told(out, num_gone, "correction")
+
+
+def _told(path: Path, number: int, noun: str) -> str:
+    return f"{path}: {counted(number, noun)} removed" if number else ""

@@ -1,0 +1,258 @@
+"""Erasures and withdrawn consents reach every copy: corrections, entries, exports and recordings."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ops.lifecycle.learn import commands, copies
+from ops.lifecycle.learn.candidates import Rated
+from ops.lifecycle.learn.copies import export, follow, read_forgotten, remove_forgotten
+from ops.lifecycle.learn.entries import add_lesson
+from ops.lifecycle.learn.lessons import Lesson, read_lessons
+from ops.load.recording.file import RecordingWriter, forget_in, read_recording
+from shared.conversation.corrections import BadAnswer
+from shared.errors import SettingsError
+from shared.faq.entries import PACKAGED_PATH
+from shared.kafka import Kept, Record
+from shared.settings.kafka import KafkaSettings
+from shared.versions.registry import Registry
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import Erase, Forgotten
+from shared.wire.outcome import Message
+from shared.wire.session_key import SessionKey
+from tests.support.samples.recordings import HEADER, asked, written
+
+SESSION = SessionKey("shop", "jane")
+OTHER = SessionKey("shop", "ann")
+CONFIRMED = 1_800_000_000_000
+LATER, LONG_BEFORE = CONFIRMED + 60_000, CONFIRMED - 60_000
+WORDS = "I am Jane: can you engrave spoons?"
+QUESTION, ANSWER = "Can spoons be engraved?", "Yes, for $5."
+
+
+class Log:
+    """What Kafka's topics hold."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: dict[str, list[Message | bytes]] = {}
+        monkeypatch.setattr(copies, "scan", self.scan)
+
+    def add(self, topic: str, *messages: Message | bytes) -> None:
+        self.records.setdefault(topic, []).extend(messages)
+
+    async def scan(self, _: KafkaSettings, topic: str, **__: object) -> AsyncIterator[Kept]:
+        for message in self.records.get(topic, ()):
+            await asyncio.sleep(0)
+            value = message if isinstance(message, bytes) else msgpack_encode(message)
+            yield Kept(Record(topic, 0, 0, None, value), 1)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    return Log(monkeypatch)
+
+
+@pytest.fixture
+def faq(tmp_path: Path) -> Path:
+    folder = tmp_path / "faq"
+    folder.mkdir()
+    shutil.copy(PACKAGED_PATH, folder)
+    add_lesson(folder, lesson("learned-jane", SESSION, QUESTION))
+    for number in range(12):  # about one in eight is judged by
+        add_lesson(folder, lesson(f"learned-{number}", SessionKey("shop", f"s{number}"), f"{number} or {number}?"))
+    return folder
+
+
+def lesson(entry: str, session: SessionKey, question: str) -> Lesson:
+    return Lesson(
+        entry=entry,
+        language="en",
+        question=question,
+        answer=ANSWER,
+        people=(session.digest,),
+        by="ann",
+        confirmed_unix_ms=CONFIRMED,
+    )
+
+
+def text_of(*folders: Path) -> str:
+    return "".join(file.read_text() for folder in folders for file in folder.iterdir())
+
+
+async def test_erasures_of_any_age_are_read_and_what_is_no_erasure_is_skipped(log: Log) -> None:
+    log.add("chat.erasures", Erase(tenant="shop", session_id="jane", generation=7), b"\xc1")
+    log.add("chat.forgotten", Forgotten(person="p", unix_ms=9), Forgotten(person="p", unix_ms=8), b"\xc1")
+    assert await read_forgotten(KafkaSettings()) == {SESSION.digest: 7, "p": 9}
+
+
+@pytest.mark.parametrize(("forgotten_unix_ms", "is_gone"), [(LATER, True), (CONFIRMED, True), (LONG_BEFORE, False)])
+def test_a_forgotten_conversation_leaves_corrections_entries_and_exports(
+    faq: Path, tmp_path: Path, forgotten_unix_ms: int, is_gone: bool
+) -> None:
+    """What was learned from a conversation after its erasure stays."""
+    outs = [tmp_path / "one", tmp_path / "two"]
+    for out in outs:
+        export(faq, out)
+        assert QUESTION in text_of(out)
+    lines = remove_forgotten(faq, (), {SESSION.digest: forgotten_unix_ms})
+    for folder in (faq, *outs):
+        held = [file.name for file in folder.iterdir() if QUESTION in file.read_text()]
+        assert bool(held) != is_gone, held
+        assert any(str(folder) in line for line in lines) == is_gone
+    assert len(read_lessons(faq)) == 13 - is_gone
+    assert remove_forgotten(faq, (), {SESSION.digest: forgotten_unix_ms}) == []
+
+
+def test_an_export_that_was_away_is_trimmed_when_it_is_back(faq: Path, tmp_path: Path) -> None:
+    out = tmp_path / "usb"
+    export(faq, out)
+    out.rename(tmp_path / "away")
+    lines = remove_forgotten(faq, (), {SESSION.digest: LATER})
+    assert any(f"{out}: this export is not here" in line for line in lines)
+    (tmp_path / "away").rename(out)
+    remove_forgotten(faq, (), {})
+    assert QUESTION not in text_of(out)
+
+
+# --- recordings
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["ended", "still written"])
+def test_a_recording_forgets_the_words_and_keeps_the_times(tmp_path: Path, ended: bool) -> None:
+    path, started = tmp_path / "a.replay", HEADER.started_unix_ms
+    entries = [
+        asked(0.0, text=WORDS, stop=("Jane",), person=SESSION.digest),
+        asked(90_000.0, text="asked after the erasure", person=SESSION.digest),
+        asked(1.0, text="of another customer", person=OTHER.digest),
+        asked(2.0),
+    ]
+    forgotten = {SESSION.digest: started + 30_000}
+    if ended:
+        written(path, entries)
+        assert forget_in(path, forgotten) == 1
+        assert forget_in(path, forgotten) == 0
+    else:
+        writer = RecordingWriter(path, HEADER)
+        for entry in entries[:-1]:
+            writer.write(entry)
+        writer.forget(forgotten)
+        writer.write(entries[-1])
+        writer.finish()
+    recording = read_recording(path)
+    assert [each.text for each in recording.asked] == [None, "asked after the erasure", "of another customer", None]
+    assert [each.at_ms for each in recording.asked] == [each.at_ms for each in entries]
+    assert (recording.asked[0].stop, recording.asked[0].person, recording.broken_off) == ((), None, "")
+    assert path.stat().st_mode & 0o77 == 0
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- typed
+
+
+class Typed:
+    """`replyline learn`, with Kafka and Redis in memory."""
+
+    def __init__(self, faq: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.faq, self.log = faq, log
+        self.kept: list[Rated] = []
+        monkeypatch.setenv("REPLYLINE_FAQ__PATH", str(faq))
+        monkeypatch.setattr(commands, "rated_answers", lambda _: self)
+        monkeypatch.setattr(commands, "read_registry", self.registry)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def all(self) -> list[Rated]:
+        return self.kept
+
+    async def remove(self, rated: Rated) -> None:
+        self.kept.remove(rated)
+
+    async def registry(self, _: KafkaSettings) -> Registry:
+        return Registry()
+
+    def __call__(self, *words: Any) -> Result:
+        return CliRunner().invoke(commands.learn_app, [str(word) for word in words])
+
+
+@pytest.fixture
+def learn(faq: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Typed:
+    typed = Typed(faq, log, monkeypatch)
+    bad = BadAnswer(response_id="resp_77", question=WORDS, answer="No.", source="x", rated_unix_ms=1)
+    typed.kept.append(Rated(session=OTHER, bad=bad))
+    return typed
+
+
+def forget_jane(log: Log) -> None:
+    log.add("chat.forgotten", Forgotten(person=SESSION.digest, unix_ms=LATER))
+
+
+EACH_COMMAND: dict[str, Callable[[Path], tuple[Any, ...]]] = {
+    "list": lambda _: (),
+    "confirm": lambda _: ("resp_77", "--question", "Can forks be engraved?", "--answer", "Yes."),
+    "export": lambda out: ("--out", out),
+    "person": lambda _: ("--tenant", "shop", "--session", "ann"),
+    "forget": lambda _: ("--tenant", "shop", "--session", "ann"),
+}
+
+
+@pytest.mark.parametrize("command", EACH_COMMAND)
+def test_each_command_applies_every_erasure_first(learn: Typed, tmp_path: Path, command: str) -> None:
+    forget_jane(learn.log)
+    result = learn(command, *EACH_COMMAND[command](tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert "1 correction removed" in result.stderr
+    assert QUESTION not in text_of(learn.faq)
+
+
+def test_a_run_is_typed(learn: Typed, tmp_path: Path) -> None:
+    assert "resp_77" in learn("list").output
+    refused = learn("confirm", "resp_77", "--answer", ANSWER)
+    assert isinstance(refused.exception, SettingsError)
+    assert "--question is missing" in str(refused.exception)
+    confirmed = learn("confirm", "resp", "--question", "Can forks be engraved?", "--answer", ANSWER)
+    assert confirmed.output == f"learned-77: Can forks be engraved? → {ANSWER}\n"
+    assert "no answer was rated bad" in learn("list").output
+    assert f"{tmp_path / 'out'}" in learn("export", "--out", tmp_path / "out").output
+    assert "forks" in text_of(tmp_path / "out")
+    of_ann = ("--tenant", "shop", "--session", "ann")
+    assert learn("person", *of_ann).output == "correction learned-77: Can forks be engraved?\n"
+    forgot = learn("forget", *of_ann)
+    assert "1 correction removed" in forgot.output
+    assert learn("person", *of_ann).output == ""
+    assert "forks" not in text_of(learn.faq, tmp_path / "out")
+    assert isinstance(learn("forget").exception, SettingsError)
+
+
+def test_forget_takes_recordings(learn: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "a.replay"
+    written(path, [asked(0.0, text=WORDS, person=SESSION.digest)])
+    forget_jane(learn.log)
+    assert f"{path}: 1 question removed" in learn("forget", path).output
+    assert read_recording(path).asked[0].text is None
+    assert learn("forget", tmp_path / "missing").exit_code == 2
+
+
+async def test_follow_applies_an_erasure_while_it_runs(log: Log, faq: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_LOOK_INTERVAL_S", 0.0)
+    stop, lines = asyncio.Event(), list[str]()
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        stop.set()
+
+    following = asyncio.create_task(follow(KafkaSettings(), faq, (), tell, stop))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert QUESTION in text_of(faq)
+    forget_jane(log)
+    await asyncio.wait_for(following, 10)
+    assert lines == [f"{faq}: 1 correction removed"]
+    assert QUESTION not in text_of(faq)
