@@ -22,8 +22,7 @@ from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
 from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
 from workers.serving.engine_thread import EngineThread, left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, limited
-from workers.versions.beginning import choices, load_first
-from workers.versions.last_served import remember_last_served
+from workers.versions.beginning import choices, load_first, remember_last_served
 
 
 async def serve(settings: Settings, stop: asyncio.Event, hangup: asyncio.Event | None = None) -> None:

@@ -35,10 +35,9 @@ from workers.schedule.paces import Paces
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
 from workers.schedule.streams import Streams
 from workers.serving.drafts import Drafts, Progress
-from workers.serving.engine_loop import EngineLoop
+from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
 from workers.serving.served import Served
-from workers.serving.step_watch import StepWatch
 from workers.serving.upstream_loop import UpstreamLoop
 
 ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most

@@ -40,8 +40,8 @@ from workers.serving.shadow import NoLetters, NoReplies, Shadow
 from workers.serving.watchdog import Watchdog
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
+from workers.versions.beginning import remember_last_served
 from workers.versions.candidate import Candidate, open_candidate
-from workers.versions.last_served import remember_last_served
 from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 from workers.versions.switcher import Means, Switcher

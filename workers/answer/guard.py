@@ -11,8 +11,7 @@ from typing import Final
 
 from shared.facts import Known, facts_in
 from shared.wire.outcome import Grounding, Replaced
-from workers.answer.quotes import Quotes
-from workers.answer.repetition import Repetition, goes_round
+from workers.answer.quotes import Quotes, Repetition, goes_round
 from workers.answer.sentences import MAX_CHARS, Cut, may_end, next_cut
 
 # Between a number and the end of a text that was cut off there is room for the unit that it would have had.

@@ -1,5 +1,6 @@
 """Checks that every engine makes of its caller: a wrong call is a `ValueError` and changes nothing."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,3 +76,29 @@ def _check_chunk(info: EngineInfo, chunk: PrefillChunk) -> None:
     if not chunk.token_ids:
         raise ValueError(f"the chunk for slot {chunk.slot} is empty")
     check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))
+
+
+class MixedCalls(ABC):
+    """Three calls of `MixingEngine` over one `_compute`."""
+
+    _info: EngineInfo
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        check_prefill(self._info, chunks)
+        return self._compute(chunks, ())[0]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        check_decode(self._info, rows)
+        return self._compute((), rows)[1]
+
+    def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        check_mixed(self._info, chunks, rows)
+        return self._compute(chunks, rows)
+
+    @abstractmethod
+    def _compute(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
+        """Compute chunks and decode rows that were checked; return the tokens of both."""

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
 from shared.process.threads import sleep
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import check_import, check_range
+from workers.engine.calls import MixedCalls, check_import, check_range
 from workers.engine.kv_layout import KvLayout
-from workers.engine.mixed_calls import MixedCalls
 from workers.engine.sampling import split_mix
 
 # Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.

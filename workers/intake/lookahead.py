@@ -7,10 +7,12 @@ Bertsekas and Gallager, Data Networks, 6.5.2).
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from shared.wire.messages import Bucket
+from workers.request.job import Job
+from workers.schedule.sequence import Phase
 
 T = TypeVar("T")
 
@@ -60,3 +62,22 @@ class Lookahead(Generic[T]):
         """Drop parked requests: they will be read again, here or elsewhere."""
         for bucket, parked in self._parked.items():
             self._parked[bucket] = deque(request for request in parked if not unwanted(request))
+
+
+class Begun:
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self._jobs: dict[Bucket, list[Job]] = {bucket: [] for bucket in buckets}
+
+    def add(self, bucket: Bucket, job: Job) -> None:
+        self._jobs[bucket].append(job)
+
+    def waiting(self, prepared: Iterable[Bucket]) -> dict[Bucket, int]:
+        """Return, by bucket, how many requests are being `prepared` or wait for a slot. Slots are the engine's thread's
+        to give."""
+        waiting = dict.fromkeys(self._jobs, 0)
+        for bucket in prepared:
+            waiting[bucket] += 1
+        for bucket, jobs in self._jobs.items():
+            self._jobs[bucket] = [job for job in jobs if job.sequence.phase is Phase.WAITING]
+            waiting[bucket] += len(self._jobs[bucket])
+        return waiting

@@ -22,8 +22,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
 from shared.wire.topics import BUCKETS, TopicNames
-from workers.intake.begun import Begun
-from workers.intake.lookahead import Lookahead
+from workers.intake.lookahead import Begun, Lookahead
 from workers.intake.passing_on import PassingOn
 from workers.intake.skew import ClockSkew
 from workers.intake.sorting import Sorting

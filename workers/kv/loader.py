@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import ref
 
 from numpy.typing import NDArray
 
@@ -12,16 +13,32 @@ from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.session_key import SessionKey
-from workers.engine.kv_layout import KvLayout
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
-from workers.kv.handed_out import HandedOut
 from workers.kv.memory import ConversationTokens, KvMemory
 from workers.kv.store import KvStore
 from workers.kv.values import BadBlock, Codec, decode, value_bytes
 from workers.schedule.policy import Costs
 from workers.schedule.sequence import Prefix
+
+
+class HandedOut:
+    """One thread owns it; the pieces may be let go on any."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[tuple[ref[KvPieces], int]] = []
+
+    def add(self, pieces: KvPieces) -> None:
+        self._held.append((ref(pieces), pieces.num_bytes))
+
+    def num_bytes(self) -> int:
+        """Return the bytes that are still held. What several are views of counts once for each."""
+        self._held = [(held, size) for held, size in self._held if held() is not None]
+        return sum([size for _, size in self._held])
+
 
 _LEAST_WAITING_BYTES: Final = 1 << 30  # as much may wait for slots however little the host memory may hold
 

@@ -1,8 +1,10 @@
 """The answers that somebody still waits for, from acceptance until every reader has acknowledged the end; then their
 records are done."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from shared.errors import ProtocolError
@@ -11,12 +13,45 @@ from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
 from shared.telemetry.faults import contained
 from shared.wire.messages import Adopt, Cancel, ReplyDone
-from shared.wire.requests import Order
+from shared.wire.requests import Order, Target
 from shared.wire.session_key import SessionKey
 from workers.request.answer_readers import AnswerReaders, Replies
 from workers.request.job import Job, target_of
 from workers.request.recent_answers import RecentAnswers
-from workers.request.unread_answers import UnreadAnswers
+
+
+class UnreadAnswers:
+    """`jobs` are those that are being answered, by their request's id; `num` ends are not acknowledged yet."""
+
+    def __init__(self, publisher: Replies, offsets: OffsetTracker, jobs: Mapping[str, Job]) -> None:
+        self._publisher, self._offsets, self._jobs = publisher, offsets, jobs
+        self.num = 0
+
+    def answer(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
+        """Publish the terminal event of a record that never became a job; one that did, and is read again, has its own:
+        then False."""
+        job = self._jobs.get(done.request_id)
+        if job is not None and origin in job.origins:
+            return False
+        self._end(target, done, partial(self._offsets.done, *origin))
+        return True
+
+    async def refuse(self, target: Target, done: ReplyDone) -> None:
+        """Publish the end of a request that is not served; return when it is acknowledged. Nobody is told where another
+        request under its id is being answered: a reader would take the end for that one's."""
+        if done.request_id not in self._jobs:
+            acknowledged = asyncio.Event()
+            self._end(target, done, acknowledged.set)
+            await acknowledged.wait()
+
+    def _end(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
+        def settled() -> None:
+            self.num -= 1
+            settle()
+
+        self._publisher.done(target, done, settled)
+        self.num += 1
+
 
 _ANOTHER: Final = "another request with this id is being answered; give each its own"
 

@@ -12,7 +12,7 @@ from shared.wire.messages import Bucket
 from shared.wire.outcome import Reason, Status
 from shared.wire.session_key import SessionKey
 from workers.engine import Sampling
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvPieces
 
 
 class Phase(Enum):

@@ -1,19 +1,23 @@
 """Find the version that a worker begins with, before it has a model."""
 
 import asyncio
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shared.errors import BrokerUnavailable, ModelError, SettingsError
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
+from shared.settings.worker import WorkerSettings
 from shared.telemetry.logs import get_logger
 from shared.versions.log import VersionsLog
 from shared.versions.state import State
 from shared.wire.fields import Revision
 from workers.engine.load_model import LoadedModel, load_model
+from workers.serving.calibration import save
 from workers.versions.candidate import Candidate, open_candidate
 from workers.versions.decision import wanted_by
-from workers.versions.last_served import read_last_served
 
 _WAIT_S: Final = 3.0
 
@@ -59,3 +63,29 @@ async def _registry_state(settings: Settings, client_id: str) -> State | None:
     finally:
         await registry.stop()
     return registry.registry.state_at(wire_unix_ms())
+
+
+class _LastServed(msgspec.Struct):
+    revision: Revision | None
+
+
+def read_last_served(worker: WorkerSettings) -> Revision | None:
+    """Return the version; None where none of the registry's was served, or nobody can tell."""
+    try:
+        return msgspec.json.decode(_path(worker).read_bytes(), type=_LastServed).revision
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def remember_last_served(worker: WorkerSettings, revision: Revision | None) -> None:
+    """Note which version serves; None: what stands at `model.dir` does."""
+    if revision == read_last_served(worker):
+        return
+    try:
+        save(_path(worker), _LastServed(revision))
+    except OSError as error:
+        get_logger().warning("last_version_not_noted", path=str(_path(worker)), cause=error.strerror)
+
+
+def _path(worker: WorkerSettings) -> Path:
+    return worker.cache_dir / f"served-{worker.lane}.json"

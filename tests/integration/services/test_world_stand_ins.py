@@ -30,7 +30,7 @@ from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.integration.support.kafka_program import PARTITIONS, Program, topic_of
 from tests.world.redis import Redis, runtime_of
-from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN
+from workers.kv.store import ASK_SESSION, ASK_SHARED, OPEN
 
 ROOT: Final = Path(__file__).parents[3]
 PROGRAMS: Final = 250
@@ -92,7 +92,7 @@ def steps(chance: random.Random) -> list[list[Any]]:
         key, queue = f"k{chance.randrange(4)}", f"l{chance.randrange(3)}"
         kv, value = f"{queue}:kv", str(chance.randrange(5_000))
         fields = [chance.choice("abcdefgh") * chance.choice((1, 1, 5, 9)) for _ in range(chance.randint(1, 4))]
-        limits = (7_200, 30, 5, 6)  # as workers/kv/scripts.py has them
+        limits = (7_200, 30, 5, 6)  # as workers/kv/store.py has them
         opened = [["EVAL", OPEN, 1, kv, *fields], ["HSET", kv, *chain.from_iterable((name, value) for name in fields)]]
         choices = [
             ["EVAL", _APPEND, 2, queue, key, f"turn {number}", value, -8, 3_600],

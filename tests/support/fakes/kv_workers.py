@@ -13,8 +13,7 @@ from prometheus_client import REGISTRY
 from shared.errors import StoreUnavailable
 from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts, sequence
-from workers.engine.kv_layout import KvLayout
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.kv.blocks import BlockNamer
 from workers.kv.cache import KvCache
 from workers.kv.disk import DiskTier

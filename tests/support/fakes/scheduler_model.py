@@ -10,8 +10,7 @@ from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts, sequence
 from workers.engine import EngineInfo
 from workers.engine.calls import check_decode, check_mixed, check_prefill, check_range
-from workers.engine.kv_layout import KvLayout
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.schedule.goodput import build_scheduler
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Costs

@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
-from workers.engine.calls import check_import, check_range
+from workers.engine.calls import MixedCalls, check_import, check_range
 from workers.engine.kv_layout import BFLOAT16
-from workers.engine.mixed_calls import MixedCalls
-from workers.engine.native.library import Library, NativeConfig
-from workers.engine.native.step_profile import StepProfile, Take
-from workers.engine.native.weights import NativeWeights
+from workers.engine.native.library import Library, NativeConfig, NativeWeights, StepProfile, Take
 from workers.engine.sampling import sample
 
 _KV_DTYPE: Final = np.dtype(BFLOAT16)

@@ -2,14 +2,20 @@
 
 import ctypes
 import errno
+import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from shared.errors import EngineError
-from shared.model.folder import Architecture
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import EngineError, ModelError
+from shared.model.folder import NATIVE, REMEDY, Architecture, ModelFolder
+from workers.graph.native_layout import LAST_SECTIONS, Form, Index, read_index, section_names
+from workers.graph.rotary import rotary_tables
 
 
 class NativeConfig(ctypes.Structure):
@@ -101,3 +107,62 @@ def _declared(functions: Any) -> Any:
         function = getattr(functions, name)
         function.restype, function.argtypes = result, arguments
     return functions
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWeights:
+    """`addresses` are in the order of `native_open`, and are those of `held`."""
+
+    form: Form
+    addresses: list[int | None]
+    held: tuple[NDArray[np.uint8] | NDArray[np.float32], ...]
+
+    @classmethod
+    def map(cls, folder: ModelFolder, positions: int) -> Self:
+        """Map the file, and compute the rotary tables of `positions`. Raises `ModelError` where it is not as it should
+        be."""
+        architecture, path = folder.manifest.architecture, folder.path / NATIVE
+        try:
+            with path.open("rb") as file:
+                view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{path} cannot be mapped ({error}); {REMEDY}") from error
+        index = read_index(view, architecture, path)
+        mapped = np.frombuffer(view, np.uint8)
+        tables = rotary_tables(architecture, positions)
+        return cls(index.form, _addresses(index, mapped, tables, architecture.num_layers), (mapped, *tables))
+
+
+def _addresses(
+    index: Index, mapped: NDArray[np.uint8], tables: tuple[NDArray[np.float32], ...], num_layers: int
+) -> list[int | None]:
+    def address(name: str) -> int | None:
+        place = index.places.get(name)
+        return None if place is None else mapped.ctypes.data + place.offset
+
+    names = [*section_names(num_layers)]
+    last = [address(name) for name in LAST_SECTIONS]
+    return [*(table.ctypes.data for table in tables), *last, *map(address, names[: -len(LAST_SECTIONS)])]
+
+
+PHASES: Final = ("embed", "norm", "qkv", "attention", "out", "gate_up", "down", "head")
+"""`enum phase` of native.h, without what is between steps."""
+
+Take = Callable[[int, int, Mapping[str, int]], None]
+"""Told of each step: its rows, the longest context of one, and its phases' nanoseconds."""
+
+
+class StepProfile:
+    """The library adds each step's nanoseconds at `address`; `take` is told of them."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._ns = np.zeros(1 + len(PHASES), np.int64)
+
+    @property
+    def address(self) -> int:
+        return self._ns.ctypes.data
+
+    def end_step(self, rows: int, context: int) -> None:
+        self._take(rows, context, dict(zip(PHASES, self._ns[1:].tolist(), strict=True)))
+        self._ns[:] = 0

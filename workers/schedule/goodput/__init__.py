@@ -2,7 +2,7 @@
 
 from shared.settings import WindowKind
 from workers.schedule.goodput.goodput import Goodput
-from workers.schedule.goodput.reserve import Reserve
+from workers.schedule.goodput.plan import Reserve
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Costs
 from workers.schedule.scheduler import Scheduler, SchedulerLimits

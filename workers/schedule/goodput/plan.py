@@ -7,16 +7,78 @@ machine one is enough, and that keeps the most jobs; here it is over slots, with
 floor keeps may take the place of several.
 """
 
+import math
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from heapq import heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, Self
 
-from workers.schedule.goodput.books import Books
-from workers.schedule.goodput.candidates import Candidates
+from shared.wire.messages import Bucket
+from workers.schedule.goodput.books import Books, Prices
 from workers.schedule.goodput.forecast import Forecast
 from workers.schedule.goodput.item import Item
-from workers.schedule.goodput.reserve import LONG, Reserve
 from workers.schedule.policy import Load
+from workers.schedule.sequence import Sequence
+
+LONG: Final[Bucket] = "long"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """`kept` slots are for the bucket `long` alone, which may have others too. Without them a crowd of short requests
+    fills every slot, and a long one, whose latest start is early, finds none. The others plan and start as if there
+    were fewer slots, by as many as no long one holds."""
+
+    kept: int = 0
+
+    @classmethod
+    def of(cls, share: float, num_slots: int) -> Self:
+        """Return the reserve that a share of the slots is: one slot at least, where there is to be any, and not all."""
+        return cls(min(max(1, math.floor(share * num_slots)), num_slots - 1) if share > 0 else 0)
+
+    def unheld(self, running: Iterable[Sequence]) -> int:
+        """Return how many of the kept slots no long request holds."""
+        return max(0, self.kept - sum([row.bucket == LONG for row in running])) if self.kept else 0
+
+    def set_aside(self, free_unix_ms: list[float], running: Iterable[Sequence]) -> list[float]:
+        """Take from the heap of the times when slots are free the soonest of those that are for long ones alone, and
+        return them, ascending. One is left."""
+        num_aside = min(self.unheld(running), len(free_unix_ms) - 1)
+        return [heappop(free_unix_ms) for _ in range(num_aside)]
+
+
+_Heap = list[tuple[float, Item]]
+
+
+class Candidates:
+    """Prices differ by class and tenant alone, and change: within a class of a tenant the order is the costs'."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._heaps: dict[tuple[str, str], _Heap] = {}
+        for item in items:
+            self._heap_of(item).append((-item.dearness, item))
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    def add(self, item: Item) -> None:
+        heappush(self._heap_of(item), (-item.dearness, item))
+
+    def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
+        """Take out the dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in
+        order."""
+        most = prices.of(item.sequence.bucket, item.sequence.session.tenant, item.dearness)
+        dearest: _Heap | None = None
+        for (bucket, tenant), heap in self._heaps.items():
+            if not heap:
+                continue
+            price = prices.of(bucket, tenant, -heap[0][0])
+            if price > most or (price == most and (dearest is None or heap[0][1] < dearest[0][1])):
+                dearest, most = heap, price
+        return heappop(dearest)[1] if dearest is not None else None
+
+    def _heap_of(self, item: Item) -> _Heap:
+        return self._heaps.setdefault((item.sequence.bucket, item.sequence.session.tenant), [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +130,7 @@ def make_plan(
     *,
     margin: float,
     spare: bool,
-    reserve: Reserve = Reserve(),  # noqa: B008 - immutable
+    reserve: Reserve = Reserve(),
 ) -> Plan:
     """`queue` ascends. `margin`: how many times longer all may take than predicted. `spare`: see `Item.late`."""
     step_ms = forecast.step_ms(min(len(load.running) + len(queue), load.num_slots))

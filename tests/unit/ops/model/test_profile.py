@@ -12,7 +12,7 @@ from ops.model.profile import ProfileOptions, Step, profile, shares
 from shared.errors import ModelError, SettingsError
 from shared.settings import Settings
 from tests.support.models.native_library import native_dir
-from workers.engine.native.step_profile import PHASES
+from workers.engine.native.library import PHASES
 
 
 def options(trace: Path, *, batch: int = 2) -> ProfileOptions:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.model.tokenizer import shown_text
-from workers.answer.detokenizer import Detokenizer
+from workers.answer.stream import Detokenizer
 
 
 @st.composite

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvPieces
 
 
 @given(sizes=st.lists(st.integers(1, 7), max_size=6), start=st.integers(0, 45), stop=st.integers(0, 45))

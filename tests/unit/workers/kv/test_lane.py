@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from workers.kv.lane import Lane
+from workers.kv.cache import Lane
 
 LIMIT_S = 10.0
 

@@ -2,7 +2,7 @@
 
 from shared.model.chat_template import Ids
 from shared.wire.session_key import SessionKey
-from workers.prompt.encoded_turns import EncodedTurns
+from workers.prompt.conversation import EncodedTurns
 
 MINE, OTHER = SessionKey("t", "mine"), SessionKey("t", "other")
 

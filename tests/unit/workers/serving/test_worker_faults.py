@@ -14,7 +14,7 @@ from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
-from workers.engine.kv_pieces import KvPieces
+from workers.engine.kv_layout import KvPieces
 from workers.schedule.sequence import Prefix
 from workers.serving.drafts import Progress
 

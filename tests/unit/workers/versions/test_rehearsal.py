@@ -24,9 +24,8 @@ from shared.versions.version import Version
 from workers.engine.greedy import answer_greedily
 from workers.engine.load_model import load_model
 from workers.versions import beginning
-from workers.versions.beginning import choices, load_first
+from workers.versions.beginning import choices, load_first, read_last_served, remember_last_served
 from workers.versions.candidate import open_candidate
-from workers.versions.last_served import read_last_served, remember_last_served
 from workers.versions.loader import VersionLoader
 from workers.versions.rehearsal import rehearse
 

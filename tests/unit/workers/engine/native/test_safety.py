@@ -188,7 +188,7 @@ WRITE = """
 import ctypes, sys
 from pathlib import Path
 from shared.model.folder import ModelFolder
-from workers.engine.native.weights import NativeWeights
+from workers.engine.native.library import NativeWeights
 weights = NativeWeights.map(ModelFolder.open(Path(sys.argv[1])), 32)
 address = weights.addresses[3]
 ctypes.string_at(address, 64)

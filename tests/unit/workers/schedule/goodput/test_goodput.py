@@ -10,9 +10,9 @@ from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
 from tests.unit.examples import examples
 from workers.schedule.goodput.books import Prices
-from workers.schedule.goodput.candidates import Candidates
 from workers.schedule.goodput.forecast import Forecast
 from workers.schedule.goodput.goodput import Goodput
+from workers.schedule.goodput.plan import Candidates
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policy import Load
 from workers.schedule.scheduler import Scheduler, SchedulerLimits

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.unit.workers.schedule.goodput.test_goodput import MACHINE, asked
 from workers.schedule.goodput import build_scheduler
-from workers.schedule.goodput.reserve import LONG, Reserve
+from workers.schedule.goodput.plan import LONG, Reserve
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 
