@@ -15,7 +15,6 @@ from gateway.admission.lanes import LaneAdmissions
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.kafka.demand_publisher import DemandPublisher
-from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
@@ -35,7 +34,6 @@ from gateway.wings.outbound import OutboundWing
 from gateway.wings.passing import PassingWing
 from gateway.wings.redis import RedisWing
 from gateway.wings.serving import ServingWing
-from shared.conversation.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
@@ -43,7 +41,7 @@ from shared.model.tokenizer import Tokenizer, open_tokenizer
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.report_reader import read_reports
+from shared.records.log_readers import consume_replies, read_erasures, read_reports
 from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.listening import ListenAddress
@@ -52,7 +50,7 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Drain, Readiness, serve_status
 from shared.tracing.export import open_exporter
-from shared.tracing.keep import KeepRules
+from shared.tracing.spans import KeepRules
 from shared.wire.topics import BROADCAST_PARTITION
 
 

@@ -31,7 +31,7 @@ from ops.scaling.commands import autoscale_app
 from ops.scaling.forecast.commands import forecast
 from ops.scaling.plan.commands import plan
 from ops.simulate.commands import simulate
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms

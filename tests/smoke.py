@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ops.stack.processes import ServiceError, free_port
-from shared.client.failures import ConnectFailed, Refused
 from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.telling import ConnectFailed, Refused
 from shared.process.lifetime import fail
 from shared.wire.messages import ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 

@@ -5,7 +5,6 @@ import os
 from contextlib import AsyncExitStack
 from functools import partial
 
-from shared.conversation.erasure_reader import read_erasures
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
 from shared.errors import ReplylineError
@@ -16,6 +15,7 @@ from shared.process.gpu import short_device
 from shared.process.lifetime import settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
+from shared.records.log_readers import read_erasures
 from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.identity import TokenGate
-from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.own_sessions import OwnSessions
-from gateway.exchange.question import Question, digest
+from gateway.exchange.question import Asker, Question, digest
 from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch

@@ -5,8 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gateway.exchange.asker import Asker
-from gateway.exchange.question import Question, digest
+from gateway.exchange.question import Asker, Question, digest
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
 

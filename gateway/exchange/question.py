@@ -1,13 +1,41 @@
-"""Hold the question of one request, the same for every protocol. Pure."""
+"""Hold the question of one request, its sender and its session's name, the same for every protocol. Pure."""
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from shared.errors import ProtocolError
-from shared.wire.fields import MAX_TURNS
+from shared.wire.fields import MAX_TURNS, is_identifier
 from shared.wire.messages import Said
+from shared.wire.session_key import OWNED_PREFIX
+
+# So long before its client gives up an answer is to be there.
+_MARGIN_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """The sender of one request, beside its question. `address` is the client's, for charges, and `subject` a customer
+    whom no token names; `origins` are the web pages it comes from; `deadline_ms` is None where the promise applies;
+    `key` is the app's idempotency key."""
+
+    address: str = ""
+    origins: tuple[str, ...] = ()
+    token: str | None = None
+    subject: str = ""
+    deadline_ms: int | None = None
+    key: str | None = None
+    is_retry: bool = False
+    traceparent: str | None = None
+
+
+def patience_ms(wait_ms: float, promised_ms: int) -> int | None:
+    """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
+    left_ms = wait_ms - _MARGIN_MS
+    return max(1, int(left_ms)) if math.isfinite(left_ms) and left_ms < promised_ms else None
+
 
 Role = Literal["user", "assistant", "system"]
 
@@ -58,3 +86,15 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
 
 def _said(asked: list[str], answered: list[str]) -> Said:
     return Said(user="\n\n".join(asked), assistant="\n\n".join(answered))
+
+
+def is_session_name(name: str) -> bool:
+    """Return whether a client may name a session so."""
+    return is_identifier(name) and not name.startswith(OWNED_PREFIX)
+
+
+def session_name(names: Iterable[str | None]) -> str | None:
+    """Return the session that the first of these names; None if all are empty. A name that no session can have is
+    hashed. Any client that knows the name may open the session: these are names that clients chose for that."""
+    name = next(filter(None, names), None)
+    return name if name is None or is_session_name(name) else digest("conversation", name)

@@ -8,7 +8,7 @@ address ("unknown", "_hidden") is a client that its proxy does not name: all of 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from shared.sockets.addresses import Address, Network, network_of, parsed
+from shared.sockets.open_sockets import Address, Network, network_of, parsed
 
 UNNAMED_CLIENT: Final = "0.0.0.0"  # noqa: S104 - an account, nothing listens there
 _HOPS: Final = 10

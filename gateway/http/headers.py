@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.exchange.asker import patience_ms
+from gateway.exchange.question import patience_ms
 
 _TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
 _MAX_KEY_CHARS: Final = 255

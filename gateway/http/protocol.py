@@ -16,8 +16,8 @@ from gateway.http.statuses import retry_headers, status_of
 from gateway.session.message_rate import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
-from shared.sockets.addresses import Network
 from shared.sockets.bounded import HEAD_BYTES, HEAD_LINES, BoundedTransport
+from shared.sockets.open_sockets import Network
 from shared.telemetry import metrics
 from shared.wire.failed_ends import detail_of
 

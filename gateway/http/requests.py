@@ -9,10 +9,9 @@ from typing import Final
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
 
-from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
-from gateway.exchange.question import Question
+from gateway.exchange.question import Asker, Question
 from gateway.frontends.client_address import charged_address
 from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.kafka.reply_consumer import decode_replies
 from gateway.request.cursor import Place
 from shared.errors import BrokerUnavailable
 from shared.kafka import LogReader
 from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
+from shared.records.log_readers import decode_replies
 from shared.telemetry.availability import Availability
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger

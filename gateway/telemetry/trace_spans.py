@@ -8,8 +8,7 @@ from gateway.request.entry import Entry
 from gateway.request.trace_times import RequestTrace
 from gateway.telemetry.attainment import attainment, is_late
 from shared.tracing import conventions as names
-from shared.tracing.keep import KeepRules, Why
-from shared.tracing.spans import Attribute, Event, Process, Span, SpanTree, Trace
+from shared.tracing.spans import Attribute, Event, KeepRules, Process, Span, SpanTree, Trace, Why
 from shared.tracing.worker import add_worker_spans, clock_shift_ms, shifted, topic_attributes
 from shared.wire.outcome import Response
 

@@ -16,7 +16,7 @@ from gateway.telemetry.trace_spans import KeptTrace, kept_trace, why_kept
 from shared.process.clock import correction_ms, now_unix_ms
 from shared.tracing.context import TraceContext, begin_trace
 from shared.tracing.export import TraceExporter
-from shared.tracing.keep import KeepRules
+from shared.tracing.spans import KeepRules
 from shared.tracing.worker import WorkerHalf
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import Response

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from ops.client.prompt import Prompt
-from shared.client.failures import Refused
 from shared.client.session import AsyncReplyline, new_event_id
-from shared.client.telling import AnswerEvent
+from shared.client.telling import AnswerEvent, Refused
 from shared.nouns import counted
 from shared.wire.codec import json_encode
 from shared.wire.messages import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ops.client.wire import Wire
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import ErrorEvent, Ping, Pong, ServerMessage, SessionCreated, SessionStart
 from shared.wire.outcome import Message

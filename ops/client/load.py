@@ -16,7 +16,7 @@ from ops.client.connection import ChatConnection
 from ops.client.outcome import Outcome
 from ops.client.plan import OPEN_BEFORE_S, Planned
 from ops.measure.pacer import Pacer
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.messages import Limits, SessionStart
 
 CONNECT_FAILED: Final = "connect_failed"

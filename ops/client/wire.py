@@ -17,8 +17,8 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from shared.client.failures import ConnectFailed
 from shared.client.socket import address_of
+from shared.client.telling import ConnectFailed
 
 OnFrame = Callable[[bytes, float], None]
 

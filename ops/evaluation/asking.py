@@ -13,8 +13,8 @@ from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
 from ops.model.embeddings import embeddings_env
-from shared.client.failures import ConnectFailed, Refused
 from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.telling import ConnectFailed, Refused
 from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms

@@ -4,9 +4,8 @@
 """
 
 from shared.client.blocking import Replyline
-from shared.client.failures import ConnectFailed, Refused
 from shared.client.session import AsyncReplyline, new_event_id
-from shared.client.telling import AnswerEvent
+from shared.client.telling import AnswerEvent, ConnectFailed, Refused
 from shared.errors import ReplylineError, SettingsError
 from shared.wire.messages import Consent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 from shared.wire.outcome import Response

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from shared.client.failures import ConnectFailed, Refused
 from shared.client.socket import Socket, address_of
-from shared.client.telling import AnswerEvent, Telling
+from shared.client.telling import AnswerEvent, ConnectFailed, Refused, Telling
 from shared.errors import ReplylineError
 from shared.wire.codec import CLIENT_CODECS
 from shared.wire.messages import (

@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.errors import SettingsError
 from shared.wire.codec import Codec
 from shared.wire.lenient import well_formed

@@ -19,9 +19,35 @@ from typing import Final
 import msgspec
 import Stemmer
 
-from shared.faq.synonyms import CHINESE_NAMES, NAMES, PAIR_NAMES, PAIR_REACH
 from shared.faq.words.fold import Plain, fold, plain
 from shared.wire.messages import Language
+
+# Words by which customers of a shop call the same thing: a row's words, and the name before them, all stand for that
+# name. The table is the vocabulary of shops in general and holds no phrasing of any FAQ: a word that has another sense
+# does no harm, since it counts beside its names.
+_TABLE: Final = msgspec.json.decode(
+    Path(__file__).with_name("synonyms.json").read_bytes(), type=dict[str, dict[str, str]]
+)
+_PAIRS: Final = _TABLE["english_pairs"]
+# A verb and what makes it another: "call it off", "send the shoes back". So many words may stand between.
+PAIR_REACH: Final = 4
+
+
+def _by_word(table: dict[str, str], *, with_name: bool) -> dict[str, tuple[str, ...]]:
+    """Each word of the table with its names."""
+    names: dict[str, list[str]] = {}
+    for name, words in table.items():
+        for word in (*([name] if with_name else []), *words.split()):
+            names.setdefault(word, []).append(name)
+    return {word: tuple(of_word) for word, of_word in names.items()}
+
+
+NAMES: Final = _by_word({**dict.fromkeys(_PAIRS, ""), **_TABLE["english"]}, with_name=True)
+PAIR_NAMES: Final = {
+    (pair.partition("-")[0], pair.partition("-")[2]): name for name, pairs in _PAIRS.items() for pair in pairs.split()
+}
+CHINESE_NAMES: Final = _by_word(_TABLE["chinese"], with_name=False)
+
 
 # A message that is longer than this is a story with a question at its start or its end.
 MAX_CHARS: Final = 600

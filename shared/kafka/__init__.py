@@ -9,9 +9,8 @@ from shared.kafka.broker.administration import (
 from shared.kafka.broker.closed_transports import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
-from shared.kafka.copies import Copies
 from shared.kafka.groups import group_lag
-from shared.kafka.layout import await_lane, await_layout
+from shared.kafka.layout import Copies, await_lane, await_layout
 from shared.kafka.producer import Producer
 from shared.kafka.reading.log_reader import LogReader
 from shared.kafka.reading.readers import GroupReader, PartitionReader

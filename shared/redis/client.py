@@ -8,6 +8,7 @@ besides is redis-py's (`?ssl_certfile=…`). Sentinels are asked without a login
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,7 @@ from redis._parsers.encoders import Encoder
 from redis.asyncio import ConnectionPool as AsyncConnectionPool
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
+from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.connection import parse_url as parse_async_url
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
@@ -38,8 +40,53 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from shared.errors import SettingsError
-from shared.redis.asking import AskingConnection, AskingTlsConnection
 from shared.settings.redis import RedisAddress, Sentinels
+
+_is_asking: Final[ContextVar[bool]] = ContextVar("is_asking", default=False)
+
+
+class _Asking(list[bytes]):
+    """ASKING, which waits for its command: the same task packs that next, maybe for another connection."""
+
+
+class _Asked(list[bytes]):
+    """A command behind its ASKING."""
+
+
+class AskingConnection(Connection):
+    """A plain connection to a cluster's node. It sends ASKING together with the command that it is for: redis-py takes
+    a connection of its pool for each of the two, so that nothing reaches what has left a slot that is being moved
+    (redis 8.1, `_execute_command`)."""
+
+    _sent: object = None
+
+    def pack_command(self, *command: Any) -> list[bytes]:
+        if command == ("ASKING",):
+            _is_asking.set(True)
+            return _Asking()
+        packed = super().pack_command(*command)
+        if not _is_asking.get():
+            return packed
+        _is_asking.set(False)
+        return _Asked([*super().pack_command("ASKING"), *packed])
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if not isinstance(command, _Asking):
+            await super().send_packed_command(command, check_health)
+        self._sent = command  # what a new connection has sent before its first command is behind it
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        sent, self._sent = self._sent, None
+        if isinstance(sent, _Asking):
+            return b"OK"
+        if isinstance(sent, _Asked):
+            await super().read_response()
+        return await super().read_response(*args, **options)
+
+
+class AskingTlsConnection(AskingConnection, SSLConnection):
+    """One with TLS."""
+
 
 T = TypeVar("T")
 Command = Callable[[AsyncRedis], Awaitable[T]]

@@ -4,9 +4,8 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.settings.addresses import check_http_url
 from shared.settings.credential_files import PasswordFile, read_password
-from shared.settings.group import Group
+from shared.settings.group import Group, check_http_url
 
 
 class ChatwootSettings(Group):

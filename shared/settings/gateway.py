@@ -6,10 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
-from shared.settings.addresses import check_http_url
 from shared.settings.auth import SecretFile, read_secret
 from shared.settings.credential_files import PasswordFile, read_password
-from shared.settings.group import Group
+from shared.settings.group import Group, check_http_url
 from shared.settings.origins import is_serialized_origin
 
 _WEBHOOK_KEY_BYTES = range(24, 65)  # Standard Webhooks

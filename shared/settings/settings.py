@@ -23,8 +23,7 @@ from shared.settings.promise import LimitSettings, PromiseSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings
 from shared.settings.telemetry import LogSettings, TracingSettings
-from shared.settings.upstream import UpstreamSettings
-from shared.settings.worker import KvSettings, ModelSettings, WorkerSettings
+from shared.settings.worker import KvSettings, ModelSettings, UpstreamSettings, WorkerSettings
 from shared.wire.requests import Defaults
 
 PREFIX = "REPLYLINE_"

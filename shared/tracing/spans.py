@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from shared.tracing.context import TraceContext
 
@@ -108,3 +108,27 @@ def _later(span: Span, ms: int) -> Span:
 
 def _within(parent: Span, unix_ms: float) -> float:
     return min(max(unix_ms, parent.start_unix_ms), parent.end_unix_ms)
+
+
+Why = Literal["missed", "slow", "sampled"]
+
+_LOW_BITS: Final = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRules:
+    """`ratio` is of the traces that no other rule keeps. What took half of its own deadline is kept as slow."""
+
+    ratio: float = 0.0
+
+    def why(self, *, trace_id: int, missed: bool, total_ms: float, deadline_ms: float) -> Why | None:
+        """Why the trace of an ended request is kept; None where it is not. Each missed deadline is.
+
+        The ratio goes by the trace's id, by the same 64 bits as OpenTelemetry's `TraceIdRatioBased`: whoever samples at
+        as much keeps the same traces.
+        """
+        if missed:
+            return "missed"
+        if total_ms >= deadline_ms / 2:
+            return "slow"
+        return "sampled" if trace_id % _LOW_BITS < round(self.ratio * _LOW_BITS) else None

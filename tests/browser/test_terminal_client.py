@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ops.client.chat import _answer, _forget, ask_once, converse
-from shared.client.failures import ConnectFailed, Refused
 from shared.client.session import AsyncReplyline, new_event_id
+from shared.client.telling import ConnectFailed, Refused
 from shared.errors import SettingsError
 from shared.wire.messages import (
     ClientMessage,

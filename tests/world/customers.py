@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from ops.client.dialogue import Dialogue
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,
     Feedback,

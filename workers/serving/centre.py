@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from shared.client import AnswerEvent, AsyncReplyline, ResponseCreate, ResponseDelta, ResponseDone
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.errors import ReplylineError
 from shared.faq.fallback import BUSY
 from shared.process.clock import monotonic_s, now_unix_ms

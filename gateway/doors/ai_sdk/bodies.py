@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.exchange.names import session_name
-from gateway.exchange.question import Question, Role, conversation_of
+from gateway.exchange.question import Question, Role, conversation_of, session_name
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from gateway.doors.ai_sdk.bodies import ChatQuestion
 from gateway.doors.ai_sdk.parts import UiTeller
-from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
+from gateway.exchange.question import Asker
 from gateway.exchange.telling import Telling
 from gateway.request.cursor import RESUMABLE_MS, ResumePoint
 from shared.conversation.session_value import SessionValue

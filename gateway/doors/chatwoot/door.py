@@ -15,8 +15,7 @@ from starlette.responses import Response as HttpResponse
 
 from gateway.doors.chatwoot.errand import Errand
 from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
-from gateway.exchange.asker import Asker
-from gateway.exchange.question import Question
+from gateway.exchange.question import Asker, Question
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import status_of

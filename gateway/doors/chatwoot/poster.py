@@ -8,9 +8,9 @@ from typing import Final
 
 from gateway.doors.chatwoot.api import ChatwootApi
 from gateway.doors.chatwoot.errand import Errand, decode_errand
-from gateway.exchange.asker import Asker
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
+from gateway.exchange.question import Asker
 from gateway.outbound.calls import CallError
 from gateway.session.keyed_locks import KeyedLocks
 from shared.conversation.handoffs import Handoff

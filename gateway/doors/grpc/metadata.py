@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from gateway.exchange.asker import Asker, patience_ms
+from gateway.exchange.question import Asker, patience_ms
 from gateway.frontends.client_address import charged_address
 from gateway.http.headers import bearer, idempotency_key, traceparent
-from shared.sockets.addresses import Network
+from shared.sockets.open_sockets import Network
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # gRPC's own, from a client that asks again by itself.

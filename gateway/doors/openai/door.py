@@ -11,7 +11,7 @@ from gateway.doors.openai.chat import ChatTeller
 from gateway.doors.openai.openapi import openapi
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
 from gateway.doors.openai.stored import StoredResponses
-from gateway.exchange.names import session_name
+from gateway.exchange.question import session_name
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests
 from shared.errors import ProtocolError

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.exchange.names import is_session_name
+from gateway.exchange.question import is_session_name
 from shared.errors import ProtocolError
 
 _RESPONSE: Final = re.compile(

@@ -16,7 +16,7 @@ from gateway.doors.openai.names import ResponseName, read_item_id, read_response
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page
 from gateway.doors.openai.responses import Asked, ResponsesTeller
 from gateway.exchange.exchange import Exchange, News
-from gateway.exchange.names import session_name
+from gateway.exchange.question import session_name
 from gateway.exchange.refusals import RefusalError
 from gateway.exchange.telling import Telling
 from gateway.http.handlers import Answer

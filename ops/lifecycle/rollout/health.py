@@ -13,7 +13,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, group_lag
 from shared.nouns import counted
 from shared.process.clock import monotonic_s, now_unix_ms
-from shared.records.report_reader import read_reports
+from shared.records.log_readers import read_reports
 from shared.settings.kafka import KafkaSettings
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION

@@ -10,7 +10,7 @@ from shared.errors import ReplylineError
 from shared.kafka import PartitionReader
 from shared.nouns import counted
 from shared.process.clock import monotonic_s, now_unix_ms, wire_unix_ms
-from shared.records.report_reader import apply_report
+from shared.records.log_readers import apply_report
 from shared.settings.kafka import KafkaSettings
 from shared.versions.state import Move
 from shared.wire.fields import Revision

@@ -23,7 +23,7 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, PartitionReader, Producer, Record, group_lag, read_on, scan
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.process.tasks import Tasks
-from shared.records.report_reader import read_reports
+from shared.records.log_readers import read_reports
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability

@@ -24,7 +24,7 @@ from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.assignor import StickyAssignor
 from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.losses import Losses, Membership
-from shared.kafka.reading.moments import offsets_since
+from shared.kafka.reading.scan import offsets_since
 from shared.kafka.reading.unreadable import HandedOver
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics

@@ -2,7 +2,7 @@
 written to it from now on."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,31 @@ from shared.kafka.broker.connection import has_connection, start_or_stop, stop_c
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Record, record_of
 from shared.kafka.broker.refusals import unauthorized
-from shared.kafka.reading.moments import offsets_since
 from shared.settings.kafka import KafkaSettings
+
+
+async def offsets_since(
+    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int | None
+) -> dict[TopicPartition, int]:
+    """Return, by partition, the offset of the first record that was written then or later by the topic's clock, or its
+    end where none was, or no time is given. librdkafka's broker knows no times: there it is the beginning. Raises
+    `KafkaError`."""
+    if not partitions:
+        return {}
+    ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+    if since_unix_ms is None:
+        return ends
+    beginnings = await consumer.beginning_offsets(partitions)
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
+    # None: nothing is so young, or the broker knows no times at all. Of any time it is the latter.
+    of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
+    return {
+        partition: found[partition].offset
+        if found[partition] is not None
+        else (beginnings if of_any_time[partition] is None else ends)[partition]
+        for partition in partitions
+    }
+
 
 _BATCH_RECORDS = 500
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from ops.client.dialogue import Dialogue
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,
     ResponseCreate,

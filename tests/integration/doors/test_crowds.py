@@ -27,7 +27,7 @@ from gateway.admission.memory_watermark import SHED_AT, MemoryLevel
 from gateway.frontends.sockets import serve_sockets
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit, rss_bytes
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.settings.gateway import GatewaySettings
 from tests.integration.support.crowds import KNOCKS, Crowd, DeafClient, Heard, Visitor, crowd, knock, ports_held
 from tests.integration.support.scripted_replier import Script, answering

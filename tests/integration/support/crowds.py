@@ -16,7 +16,7 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from ops.client.dialogue import CONNECTION_LOST, Dialogue
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.messages import (
     ErrorEvent,
     ResponseCreate,

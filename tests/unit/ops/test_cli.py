@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ops import cli
 from ops.operate.demo_env import demo_env
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.errors import ReplylineError, SettingsError
 from shared.settings import describe
 

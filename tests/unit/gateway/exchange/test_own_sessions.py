@@ -2,9 +2,8 @@
 
 import pytest
 
-from gateway.exchange.asker import Asker
 from gateway.exchange.own_sessions import OwnSessions
-from gateway.exchange.question import Question
+from gateway.exchange.question import Asker, Question
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
 

@@ -11,7 +11,7 @@ from gateway.request.entry import Adoption
 from gateway.telemetry.trace_spans import KeptTrace, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
-from shared.tracing.keep import KeepRules
+from shared.tracing.spans import KeepRules
 from shared.wire.messages import ReplyDone
 from shared.wire.outcome import Timings
 from shared.wire.session_key import SessionKey

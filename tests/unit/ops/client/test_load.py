@@ -10,7 +10,7 @@ from ops.client.dialogue import CONNECTION_LOST
 from ops.client.load import CONNECT_FAILED, Load
 from ops.client.outcome import Outcome
 from ops.client.plan import Planned, plan_of
-from shared.client.failures import ConnectFailed
+from shared.client.telling import ConnectFailed
 from shared.wire.messages import Limits, ResponseCreate, SessionStart
 from tests.support.fakes.gateways import until
 

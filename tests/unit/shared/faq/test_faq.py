@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.faq import FaqIndex, detect_language
-from shared.faq.spelling import Spelling
+from shared.faq.ranking import Spelling
 from shared.faq.terms import MAX_CHARS, TermExtractor, wording
 from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS, UNSEEN_QUESTIONS
 

@@ -25,7 +25,7 @@ class Broker:
 
 
 async def test_what_is_too_weak_is_logged_once_and_told_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.kafka.copies._LOOK_S", 0.0)
+    monkeypatch.setattr("shared.kafka.layout._LOOK_S", 0.0)
     broker: Any = Broker()
     copies = Copies(broker, KafkaSettings())
     with capture_logs() as lines:

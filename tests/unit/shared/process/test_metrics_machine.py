@@ -17,8 +17,7 @@ from prometheus_client import REGISTRY
 from shared.process import vitals
 from shared.process.gpu import Gpus, find_gpus, short_device, visible_devices
 from shared.process.hardware import Machine, parse_machine, usable_cores
-from shared.process.network import Network, network_of, parse_devices
-from shared.process.vitals import Vitals
+from shared.process.vitals import Network, Vitals, network_of, parse_devices
 from shared.telemetry.status import Readiness, status_page
 from workers.building import open_gpus
 from workers.engine.fake import FakeEngine

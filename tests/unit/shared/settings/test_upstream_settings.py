@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.settings.load_settings import load_settings
-from shared.settings.upstream import UpstreamSettings
+from shared.settings.worker import UpstreamSettings
 
 
 def test_addresses_are_told_apart_by_commas_and_lose_their_last_slash() -> None:

@@ -10,9 +10,8 @@ from typing import Any, get_args
 import pytest
 from prometheus_client import REGISTRY
 
-from shared.conversation.erasure_reader import read_erasures
 from shared.kafka import Record
-from shared.records.report_reader import read_reports
+from shared.records.log_readers import read_erasures, read_reports
 from shared.telemetry import metrics
 from shared.wire.messages import HandoffReason
 from tests.support.hostile.poison_records import POISON

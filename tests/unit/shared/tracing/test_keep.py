@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.request.entry import Adoption, Entry
 from gateway.telemetry.trace_spans import why_kept
-from shared.tracing.keep import KeepRules
+from shared.tracing.spans import KeepRules
 from shared.wire.outcome import Reason, Response, Source, Status, Timings
 from tests.support.builders.gateway import answer
 from tests.unit.shared.tracing.test_spans import NOW, entry_of, request_trace

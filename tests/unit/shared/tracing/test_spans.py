@@ -13,8 +13,7 @@ from gateway.telemetry.trace_spans import KeptTrace, kept_trace, spans_of, why_k
 from shared.faq.fallback import Fallback
 from shared.tracing import conventions as names
 from shared.tracing.context import begin_trace
-from shared.tracing.keep import KeepRules
-from shared.tracing.spans import Span, Trace
+from shared.tracing.spans import KeepRules, Span, Trace
 from shared.tracing.worker import WorkerHalf
 from shared.wire.outcome import Usage, WorkerTimes
 from shared.wire.session_key import SessionKey

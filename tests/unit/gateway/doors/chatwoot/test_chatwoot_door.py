@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.errand import Errand, decode_errand
 from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
-from gateway.exchange.asker import Asker
+from gateway.exchange.question import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
 from shared.wire.codec import msgpack_encode

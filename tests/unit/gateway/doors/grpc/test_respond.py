@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
-from gateway.exchange import asker, exchanges
+from gateway.exchange import exchanges, question
 from tests.support import tokens
 from tests.support.fakes.gateways import MINUTE_MS, Edge, delta, quiet, until
 from tests.support.fakes.grpc_doors import Sent, all_of, kinds, refused, serving, text_of
@@ -65,7 +65,7 @@ async def test_strangers_evict_no_first_try() -> None:
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have an answer told so long before its client gives up that a slow machine makes it no later."""
-    monkeypatch.setattr(asker, "_MARGIN_MS", 10_000)
+    monkeypatch.setattr(question, "_MARGIN_MS", 10_000)
 
 
 @pytest.mark.usefixtures("early")

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from shared.kafka import Record
-from shared.records.report_reader import read_reports
+from shared.records.log_readers import read_reports
 
 
 async def test_the_report_after_one_that_cannot_be_taken_is_heard() -> None:
