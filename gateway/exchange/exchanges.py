@@ -14,7 +14,8 @@ from gateway.exchange.question import Asker, Question, digest
 from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
-from gateway.session.protocol import Session, SessionLimits
+from gateway.session.protocol import Session
+from gateway.session.session_limits import SessionLimits
 from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms, wire_unix_ms

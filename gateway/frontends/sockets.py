@@ -13,7 +13,6 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from gateway.session.message_rate import MessageRate
-from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.bounded import BoundedConnection, Bounds, bounded
@@ -45,14 +44,12 @@ class ClientConnection(BoundedConnection):
         self._idle_frames = MessageRate(IDLE_FRAMES_PER_MINUTE, now_unix_ms())
 
     def process_event(self, event: Any) -> None:
-        if isinstance(event, Frame) and event.opcode not in _MESSAGES:
-            try:
-                self._idle_frames.spend(now_unix_ms())
-            except ProtocolError:
-                self.protocol.fail(WsCloseCode.POLICY_VIOLATION, "too many frames without a message")
-                self.send_data()
-                self.line.close()
-                return
+        is_idle = isinstance(event, Frame) and event.opcode not in _MESSAGES
+        if is_idle and not self._idle_frames.passes(now_unix_ms()):
+            self.protocol.fail(WsCloseCode.POLICY_VIOLATION, "too many frames without a message")
+            self.send_data()
+            self.line.close()
+            return
         super().process_event(event)
 
 

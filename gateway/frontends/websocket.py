@@ -22,8 +22,9 @@ from gateway.request.outbox import Outbox
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.connection import refuse, send_away
-from gateway.session.protocol import CloseCode, Session, SessionLimits
+from gateway.session.protocol import CloseCode, Session
 from gateway.session.protocol import State as SessionState
+from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings

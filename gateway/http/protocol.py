@@ -133,11 +133,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self._count_frame()
 
     def _count_frame(self) -> None:
-        try:
-            self._idle_frames.spend(now_unix_ms())
-            is_too_many = len(self.frames) > _FRAGMENTS
-        except ProtocolError:
-            is_too_many = True
+        is_too_many = not self._idle_frames.passes(now_unix_ms()) or len(self.frames) > _FRAGMENTS
         if is_too_many and not self.transport.is_closing():
             self.conn.fail(CloseCode.POLICY_VIOLATION, "too many frames without a message")
             self.handle_parser_exception()

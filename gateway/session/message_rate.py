@@ -34,3 +34,11 @@ class MessageRate:
                 retry_after_ms=wait_ms,
             )
         self.allowance -= 1
+
+    def passes(self, now_unix_ms: float) -> bool:
+        """Count one message; return whether it is not one too many."""
+        try:
+            self.spend(now_unix_ms)
+        except ProtocolError:
+            return False
+        return True

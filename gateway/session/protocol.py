@@ -13,6 +13,7 @@ from enum import Enum, IntEnum, auto
 from gateway.access.charges import Caller
 from gateway.access.identity import Identity, TokenGate
 from gateway.session.message_rate import MessageRate
+from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.wire.failed_ends import detail_of
 from shared.wire.messages import (
@@ -21,7 +22,6 @@ from shared.wire.messages import (
     ErrorEvent,
     Feedback,
     HandoffRequest,
-    Limits,
     Ping,
     Pong,
     ResponseCancel,
@@ -125,17 +125,6 @@ class Close:
 Effect = Send | CheckToken | OpenSession | Refuse | Ask | CancelRequest | ForPeople | EraseSession | Close
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """`heartbeat_ms` 0: the client is not pinged."""
-
-    hello_timeout_ms: float
-    heartbeat_ms: float
-    messages_per_minute: int
-    announced: Limits
-    handoff: bool = False
-
-
 class Session:
     """One connection's session. `connection_id` names the socket, `session_id` the conversation: the client's, or else
     `fresh_session_id`, a function of which is called once the token is valid.
@@ -209,7 +198,7 @@ class Session:
             return []
         if isinstance(message, Pong):
             self._unanswered_pings = 0
-            return [] if _passes(self._pongs, now_unix_ms) else [self._end_flood()]
+            return [] if self._pongs.passes(now_unix_ms) else [self._end_flood()]
         self.rate.spend(now_unix_ms)
         if self.state is State.NEW:
             return self._start(message, now_unix_ms)
@@ -220,7 +209,9 @@ class Session:
     def _receive_open(self, message: ClientMessage) -> list[Effect]:
         match message:
             case ResponseCreate():
-                _check_instructions(message, instructs=self.instructs)
+                if message.instructions is not None and not self.instructs:
+                    why = "instructions need a token with the claim `instructions: true`"
+                    raise ProtocolError("instructions_not_allowed", why, param="instructions")
                 return [Ask(message)]
             case ResponseCancel():
                 if message.response_id is None and message.target_event_id is None:
@@ -279,7 +270,7 @@ class Session:
 
     def refuse(self, now_unix_ms: float) -> Close | None:
         """Count a message that is refused; return the end of a session whose client goes on all the same."""
-        if self.state is State.CLOSED or _passes(self._refusals, now_unix_ms):
+        if self.state is State.CLOSED or self._refusals.passes(now_unix_ms):
             return None
         return self._end_flood()
 
@@ -377,14 +368,6 @@ class Session:
         return [Send(Ping())]
 
 
-def _passes(rate: MessageRate, now_unix_ms: float) -> bool:
-    try:
-        rate.spend(now_unix_ms)
-    except ProtocolError:
-        return False
-    return True
-
-
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
     """Return the protocol's `error` for what was wrong with a message."""
     return ErrorEvent(error=detail_of(error), event_id=event_id)
@@ -402,16 +385,6 @@ def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> 
         else ("unauthorized", "this gateway asks for a token: give it in session.start")
     )
     raise ProtocolError(*why, kind="authentication_error", param="token")
-
-
-def _check_instructions(asked: ResponseCreate, *, instructs: bool) -> None:
-    """Raise `ProtocolError` for instructions of a client that may not give them."""
-    if asked.instructions is not None and not instructs:
-        raise ProtocolError(
-            "instructions_not_allowed",
-            "instructions need a token with the claim `instructions: true`",
-            param="instructions",
-        )
 
 
 def _code_of(error: ProtocolError) -> CloseCode:

@@ -1,8 +1,20 @@
-"""The bounds of a session, by the settings."""
+"""The bounds of a session, by the settings. Pure."""
 
-from gateway.session.protocol import SessionLimits
+from dataclasses import dataclass
+
 from shared.settings import Settings
 from shared.wire.messages import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """`heartbeat_ms` 0: the client is not pinged."""
+
+    hello_timeout_ms: float
+    heartbeat_ms: float
+    messages_per_minute: int
+    announced: Limits
+    handoff: bool = False
 
 
 def session_limits(settings: Settings) -> SessionLimits:

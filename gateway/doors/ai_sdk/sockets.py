@@ -123,9 +123,7 @@ class ChatSocket:
         try:
             self._rate.spend(now_unix_ms())
             frame = _decode(data)
-        except ProtocolError:
-            raise _ClosingError(_BAD_FRAME) from None
-        except UNREADABLE:
+        except (ProtocolError, *UNREADABLE):
             raise _ClosingError(_BAD_FRAME) from None
         if len(self._requests) >= _MOST_REQUESTS:  # it does not wait for its refusals
             raise _ClosingError(_BAD_FRAME)

@@ -24,7 +24,8 @@ from gateway.frontends.websocket import WebSocketFrontend
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.connection import Connection
-from gateway.session.protocol import CloseCode, SessionLimits
+from gateway.session.protocol import CloseCode
+from gateway.session.session_limits import SessionLimits
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics
 from shared.wire.messages import ClientMessage

@@ -11,7 +11,7 @@ from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.http.requests import HttpRequests
 from gateway.serving.memory_watch import MemoryWatch
-from gateway.session.protocol import SessionLimits
+from gateway.session.session_limits import SessionLimits
 from shared.settings.gateway import GatewaySettings
 from shared.wire.messages import ChatRequest
 from tests.support.fakes.gateways import MINUTE_MS, Edge, delta, done, until
