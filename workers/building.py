@@ -31,9 +31,8 @@ from workers.schedule.costs import CostModel
 from workers.schedule.goodput import build_scheduler, make_window
 from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.paces import Paces
 from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
-from workers.schedule.streams import Streams
+from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing

@@ -31,7 +31,7 @@ from workers.intake.lag import watch_lag
 from workers.intake.reader import Intake
 from workers.intake.triage import ANSWERED_MS
 from workers.request.open_answers import OpenAnswers
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
 from workers.serving.capacity import CapacityPublisher, worker_name

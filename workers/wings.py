@@ -19,9 +19,8 @@ from shared.wire.messages import Erase
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 from workers.edge.centre_pages import CentrePages
-from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
-from workers.edge.sync import Sync
+from workers.edge.sync import FaqFiles, Sync
 from workers.intake.passing_on import PassingOn
 from workers.request.open_answers import OpenAnswers
 from workers.serving.centre import Centre

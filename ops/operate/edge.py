@@ -22,7 +22,7 @@ from shared.settings.credential_files import read_password
 from shared.telemetry.logs import get_logger
 from shared.versions.signature import read_trusted_keys
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqUnsigned
-from workers.edge.faq_files import FAQ, FaqFiles
+from workers.edge.sync import FAQ, FaqFiles
 
 # Its history and its journal outlive it; what was said may give way to memory, what the centre does not know may not.
 _REDIS: Final = ("appendonly yes", "maxmemory-policy volatile-lru")

@@ -13,22 +13,63 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from aiokafka.partitioner import murmur2
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka.broker.connection import has_connection, start_or_stop, until_connected
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Outgoing
-from shared.kafka.broker.verdict import REFUSALS, Verdict
+from shared.kafka.broker.refusals import unauthorized
 from shared.process.clock import monotonic_s
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import task_failed
+from shared.telemetry.logs import get_logger
 from shared.wire.topic_layout import TopicCopies
+
+REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
+"""The broker's last word on a record, as long as nobody changes its settings."""
+
+
+class Verdict:
+    """One of each producer."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
+        self._logged: set[str] = set()
+
+    def __call__(self, topic: str, error: BaseException) -> ReplylineError:
+        """Return the error of a record that was not queued or not acknowledged: `ProtocolError` where it never will be,
+        else `BrokerUnavailable`."""
+        match error:
+            case ReplylineError():
+                return error
+            case TopicAuthorizationFailedError():
+                return self._unauthorized(topic, error)
+            case MessageSizeTooLargeError() | RecordListTooLargeError():
+                return ProtocolError("record_too_large", f"{topic} takes no record of this size: {error}")
+            case _:
+                return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
+
+    def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
+        """Return the error of a topic that we may not write to. To a topic of our own its operator will let us write:
+        nothing is given up meanwhile. To another's nobody can be answered."""
+        cause = unauthorized(error, self._settings, "write to")
+        if topic not in self._own_topics:
+            return ProtocolError("topic_not_authorized", cause)
+        if topic not in self._logged:
+            self._logged.add(topic)
+            get_logger().error("topic_not_authorized", topic=topic, cause=cause)
+        return BrokerUnavailable(cause)
+
 
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0

@@ -15,9 +15,8 @@ from pydantic_settings import (
 from shared.nouns import counted
 from shared.settings.answers import AnswerSettings, FaqSettings
 from shared.settings.auth import AuthSettings
-from shared.settings.chatwoot import ChatwootSettings
 from shared.settings.edge import EdgeSettings
-from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
+from shared.settings.gateway import AdmissionSettings, ChatwootSettings, GatewaySettings, HandoffSettings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.promise import LimitSettings, PromiseSettings
 from shared.settings.quotas import QuotaSettings

@@ -17,7 +17,7 @@ import transformers
 from shared.model.folder import sha256_of
 from shared.model.tokenizer import Tokenizer
 from workers.graph.sources.gguf import GgufSource
-from workers.graph.sources.tokenizer import tokenizer_definition
+from workers.graph.sources.opening import tokenizer_definition
 
 NUM_TOKENS = 32
 SYSTEM = "You are a friendly support agent of an online shop. Answer in one or two sentences."

@@ -53,7 +53,7 @@ _BOTH: Final = (
 SEAMS: Final = {
     "gateway": (
         *(f"gateway.kafka.{each}" for each in ("question_reader:QuestionReader", "request_publisher:RequestPublisher")),
-        *(f"gateway.kafka.{each}" for each in ("log_follower:LogFollower", "reply_consumer:decode_reply")),
+        *("gateway.kafka.log_follower:LogFollower", "shared.records.log_readers:decode_reply"),
         *(
             f"gateway.people.{each}"
             for each in ("people:People", "handoffs:Handoffs", "session_answers:SessionAnswers")
@@ -74,10 +74,10 @@ SEAMS: Final = {
         *("gateway.forwarding.router:settle", *_BOTH),
     ),
     "worker": (
-        *(f"workers.answer.{each}" for each in ("stream:Answer", "detokenizer:Detokenizer")),
+        *(f"workers.answer.{each}" for each in ("stream:Answer", "stream:Detokenizer")),
         *("workers.engine.fake:FakeEngine", "workers.intake.prepare:Preparer", "workers.intake.triage:Triage"),
         *(f"workers.intake.{each}" for each in ("reader:settle", "lookahead:Lookahead", "cancels:decode_notice")),
-        *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_cancels:RecentCancels")),
+        *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_answers:RecentCancels")),
         *("workers.request.open_answers:OpenAnswers", "workers.request.answer_readers:AnswerReaders"),
         "workers.request.reply_publisher:ReplyPublisher",
         *("workers.prompt.conversation:PromptBuilder", "workers.telemetry.tracer:Tracer", *_BOTH),

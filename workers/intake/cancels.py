@@ -12,7 +12,7 @@ from shared.telemetry.faults import contained
 from shared.wire.codec import decode_notice
 from shared.wire.messages import Adopt, Cancel, Notice
 from shared.wire.topic_layout import cancel_partitions
-from workers.request.recent_cancels import REMEMBERED_MS, RecentCancels
+from workers.request.recent_answers import REMEMBERED_MS, RecentCancels
 
 # Clocks that differ by less lose nothing.
 _SKEW_MS: Final = 30_000.0

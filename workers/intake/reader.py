@@ -29,7 +29,7 @@ from workers.intake.sorting import Sorting
 from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.open_answers import OpenAnswers
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.worker import Worker
 

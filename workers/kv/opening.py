@@ -8,12 +8,11 @@ from shared.settings.worker import KvSettings
 from shared.telemetry import metrics
 from workers.engine import EngineInfo
 from workers.kv.blocks import BLOCK_TOKENS, BlockNamer
-from workers.kv.cache import KvCache
+from workers.kv.cache import KvCache, KvSaver
 from workers.kv.disk import DiskTier
 from workers.kv.gate import LoadGate
 from workers.kv.loader import KvLoader
 from workers.kv.memory import KvMemory
-from workers.kv.saver import KvSaver
 from workers.kv.store import KvStore
 from workers.kv.values import value_bytes
 from workers.schedule.policy import Costs

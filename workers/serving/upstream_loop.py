@@ -28,9 +28,8 @@ from workers.engine.upstream.events import Finish, Piece, believed
 from workers.engine.upstream.failures import Cause, UpstreamFailure
 from workers.request.job import Job
 from workers.schedule.outlook import Outlook
-from workers.schedule.paces import Paces
 from workers.schedule.sequence import Finished
-from workers.schedule.streams import Streams
+from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts
 from workers.serving.upstream_stream import UpstreamStream
 

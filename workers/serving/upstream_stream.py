@@ -8,7 +8,7 @@ from shared.process.clock import monotonic_s
 from workers.answer.thoughts import Habit, Thoughts
 from workers.engine.upstream.failures import UpstreamFailure
 from workers.request.job import Job
-from workers.schedule.paces import Pace
+from workers.schedule.streams import Pace
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,8 @@
-"""Reading one partition again from a place in it, and on."""
+"""Reading one partition again from a place in it, and on; a read that fails is logged and tried again."""
 
-from collections.abc import Container
+import asyncio
+from collections.abc import Awaitable, Callable, Container
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
@@ -11,7 +13,9 @@ from shared.kafka.broker.options import consumer_options
 from shared.kafka.broker.records import Record
 from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.unreadable import HandedOver
+from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
+from shared.telemetry.availability import Availability
 
 
 class LogReader:
@@ -81,3 +85,21 @@ class LogReader:
     def _started(self) -> AIOKafkaConsumer:
         assert self._consumer is not None, "used before start"
         return self._consumer
+
+
+_RETRY_S: Final = 0.2
+
+
+async def read_on(
+    what: str, read: Callable[[], Awaitable[list[Record]]], handle: Callable[[list[Record]], None]
+) -> None:
+    """Read and handle batch after batch, until cancelled. `what` names it in the log while it cannot be read."""
+    outage = Availability(what)
+    while True:
+        try:
+            records = await read()
+        except BrokerUnavailable as error:
+            outage.still(str(error), monotonic_s())
+            await asyncio.sleep(_RETRY_S)
+            continue
+        handle(records)

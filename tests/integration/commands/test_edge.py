@@ -15,7 +15,7 @@ from shared.versions.signature import read_private_key
 from tests.integration.commands.test_cli import REPLYLINE, replyline
 from tests.integration.commands.test_up import Up
 from tests.support.tokens import token
-from workers.edge.faq_files import FaqFiles
+from workers.edge.sync import FaqFiles
 
 AWAY = "ws://127.0.0.1:1/ws"
 

@@ -17,7 +17,7 @@ from shared.wire.requests import Order, Target
 from shared.wire.topics import BUCKETS
 from tests.support.builders.worker import SHORT, TOPIC, TOPICS
 from workers.intake.reader import Intake
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 
 @dataclass

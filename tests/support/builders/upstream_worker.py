@@ -18,9 +18,8 @@ from workers.request.job import Job
 from workers.schedule.costs import CostModel
 from workers.schedule.goodput.goodput import Goodput
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.paces import Paces
 from workers.schedule.sequence import Finished
-from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Streams
+from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Paces, Streams
 from workers.serving.drafts import Drafts, Ended, Progress, Released
 from workers.serving.upstream_loop import UpstreamLoop
 

@@ -15,13 +15,12 @@ from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts, sequence
 from workers.engine.kv_layout import KvLayout, KvPieces
 from workers.kv.blocks import BlockNamer
-from workers.kv.cache import KvCache
+from workers.kv.cache import KvCache, KvSaver
 from workers.kv.disk import DiskTier
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.loader import KvLoader
 from workers.kv.memory import KvMemory
-from workers.kv.saver import KvSaver
 from workers.kv.store import Held
 from workers.schedule.sequence import Sequence
 

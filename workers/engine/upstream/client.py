@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from shared.telemetry.logs import get_logger
 from workers.engine.upstream.body import ChatMessage, trial_body
 from workers.engine.upstream.events import Events, Piece
-from workers.engine.upstream.failures import UpstreamFailure, of_status
-from workers.engine.upstream.form import PLAIN, adapted, to_remember
+from workers.engine.upstream.failures import PLAIN, UpstreamFailure, adapted, of_status, to_remember
 
 _CONNECT_S: Final = 2.0
 _PROBE_S: Final = 5.0

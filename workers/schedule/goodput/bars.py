@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.queue import Item
 
 _MEMORY: Final = 100  # requests; before so many have come there is no bar
 _HEADROOM: Final = 1.05  # a plan is to have a choice still

@@ -4,10 +4,102 @@ Two floors bend value for cost: a class keeps at least half of its share of what
 what exceeds its fair share.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
-from workers.schedule.goodput.item import Item
-from workers.schedule.goodput.shares import Shares
+from workers.schedule.goodput.queue import Item
+
+_HALF_LIFE_MS: Final = 20_000.0
+_NOTHING_MS: Final = 0.001
+
+
+@dataclass(slots=True)
+class _Group:
+    """Machine time in milliseconds; `offered` and `served` halve every half-life, `kept` is what the `waiting` take.
+    `count` is of the requests offered, and halves with them."""
+
+    offered_ms: float = 0.0
+    served_ms: float = 0.0
+    kept_ms: float = 0.0
+    count: float = 0.0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class Shares:
+    """Groups are classes or tenants."""
+
+    _groups: dict[str, _Group] = field(default_factory=dict)
+    _decayed_unix_ms: float = float("-inf")
+
+    def offer(self, group: str, cost_ms: float, now_unix_ms: float) -> None:
+        """Note that a request came and waits until `release`."""
+        self._decay(now_unix_ms)
+        books = self._groups.setdefault(group, _Group())
+        books.offered_ms += cost_ms
+        books.kept_ms += cost_ms
+        books.count += 1
+        books.waiting += 1
+
+    def release(self, group: str, cost_ms: float) -> None:
+        """Note that a request of those that cost so much waits no longer."""
+        books = self._groups[group]
+        books.waiting -= 1
+        books.kept_ms = books.kept_ms - cost_ms if books.waiting else 0.0  # sums of floats leave something over
+
+    def serve(self, group: str, cost_ms: float) -> None:
+        self._groups[group].served_ms += cost_ms
+
+    def mean_cost(self, group: str) -> float | None:
+        """Milliseconds of machine time of a request of the group, lately."""
+        books = self._groups.get(group)
+        return books.offered_ms / books.count if books is not None and books.count > 0 else None
+
+    @property
+    def served_share(self) -> float:
+        """Return the served share of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
+        groups = self._groups.values()
+        settled_ms = sum([books.offered_ms - books.kept_ms for books in groups])
+        served_ms = sum([books.served_ms for books in groups])
+        return served_ms / settled_ms if settled_ms > served_ms else 1.0
+
+    def at_floor(self, floor: float, now_unix_ms: float) -> set[str]:
+        """Return the groups that were served less than `floor` of their share of what was offered."""
+        self._decay(now_unix_ms)
+        offered = sum([books.offered_ms for books in self._groups.values()])
+        served = sum([books.served_ms for books in self._groups.values()])
+        if len(self._groups) <= 1 or not offered:
+            return set()
+        return {
+            name
+            for name, books in self._groups.items()
+            if books.served_ms < floor * served * books.offered_ms / offered
+        }
+
+    def excess(self, now_unix_ms: float) -> dict[str, float]:
+        """Return how many times its fair share each group has that has more: equal shares, of those who ask."""
+        if len(self._groups) <= 1:
+            return {}
+        self._decay(now_unix_ms)
+        has = {name: books.served_ms + books.kept_ms for name, books in self._groups.items()}
+        fair = sum(has.values()) / len(has)
+        return {name: ms / fair for name, ms in has.items() if fair and ms > fair}
+
+    def _decay(self, now_unix_ms: float) -> None:
+        """Once a tenth of a half-life; groups that have nothing left are forgotten."""
+        since_ms = now_unix_ms - self._decayed_unix_ms
+        if 0 <= since_ms < _HALF_LIFE_MS / 10:
+            return
+        since_ms = max(since_ms, 0.0)  # the clock was put back, and says nothing about how long ago that was
+        factor = 0.5 ** (since_ms / _HALF_LIFE_MS)
+        self._decayed_unix_ms = now_unix_ms
+        for name, books in list(self._groups.items()):
+            books.offered_ms *= factor
+            books.served_ms *= factor
+            books.count *= factor
+            if not books.waiting and books.offered_ms < _NOTHING_MS:
+                del self._groups[name]
+
 
 # Half of its share of all that the machine could do is what a class is promised: somewhat more of what it does.
 _CLASS_FLOOR: Final = 0.58

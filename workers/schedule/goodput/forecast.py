@@ -5,7 +5,7 @@ from collections.abc import Collection
 from heapq import heapify, heappop
 from typing import Final
 
-from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.queue import Item
 from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.policy import Costs, Load
 from workers.schedule.sequence import Phase, Sequence

@@ -17,7 +17,7 @@ from typing import Final, Self
 from shared.wire.messages import Bucket
 from workers.schedule.goodput.books import Books, Prices
 from workers.schedule.goodput.forecast import Forecast
-from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.queue import Item
 from workers.schedule.policy import Load
 from workers.schedule.sequence import Sequence
 

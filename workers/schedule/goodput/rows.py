@@ -11,7 +11,7 @@ answers are to be shown in time the more rows may run: as many as give the most 
 from typing import Final
 
 from workers.schedule.goodput.forecast import HELD, Forecast
-from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.queue import Item
 
 _SHARE_IN_SLOT: Final = 0.9  # of the time to the deadline; the rest is for waiting
 _LEAST_THROUGHPUT: Final = 0.9  # of a full batch's

@@ -16,7 +16,7 @@ from shared.telemetry import metrics
 from shared.wire.messages import HandoffReason
 from tests.support.hostile.poison_records import POISON
 from workers.intake.cancels import read_cancels
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "dead-letters.md"
 

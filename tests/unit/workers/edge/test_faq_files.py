@@ -13,7 +13,7 @@ from shared.faq.live import LiveFaq
 from shared.settings import FaqSettings
 from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
-from workers.edge.faq_files import FaqFiles
+from workers.edge.sync import FaqFiles
 
 KEY, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 TRUSTED = {key_id(KEY.public_key()): KEY.public_key()}

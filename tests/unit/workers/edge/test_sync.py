@@ -17,9 +17,8 @@ from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
 from tests.support.fakes.gateways import until
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
-from workers.edge.faq_files import FaqFiles
 from workers.edge.link_time import LinkTime
-from workers.edge.sync import Sync
+from workers.edge.sync import FaqFiles, Sync
 
 KEY = Ed25519PrivateKey.generate()
 FIRST, SECOND = (sign_faq(PACKAGED_PATH, KEY, version) for version in (1, 2))

@@ -14,7 +14,7 @@ from shared.records.deliveries import Partition
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Cancel
 from workers.intake.cancels import read_cancels
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 
 class Reader:

@@ -23,7 +23,7 @@ from workers.intake.passing_on import PassingOn
 from workers.intake.reader import Intake
 from workers.prompt.conversation import Prompt
 from workers.request.job import Job
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 TOPICS = TopicNames()
 CANARY = TOPICS.requests("short", "canary")

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.wire.messages import Cancel, ChatRequest
 from tests.unit.examples import examples
-from workers.request.recent_cancels import RecentCancels
+from workers.request.recent_answers import RecentCancels
 
 MINUTES_MS = 120_000.0
 SLICE_MS = 10_000.0

@@ -3,8 +3,7 @@
 import pytest
 
 from workers.schedule.costs import CostModel
-from workers.schedule.paces import Pace, Paces
-from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
+from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL, Pace, Paces
 
 TOKENS = 40
 PROMPT_S, PIECE_S = 0.3, 0.02

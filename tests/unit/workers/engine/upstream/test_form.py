@@ -7,8 +7,7 @@ import pytest
 
 from workers.engine import Sampling
 from workers.engine.upstream.body import ChatMessage, chat_body
-from workers.engine.upstream.failures import of_status
-from workers.engine.upstream.form import PLAIN, refused_field
+from workers.engine.upstream.failures import PLAIN, of_status, refused_field
 
 POISON: Final = (
     'My "seed" must not stop; the temperature, top_p and system role: include_usage, "param": "seed" {jinja}'

@@ -13,8 +13,7 @@ from shared.model.tokenizer import Tokenizer, _byte_alphabet
 from tests.support.hostile.lying_files import numpy_objects, one_line, pickled, torch_zip
 from workers.graph.rotary import frequencies
 from workers.graph.sources.gguf import GgufSource
-from workers.graph.sources.opening import open_source
-from workers.graph.sources.tokenizer import tokenizer_definition
+from workers.graph.sources.opening import open_source, tokenizer_definition
 
 
 def text(value: str | bytes) -> bytes:

@@ -11,7 +11,7 @@ from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
 from workers.schedule.goodput.bars import Bars
 from workers.schedule.goodput.forecast import Forecast
-from workers.schedule.goodput.item import Item
+from workers.schedule.goodput.queue import Item
 from workers.schedule.lengths import OutputLengths
 
 COSTS = st.lists(st.integers(1, 60), min_size=100, max_size=100)

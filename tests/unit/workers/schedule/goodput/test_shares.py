@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from workers.schedule.goodput.shares import Shares
+from workers.schedule.goodput.books import Shares
 
 NOW = 1_000_000.0
 HOUR_MS = 3_600_000.0
