@@ -88,6 +88,12 @@ def test_who_has_no_token_can_name_nobodys_conversation() -> None:
     assert session.conversation_id == "mine"
 
 
+def test_an_empty_token_refreshes_no_session_of_a_gateway_without_token_checks() -> None:
+    session = new()
+    receive(session, SessionStart(), NOW_UNIX_MS)
+    assert refused(lambda: receive(session, SessionRefresh(token=""), NOW_UNIX_MS)).param == "token"
+
+
 def test_the_session_ends_with_its_token() -> None:
     session = guarded()
     expires = (NOW_UNIX_S + 60) * 1_000
