@@ -1,7 +1,7 @@
 """Dispatch a connection's messages: its session decides what each means, and one part of the gateway carries that out.
 
     session → asking → sending (destination) → request_publisher ⇒ Kafka
-    Kafka ⇒ reply_consumer → answering → inflight → outbox → socket
+    Kafka ⇒ log_readers → answering → inflight → outbox → socket
 
 One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
 everything that changes the in-flight table is plain synchronous code.
