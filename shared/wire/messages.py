@@ -374,7 +374,8 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 
 class Observation(Message, frozen=True, tag="chat.observation"):
     """The end of an answer of a rollout, as its gateway saw it: evidence for or against a version. `conversation` is a
-    digest of tenant and session. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
+    digest of tenant and session; `moved` says whether its answer before this one came from another lane, None if the
+    gateway does not know. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
     nothing else is said of the answer. `compared` stands in that of a shadow's worker, whose answer nobody saw."""
 
     response_id: str
@@ -384,6 +385,9 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     epoch: Count
     unix_ms: Count
     bucket: Bucket
+    language: str = ""
+    tenant: str = ""
+    moved: bool | None = None
     failed: bool = False
     missed: bool = False
     unsure: bool = False

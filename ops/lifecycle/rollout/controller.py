@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
-from ops.lifecycle.rollout.evidence import METRICS, Evidence
+from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.records import Outcome, Rollout, newest, next_record
+from ops.lifecycle.rollout.tally import METRICS
 from ops.operate.leader import Leadership
 from shared.errors import ProtocolError
 from shared.kafka import LogReader, PartitionReader, Producer, Record

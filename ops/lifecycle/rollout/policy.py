@@ -7,8 +7,10 @@ from typing import Final, Literal, get_args
 
 from msgspec.structs import replace
 
-from ops.lifecycle.rollout.evidence import METRICS, Evidence, Side
+from ops.lifecycle.rollout.classes import ALL
+from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.tally import Side
 from shared.versions.state import Move, Rule, State
 from shared.wire.lanes import CHAMPION
 from shared.wire.messages import Bucket
@@ -81,6 +83,9 @@ def decide(
 def _finishing(plan: Plan, evidence: Evidence, health: Health) -> Decision:
     if _in_doubt(plan, evidence):
         return Decision(kind="hold", reason=f"in doubt: {_worst(evidence)}")
+    if few := evidence.lacking(_sides(plan)):
+        named = ", ".join(f"{name} has {answers}" for name, answers in few.items())
+        return Decision(kind="hold", reason=f"too few answers: {named} of {plan.min_answers}")
     if health.champions_loaded:
         return Decision(kind="finish", reason="every step is passed and the champion's workers have it loaded")
     return Decision(kind="wait", reason="the champion's workers load it")
@@ -97,10 +102,10 @@ def _onward(plan: Plan, evidence: Evidence, at: dict[Bucket, Standing], now_unix
 
 
 def _in_doubt(plan: Plan, evidence: Evidence) -> bool:
-    """Return whether the evidence leans so far against the canary that nothing is promoted: half the way to an alarm,
-    or one metric would give it by itself."""
+    """Return whether a test leans so far against the canary that nothing is promoted: half the way to its alarm, or it
+    would give one if it had all of alpha."""
     alarm = -math.log(plan.alpha)
-    return evidence.log_total >= alarm / 2 or any(evidence.log_e(metric) >= alarm for metric in METRICS)
+    return any(test.log_e >= alarm or test.log_weighted >= alarm / 2 for test in evidence.tests())
 
 
 def _promotion(plan: Plan, at: dict[Bucket, Standing]) -> Decision:
@@ -133,9 +138,12 @@ def _lacks(plan: Plan, evidence: Evidence, bucket: Bucket, standing: Standing, n
     """Return what a class lacks before its next step: time, or how many answers it has."""
     if now_unix_ms - standing.since_unix_ms < plan.min_s * 1_000:
         return "time"
-    sides: tuple[Side, ...] = ("canary", "control") if plan.control else ("canary",)
-    fewest = min(evidence.answered(side, bucket=bucket, since_epoch=standing.since_epoch) for side in sides)
+    fewest = min(evidence.answered(side, bucket=bucket, since_epoch=standing.since_epoch) for side in _sides(plan))
     return None if fewest >= plan.min_answers else str(fewest)
+
+
+def _sides(plan: Plan) -> tuple[Side, ...]:
+    return ("canary", "control") if plan.control else ("canary",)
 
 
 def _of_control(evidence: Evidence, state: State, now_unix_ms: float) -> list[str]:
@@ -149,11 +157,11 @@ def _of_control(evidence: Evidence, state: State, now_unix_ms: float) -> list[st
 
 
 def _worst(evidence: Evidence) -> str:
-    """Return the metric with the most evidence, and its figures."""
-    metric = max(METRICS, key=evidence.log_e)
-    tally = evidence.tallies[metric]
-    shares = [f"{share:.1%} of the {side}'s" for side in get_args(Side) if (share := tally.share(side)) is not None]
-    return f"{metric}, {' and '.join(shares)} answers; e-value {math.exp(min(evidence.log_total, 600)):.3g}"
+    """Return the metric and class with the most evidence, and its figures."""
+    test = evidence.worst
+    shares = [f"{share:.1%} of the {side}'s" for side in get_args(Side) if (share := test.share(side)) is not None]
+    of = "" if test.of == ALL else f" in {test.of}"
+    return f"{test.metric}{of}, {' and '.join(shares)} answers; e-value {evidence.numbers()['e']:.3g}"
 
 
 def first_state(plan: Plan, state: State) -> State:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ops.lifecycle.rollout.controller import fold
-from ops.lifecycle.rollout.evidence import METRICS, Evidence
+from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.records import Rollout, decisions
+from ops.lifecycle.rollout.tally import METRICS
 from ops.measure.plot import Line, Plot
 from ops.measure.report import Part
 from ops.measure.report import report as page

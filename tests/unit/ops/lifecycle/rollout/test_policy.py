@@ -184,7 +184,7 @@ def test_a_canary_that_is_bad_in_30_percent_is_rolled_back_after_a_few_dozen_ans
     found = row(replace(PLAN, classes=BUCKETS, min_answers=50), Traffic(base=0.02, bad=0.3), 20, seed=7)
     assert found.rolled_back == 20
     assert found.median is not None
-    assert found.median <= 50
+    assert found.median <= 60
 
 
 def test_a_run_is_the_same_for_a_seed() -> None:
@@ -209,7 +209,7 @@ def test_one_metric_that_leans_far_against_the_canary_holds_each_step_to_the_las
     rollout.answer("short", 30)
     assert rollout.step().kind == "load"
     alarm = -math.log(PLAN.alpha)
-    while rollout.evidence.log_e("rating") < alarm:
+    while rollout.evidence.tallies["rating"].log_e < alarm:
         rollout.number += 2
         common = {"epoch": rollout.state.epoch, "unix_ms": rollout.now_ms}
         rollout.evidence.add(seen(rollout.number, rating="down", ttft_ms=None, **common))

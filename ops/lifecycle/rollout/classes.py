@@ -1,0 +1,105 @@
+"""The evidence by class of the traffic: all of it, by bucket, by language, by tenant. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.tally import METRICS, Metric, Side, Tally
+from shared.wire.messages import Observation
+from shared.wire.topics import BUCKETS
+
+ALL: Final = "all"
+
+# Most of alpha is for what can be detected soonest, and harms most.
+_ALPHA_OF: Final[dict[Metric, float]] = {"failed": 0.43, "missed": 0.43, "slow": 0.05, "unsure": 0.05, "rating": 0.04}
+_MOST_LANGUAGES: Final = 4
+# So many that a tenant with 1 % of the answers is always judged by itself.
+_MOST_TENANTS: Final = 100
+_RARE: Final = 0.01
+_UNCERTAIN: Final = 3
+
+
+@dataclass(slots=True)
+class Class:
+    """The tallies of one class, and the answers of each side. `uses` counts them too, for the most used to be kept."""
+
+    name: str
+    tallies: dict[Metric, Tally]
+    answers: Counter[Side] = field(default_factory=Counter)
+    uses: int = 0
+
+
+@dataclass(slots=True)
+class Kind:
+    """The classes of one kind, at most `most` and one for the rest. `alpha_share` is the share of alpha of them all.
+
+    Each class with more than 1/`most` of the answers has tallies of its own (Misra and Gries, "Finding repeated
+    elements", 1982). One that is rarer makes place for others, which go on with its detectors."""
+
+    plan: Plan
+    prefix: str
+    most: int
+    alpha_share: float
+    classes: dict[str, Class] = field(default_factory=dict)
+    _unused: list[Class] = field(default_factory=list)
+
+    def find(self, name: str) -> Class:
+        """Return the class to count an answer in."""
+        name, rest = self.prefix + name, self.prefix + "*"
+        if name not in self.classes and len(self.classes) - (rest in self.classes) >= self.most:
+            self._make_place(rest)
+            name = rest
+        if name not in self.classes:
+            self.classes[name] = self.new(name)
+        self.classes[name].uses += 1
+        return self.classes[name]
+
+    def _make_place(self, rest: str) -> None:
+        for each in [each for each in self.classes.values() if each.name != rest]:
+            each.uses -= 1
+            if each.uses == 0:
+                self._unused.append(self.classes.pop(each.name))
+
+    def new(self, name: str) -> Class:
+        """Return a class without answers yet, by the tallies of one that made place."""
+        if not self._unused:
+            shares = {metric: self.alpha_share / (self.most + 1) * _ALPHA_OF[metric] for metric in METRICS}
+            return Class(name, {metric: Tally(self.plan, name, metric, shares[metric]) for metric in METRICS})
+        found = self._unused.pop()
+        for tally in found.tallies.values():
+            tally.begin(name)
+        return Class(name, found.tallies)
+
+
+class Classes:
+    """Of each kind its classes. A version is judged in every one of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.whole = Kind(plan, "", 0, 0.7).new(ALL)
+        self._buckets = Kind(plan, "", len(BUCKETS), 0.1)
+        self._languages = Kind(plan, "lang:", _MOST_LANGUAGES, 0.08)
+        self._tenants = Kind(plan, "tenant:", _MOST_TENANTS, 0.12)
+
+    def find(self, seen: Observation) -> tuple[Class, ...]:
+        """Return the classes of an answer; those that its gateway does not name are left out."""
+        found = [self.whole, self._buckets.find(seen.bucket)]
+        found += [self._languages.find(seen.language)] if seen.language else []
+        found += [self._tenants.find(seen.tenant)] if seen.tenant else []
+        return tuple(found)
+
+    def all(self) -> list[Class]:
+        kinds = (self._buckets, self._languages, self._tenants)
+        return [self.whole, *(each for kind in kinds for each in kind.classes.values())]
+
+    def lacking(self, sides: Sequence[Side], least: int) -> dict[str, int]:
+        """Return the languages and tenants with fewer than `least` answers of one of the sides, and how many they have.
+        Those that are certainly rarer than `_RARE` are left out."""
+        fewest_in_all = _RARE * self.whole.answers.total() - _UNCERTAIN
+        found = {}
+        for each in [*self._languages.classes.values(), *self._tenants.classes.values()]:
+            fewest = min(each.answers[side] for side in sides)
+            if fewest < least and each.answers.total() >= fewest_in_all:
+                found[each.name] = fewest
+        return found

@@ -1,0 +1,109 @@
+"""Detect that a canary is worse, however late it becomes so, with one bound on false alarms for a whole rollout. Pure.
+
+A detector bets on "the canary's answer is bad, and its control's is not". While the canary is not worse, no bet makes
+the wealth grow on average. It starts at 1, so it ever reaches 1/alpha with a probability of at most alpha, however
+often one looks (Ville; Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024).
+
+A bet that runs from the first answer on loses by each good one, and would find late damage late. Therefore this is an
+e-detector, a sum of bets that start at different times (Shin, Ramdas and Rinaldo, "E-detectors", 2024). A bet starts
+after a bad answer of the canary, when the bets before it have lost their stakes; good answers start none and cost
+nothing. The stakes of all starts add up to 1, so the sum keeps the bound of alpha over a rollout of any length. The
+usual bound of an e-detector, its average run length, would only say how often it errs, not whether this rollout is
+rolled back by mistake. The price: after n bad answers of the canary the alarm needs 1.5 log n more of growth.
+
+A pair is one answer of the canary and one of the control, given at about the same time, each bad independently of the
+other. Each bet is the likelihood ratio between one chance of bad answers on either side and the nearest chances that
+the null hypothesis allows: its mean is at most 1 for every chance that both sides share, also while that changes
+(Turner, Ly and Gruenwald, "Generic E-variables for exact sequential k-sample tests", 2024). One pair multiplies the
+wealth by less than 4, so that no alarm comes before five answers of the control.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+# Chances of bad answers beside those that are let pass, and the shares of the stake that are bet on them.
+_CHANCES: Final = ((0.98, 0.45), (0.32, 0.45), (0.1, 0.1))
+_CONTROL_CHANCE: Final = 0.01
+_FIRST_STAKE: Final = 0.4
+_DECAY: Final = 0.75
+_MOST_WEALTH: Final = 1e200
+_HIGHEST_LIMIT: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Bet:
+    """`factors[canary][control]`: by what an outcome multiplies the wealth; True is a bad answer."""
+
+    stake: float
+    factors: tuple[tuple[float, float], tuple[float, float]]
+
+
+@lru_cache
+def pair_bets(margin: float) -> tuple[Bet, ...]:
+    """Return bets against "the canary's chance of a bad answer is at most `margin` above the control's"."""
+    return tuple(_pair_bet(stake, margin + (1 - margin) * chance, margin) for chance, stake in _CHANCES)
+
+
+@lru_cache
+def share_bets(limit: float) -> tuple[Bet, ...]:
+    """Return bets against "the canary's chance of a bad answer is at most `limit`", for a rollout without a control."""
+    limit = min(limit, _HIGHEST_LIMIT)
+    bets = []
+    for chance, stake in _CHANCES:
+        expected = limit + (1 - limit) * chance
+        good, bad = (1 - expected) / (1 - limit), expected / limit
+        bets.append(Bet(stake, ((good, good), (bad, bad))))
+    return tuple(bets)
+
+
+def _pair_bet(stake: float, canary: float, margin: float) -> Bet:
+    """Return the likelihood ratio of the chances `canary` and `_CONTROL_CHANCE` to the nearest of the null hypothesis,
+    `null` + `margin` and `null`. There the mean of the ratio, a concave function of `null`, has its maximum, 1."""
+    control, low, high = _CONTROL_CHANCE, _CONTROL_CHANCE, canary - margin
+    for _ in range(50):
+        null = (low + high) / 2
+        above = null + margin
+        rises = (canary - above) / (above * (1 - above)) > (null - control) / (null * (1 - null))
+        low, high = (null, high) if rises else (low, null)
+    of_canary = ((1 - canary) / (1 - above), canary / above)
+    of_control = ((1 - control) / (1 - null), control / null)
+    good, bad = ((mine * of_control[0], mine * of_control[1]) for mine in of_canary)
+    return Bet(stake, (good, bad))
+
+
+@dataclass(slots=True)
+class Detector:
+    """The wealth of all bets that were started, by bet, and how often each was started again."""
+
+    bets: Sequence[Bet]
+    _wealth: list[float] = field(init=False)
+    _restarts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._wealth = [bet.stake * _FIRST_STAKE for bet in self.bets]
+        self._restarts = [0] * len(self.bets)
+
+    def add(self, *, canary_bad: bool, control_bad: bool = False) -> None:
+        """Take the next pair's outcome, or the canary's alone."""
+        for at, bet in enumerate(self.bets):
+            wealth = min(self._wealth[at] * bet.factors[canary_bad][control_bad], _MOST_WEALTH)
+            if canary_bad and not control_bad:
+                stake = bet.stake * (_reserve(self._restarts[at]) - _reserve(self._restarts[at] + 1))
+                if wealth < stake:
+                    wealth += stake
+                    self._restarts[at] += 1
+            self._wealth[at] = wealth
+
+    @property
+    def log_e(self) -> float:
+        """Return the logarithm of the e-value: of the wealth, and of the stakes that no bet has used yet."""
+        unused = sum(bet.stake * _reserve(times) for bet, times in zip(self.bets, self._restarts, strict=True))
+        return math.log(sum(self._wealth) + unused)
+
+
+def _reserve(restarts: int) -> float:
+    """Return the share of the stake that is left after so many restarts."""
+    return (1 - _FIRST_STAKE) * math.pow(restarts + 1, -_DECAY)

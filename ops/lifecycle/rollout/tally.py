@@ -1,0 +1,120 @@
+"""Count the answers of both sides in one metric, and judge them in pairs. Pure."""
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import log1p
+from typing import Final, Literal, get_args
+
+from ops.lifecycle.rollout.detector import Detector, pair_bets, share_bets
+from ops.lifecycle.rollout.plan import Plan
+
+Side = Literal["canary", "control"]
+Metric = Literal["failed", "missed", "slow", "unsure", "rating"]
+METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+
+# Answers wait for a partner no longer than this many answers of their own side: both of a pair belong to one moment.
+WAITING: Final = 4
+_BETS: Final = (0.3, 0.6, 0.8, 0.9)
+_CACHED: Final = 1_024
+
+
+@dataclass(slots=True)
+class Tally:
+    """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
+    are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
+    of one side without a partner."""
+
+    plan: Plan
+    of: str
+    metric: Metric
+    alpha_share: float
+    detector: Detector = field(init=False)
+    answers: Counter[Side] = field(default_factory=Counter)
+    bad: Counter[Side] = field(default_factory=Counter)
+    worse: int = 0
+    same: int = 0
+    better: int = 0
+    waiting: dict[bool, deque[tuple[Side, bool]]] = field(
+        default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
+    )
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        bets = pair_bets(plan.margin) if plan.control else share_bets(plan.tolerated + plan.margin)
+        self.detector = Detector(bets)
+
+    def add(self, side: Side, *, first: bool, bad: bool) -> bool:
+        """Count an answer, and return whether the evidence against the canary has grown. With a control an answer is
+        judged once the other side has its partner: both are the first of their conversations, or neither is."""
+        self.answers[side] += 1
+        self.bad[side] += bad
+        if not self.plan.control:
+            self.detector.add(canary_bad=bad)
+            return bad
+        waiting = self.waiting[first]
+        if not waiting or side == waiting[0][0]:
+            waiting.append((side, bad))
+            return False
+        _, other = waiting.popleft()
+        canary, control = (bad, other) if side == "canary" else (other, bad)
+        self.worse += canary > control
+        self.same += canary == control
+        self.better += canary < control
+        self.detector.add(canary_bad=canary, control_bad=control)
+        return canary and not control
+
+    def begin(self, of: str) -> None:
+        """Begin with another class. The detector keeps its wealth, so that a stake counts once."""
+        self.of = of
+        self.answers.clear()
+        self.bad.clear()
+        self.worse = self.same = self.better = 0
+        for waiting in self.waiting.values():
+            waiting.clear()
+
+    @property
+    def log_e(self) -> float:
+        """Return the logarithm of this test's e-value."""
+        return self.detector.log_e
+
+    @property
+    def log_weighted(self) -> float:
+        """Return the logarithm of the e-value times the test's share of alpha."""
+        return self.log_e + math.log(self.alpha_share)
+
+    def share(self, side: Side) -> float | None:
+        """Return the share of bad answers; None without answers."""
+        return self.bad[side] / self.answers[side] if self.answers[side] else None
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the bounds of the difference in the shares of bad answers, canary less control: at all times together
+        it is within them with a probability of at least 1 - `alpha` (a confidence sequence)."""
+        limit = math.log(2 / alpha)
+        low = _last(lambda margin: _pairs(self.worse, self.same, self.better, margin) >= limit)
+        high = -_last(lambda margin: _pairs(self.better, self.same, self.worse, margin) >= limit)
+        return low, high
+
+
+@lru_cache(_CACHED)
+def _pairs(worse: int, same: int, better: int, margin: float) -> float:
+    """Return the logarithm of the wealth of bets on pairs, a mean over bets of several sizes. It is fair where the
+    canary's chance of a bad answer is `margin` higher."""
+    bets = [bet / (1 + margin) for bet in _BETS]
+    logs = [
+        worse * log1p(bet * (1 - margin)) + same * log1p(-bet * margin) + better * log1p(-bet * (1 + margin))
+        for bet in bets
+    ]
+    most = max(logs)
+    return most + math.log(sum(math.exp(log - most) for log in logs) / len(logs))
+
+
+def _last(holds: Callable[[float], bool]) -> float:
+    """Return the largest difference for which it holds; -1 where for none. It holds below wherever it holds."""
+    low, high = -1.0, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
