@@ -29,39 +29,32 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The partition of a conversation's last question; None where nobody knows one. `pinned`: an earlier question may
-    still be answered there."""
+class Claimed:
+    """A conversation's partition, the same number in every topic, and why; both None if the key's hash decides.
+    `concurrent` are the conversation's other questions that have no end yet."""
 
     partition: int | None = None
-    pinned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A partition, and why."""
-
-    partition: int
-    why: Why
+    why: Why | None = None
+    concurrent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Where a conversation's question goes, said before anybody has looked where the last one went: to `partition`,
-    where nothing is known of it. One of `staying` keeps it (None: each does), and so does any to which it is pinned."""
+    """Where a conversation's question goes, before it is known where the last one went: to `partition` if none did. One
+    of `staying` keeps it (None: each does), and so does any to which it is pinned."""
 
     partition: int
     why: Why
     staying: frozenset[int] | None
 
-    def to(self, known: Known) -> Chosen:
-        """Return where it goes. Redis does the same (`shared/conversation/places.py`)."""
-        last = known.partition
+    def to(self, last: int | None, *, pinned: bool = False) -> Claimed:
+        """Return where it goes; `last` is the partition of the conversation's last question, which may still be
+        answered there if it is `pinned`. Redis does the same (`shared/conversation/places.py`)."""
         if last is None:
-            return Chosen(self.partition, self.why)
-        if known.pinned or self.staying is None or last in self.staying:
-            return Chosen(last, "pinned" if known.pinned else "kv")
-        return Chosen(self.partition, "moved")
+            return Claimed(self.partition, self.why)
+        if pinned or self.staying is None or last in self.staying:
+            return Claimed(last, "pinned" if pinned else "kv")
+        return Claimed(self.partition, "moved")
 
 
 def offer(home: int, waits: Mapping[int, Wait]) -> Offer:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.admission.partitions import Chosen, Known, Offer, Why, offer
-from gateway.destination.destination import Claimed, Destination, Question
+from gateway.admission.partitions import Claimed, Offer, Why, offer
+from gateway.destination.destination import Destination, Question
 from gateway.destination.view import View
 from shared.conversation.places import How, Places
 from shared.errors import StoreUnavailable
@@ -44,46 +44,41 @@ class Claims:
         """Return the wanted destination with the claimed partition, and the view at the time when it was claimed. Redis
         is not asked for a question that no worker gets. Raises `BrokerUnavailable`."""
         session, request_id = question.session, question.request_id
-        concurrent = tuple(self._still_open(session))
+        held, concurrent = self._held(session), tuple(self._still_open(session))
         topic = self.topics.requests(question.bucket, wanted.lane)
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
             self.hold(session, request_id, None)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
-        held = self._held(session)
-        chosen = offer(home, {}).to(held)
-        if question.generation_known:
-            waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms)
+        waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms)
+        claimed = offer(home, {}).to(held, pinned=True)
+        if question.generation_known:  # Redis has answered a moment ago
+            offered = offer(home, waits) if held is None else _only(held)
             until_unix_ms = question.deadline.later(question.clock_ms).deadline_unix_ms
             with suppress(StoreUnavailable):
-                chosen, others = await self._claim(
-                    self.places,
-                    session,
-                    request_id,
-                    until_unix_ms,
-                    _only(chosen) if held.pinned else offer(home, waits),
-                )
-                concurrent = tuple(dict.fromkeys((*concurrent, *others)))
+                claimed = await self._claim(self.places, session, request_id, until_unix_ms, offered)
             view = replace(view, now_unix_ms=now_unix_ms())
-        partition = held.partition if held.pinned else chosen.partition
+        partition = claimed.partition if held is None else held
         self.hold(session, request_id, partition)
         await self._learn_partitions(topic, partition or 0)
-        concurrent = tuple(each for each in concurrent if not self.has_ended(each))
-        return replace(wanted, claimed=Claimed(partition, chosen.why, concurrent)), view
+        both = dict.fromkeys((*concurrent, *claimed.concurrent))
+        concurrent = tuple(each for each in both if not self.has_ended(each))
+        return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent)), view
 
     async def follow(self, order: Order, topic: str) -> int | None:
         """Return the partition for a request of another service: by its key, unless an earlier question holds its
         conversation elsewhere; None if the key's hash decides. Raises `BrokerUnavailable`."""
         if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
-        chosen = offer(home, {}).to(self._held(order.session))
+        held = self._held(order.session)
+        partition = home if held is None else held
         with suppress(StoreUnavailable):
             until_unix_ms = order.deadline.deadline_unix_ms
-            claimed, _ = await self._claim(
-                self.places, order.session, order.request.id, until_unix_ms, _only(chosen), released=False
+            claimed = await self._claim(
+                self.places, order.session, order.request.id, until_unix_ms, _only(partition), released=False
             )
-            chosen = chosen if chosen.why == "pinned" else claimed
-        await self._learn_partitions(topic, chosen.partition)
-        return chosen.partition % self.producer.known_partitions(topic)
+            partition = claimed.partition if held is None and claimed.partition is not None else partition
+        await self._learn_partitions(topic, partition)
+        return partition % self.producer.known_partitions(topic)
 
     def hold(self, session: SessionKey, request_id: str, partition: int | None) -> None:
         """Hold a conversation for an open question: one that was claimed here, or by another gateway."""
@@ -126,9 +121,8 @@ class Claims:
         wanted: Offer,
         *,
         released: bool = True,
-    ) -> tuple[Chosen, tuple[str, ...]]:
-        """Claim a partition for a question; return the one that it gets, and the conversation's other open questions.
-        Raises `StoreUnavailable`."""
+    ) -> Claimed:
+        """Claim a partition for a question in Redis. Raises `StoreUnavailable`."""
         at, how, others = await places.claim(
             session,
             request_id,
@@ -138,17 +132,16 @@ class Claims:
             until_unix_ms=until_unix_ms + _CLOCKS_DIFFER_MS,
             released=released,
         )
-        return Chosen(at, _WHY.get(how, wanted.why)), others
+        return Claimed(at, _WHY.get(how, wanted.why), others)
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
         """Ask Kafka for a topic's number of partitions, if it was not asked yet, or another gateway knows of more."""
         if partition >= self.producer.known_partitions(topic):
             await self.producer.num_partitions(topic)
 
-    def _held(self, session: SessionKey) -> Known:
+    def _held(self, session: SessionKey) -> int | None:
         """Return the partition of an open question of the conversation here."""
-        at = next((each for each in self._still_open(session).values() if each is not None), None)
-        return Known(at, pinned=at is not None)
+        return next((each for each in self._still_open(session).values() if each is not None), None)
 
     def _still_open(self, session: SessionKey) -> dict[str, int | None]:
         held = self._open.get(session, {})
@@ -159,6 +152,6 @@ class Claims:
             await places.release(session, request_id, wire_unix_ms() + _RESTS_MS)
 
 
-def _only(chosen: Chosen) -> Offer:
+def _only(partition: int) -> Offer:
     """Offer this partition, wherever the last question went."""
-    return Offer(chosen.partition, chosen.why, frozenset())
+    return Offer(partition, "pinned", frozenset())

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.admission.control import FallbackReason
-from gateway.admission.partitions import Why
+from gateway.admission.partitions import Claimed
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
+
+_UNCLAIMED: Final = Claimed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +33,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A conversation's partition, the same number in every topic; None if the key's hash decides. `concurrent` are the
-    conversation's other questions that have no end yet. `why` is None if nothing was claimed."""
-
-    partition: int | None = None
-    why: Why | None = None
-    concurrent: tuple[str, ...] = ()
-
-
-UNCLAIMED: Final = Claimed()
-
-
-@dataclass(frozen=True, slots=True)
 class Destination:
     """The workers that a question is sent to: those of a lane, by the topic of its bucket.
 
@@ -57,7 +46,7 @@ class Destination:
     partition: int | None = None
     eta_ms: float | None = None
     bucket: Bucket = "short"
-    claimed: Claimed = UNCLAIMED
+    claimed: Claimed = _UNCLAIMED
 
 
 TO_CHAMPION: Final = Destination()

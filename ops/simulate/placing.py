@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import structs
 
 from gateway.admission.control import Admission, AdmissionPolicy
-from gateway.admission.partitions import Known, offer
+from gateway.admission.partitions import offer
 from ops.simulate.experiment import Experiment
 from ops.simulate.gate import Gate
 from ops.simulate.rivals import OURS, scheduler_of
@@ -86,7 +86,8 @@ class PlacedSimulator:
         if self.by_slack:
             pinned = any(until_ms > now_ms for until_ms in conversation.held_ms.values())
             waits = self.workers[0].gate.admission.fleet.waits(request.bucket, now_ms)
-            partition = offer(partition, waits).to(Known(conversation.partition, pinned)).partition
+            claimed = offer(partition, waits).to(conversation.partition, pinned=pinned)
+            partition = partition if claimed.partition is None else claimed.partition
         conversation.partition = partition
         worker = next(each for each in self.workers if partition in each.gate.partitions)
         deadline = deadline_of(request)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.partitions import Chosen, Known, Wait, offer, skew
+from gateway.admission.partitions import Claimed, Wait, offer, skew
 
 BUSY, IDLE = Wait(2_000.0, 2_100.0), Wait(100.0, 200.0)
 MS = st.floats(0.0, 60_000.0)
@@ -14,31 +14,31 @@ WAITS = st.dictionaries(st.integers(0, 7), st.builds(lambda warm, cold: Wait(war
 
 
 @pytest.mark.parametrize(
-    ("home", "waits", "known", "chosen"),
+    ("home", "waits", "last", "chosen"),
     [
-        (0, {}, Known(), Chosen(0, "hash")),
-        (0, {0: IDLE, 1: IDLE}, Known(), Chosen(0, "hash")),
-        (0, {0: BUSY, 1: IDLE}, Known(), Chosen(1, "slack")),
-        (2, {1: IDLE, 3: IDLE}, Known(), Chosen(3, "slack")),  # nobody may be asked at home
-        (0, {0: IDLE, 1: Wait(150.0, 250.0)}, Known(1), Chosen(1, "kv")),
-        (0, {0: IDLE, 1: BUSY}, Known(1), Chosen(0, "moved")),
-        (0, {0: Wait(100.0, 1_900.0), 1: BUSY}, Known(1), Chosen(1, "kv")),  # there it would be computed anew
-        (0, {0: IDLE, 1: BUSY}, Known(1, pinned=True), Chosen(1, "pinned")),
-        (0, {0: IDLE}, Known(1), Chosen(0, "moved")),
-        (0, {}, Known(1), Chosen(1, "kv")),  # in a rebalance nothing moves
+        (0, {}, None, Claimed(0, "hash")),
+        (0, {0: IDLE, 1: IDLE}, None, Claimed(0, "hash")),
+        (0, {0: BUSY, 1: IDLE}, None, Claimed(1, "slack")),
+        (2, {1: IDLE, 3: IDLE}, None, Claimed(3, "slack")),  # nobody may be asked at home
+        (0, {0: IDLE, 1: Wait(150.0, 250.0)}, 1, Claimed(1, "kv")),
+        (0, {0: IDLE, 1: BUSY}, 1, Claimed(0, "moved")),
+        (0, {0: Wait(100.0, 1_900.0), 1: BUSY}, 1, Claimed(1, "kv")),  # there it would be computed anew
+        (0, {0: IDLE, 1: BUSY}, 1, Claimed(1, "pinned")),
+        (0, {0: IDLE}, 1, Claimed(0, "moved")),
+        (0, {}, 1, Claimed(1, "kv")),  # in a rebalance nothing moves
     ],
 )
 def test_it_goes_where_its_first_text_comes_soonest(
-    home: int, waits: dict[int, Wait], known: Known, chosen: Chosen
+    home: int, waits: dict[int, Wait], last: int | None, chosen: Claimed
 ) -> None:
-    assert offer(home, waits).to(known) == chosen
+    assert offer(home, waits).to(last, pinned=chosen.why == "pinned") == chosen
 
 
 @given(home=st.integers(0, 7), waits=WAITS, last=st.none() | st.integers(0, 7), pinned=st.booleans())
 def test_it_moves_only_where_nothing_holds_it_and_that_pays(
     home: int, waits: dict[int, Wait], last: int | None, pinned: bool
 ) -> None:
-    chosen = offer(home, waits).to(Known(last, pinned=pinned and last is not None))
+    chosen = offer(home, waits).to(last, pinned=pinned)
     assert chosen.partition in {home, last, *waits}
     if last is not None and chosen.partition != last:
         assert not pinned

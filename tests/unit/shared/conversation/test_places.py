@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.admission.partitions import Known, Offer
+from gateway.admission.partitions import Offer
 from shared.conversation.places import Places
 from shared.redis import client as redis_client
 from shared.settings.redis import RedisSettings
@@ -37,7 +37,7 @@ async def ask_all(questions: list[tuple[int, int, int, frozenset[int] | None]]) 
         places = Places(RedisSettings(timeout_ms=10_000))
         for number, (later, lasts, wanted, staying) in enumerate(questions):
             now += later
-            chosen = Offer(wanted, "slack", staying).to(Known(last, pinned=last is not None and ends > now))
+            chosen = Offer(wanted, "slack", staying).to(last, pinned=ends > now)
             claimed = await places.claim(
                 session, f"r{number}", wanted, staying=staying, now_unix_ms=now, until_unix_ms=now + lasts
             )
