@@ -12,10 +12,13 @@ from gateway.access.jwks import open_jwks, token_gate
 from gateway.access.start_checks import check_files, check_who_may_ask
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.build import Forwarders, KafkaClients, RedisClients, Serving
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
+from gateway.doors.doors import Doors
 from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.request_publisher import RequestPublisher
+from gateway.outbound.outbound import Outbound
 from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
@@ -28,12 +31,6 @@ from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
-from gateway.wings.doors import DoorsWing
-from gateway.wings.kafka import KafkaWing
-from gateway.wings.outbound import OutboundWing
-from gateway.wings.passing import PassingWing
-from gateway.wings.redis import RedisWing
-from gateway.wings.serving import ServingWing
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import await_layout
@@ -61,9 +58,9 @@ class GatewayProcess:
         source = f"replyline-gateway-{settings.gateway.reply_partition}"
         self._settings, self._source = settings, source
         self._faq = LiveFaq(settings.faq)
-        self._redis = RedisWing(settings)
-        self._kafka = KafkaWing(settings, source)
-        self._outbound = OutboundWing(settings, source)
+        self._redis = RedisClients(settings)
+        self._kafka = KafkaClients(settings, source)
+        self._outbound = Outbound(settings, source)
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._inflight = InflightTable()
@@ -80,7 +77,7 @@ class GatewayProcess:
             partition_of=self._claims.partition_of,
         )
         self._token_count = TokenCount(tokenizer, settings.limits.max_input_tokens)
-        self._passing = PassingWing(
+        self._passing = Forwarders(
             settings,
             self._token_count,
             self._kafka.producer,
@@ -95,6 +92,7 @@ class GatewayProcess:
         self._sockets = OpenSockets(most=most, quotas=settings.quotas, proxies=proxies, spare=REFUSALS)
         self._demand = self._make_demand(admissions)
         self._tracer = self._make_tracer()
+        self._observing = Observing(producer=self._kafka.side_producer, topic=settings.kafka.topics.observations)
         self._serving = self._make_serving()
         self._draining = Drain()
         self._ready = self._readiness()
@@ -119,7 +117,7 @@ class GatewayProcess:
             topics=settings.kafka.topics,
         )
 
-    def _make_serving(self) -> ServingWing:
+    def _make_serving(self) -> Serving:
         settings, kafka, redis = self._settings, self._kafka, self._redis
         partition = settings.gateway.reply_partition
         publisher = RequestPublisher(
@@ -131,7 +129,7 @@ class GatewayProcess:
             away=lambda: kafka.watch.away,
             next_offset=lambda: kafka.replies.next_offset(partition),
         )
-        return ServingWing(
+        return Serving(
             limits=AdmissionLimits.of(settings),
             token_count=self._token_count,
             faq=self._faq,
@@ -154,16 +152,19 @@ class GatewayProcess:
                 producer=kafka.side_producer,
                 admission_gate=self._admission_gate,
             ),
-            observing=Observing(producer=kafka.side_producer, topic=settings.kafka.topics.observations),
+            observing=self._observing,
             claims=self._claims,
             inflight=self._inflight,
         )
 
-    def _make_doors(self, gate: TokenGate | None) -> DoorsWing:
-        return DoorsWing(
+    def _make_doors(self, gate: TokenGate | None) -> Doors:
+        return Doors(
             settings=self._settings,
             gate=gate,
-            serving=self._serving,
+            gateway=self._serving.gateway,
+            faq=self._faq,
+            history=self._redis.history,
+            erasing=self._serving.erasing,
             memory=self._memory,
             producer=self._kafka.handoff_producer,
             running=self._redis.running,
@@ -188,6 +189,7 @@ class GatewayProcess:
             quotas=redis.quotas,
             history=redis.history,
             bad_answers=redis.bad_answers,
+            on_rating=self._observing.rate,
         )
 
     def _readiness(self) -> Readiness:

@@ -27,7 +27,6 @@ FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "de
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    max_input_tokens: int
     max_inflight: int
     max_inflight_per_connection: int
     first_token_ms: int
@@ -37,7 +36,6 @@ class AdmissionLimits:
     @classmethod
     def of(cls, settings: Settings) -> "AdmissionLimits":
         return cls(
-            max_input_tokens=settings.limits.max_input_tokens,
             max_inflight=settings.gateway.max_inflight,
             max_inflight_per_connection=settings.gateway.max_inflight_per_connection,
             first_token_ms=settings.promise.first_token_ms,
@@ -49,22 +47,10 @@ class AdmissionLimits:
 def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
     """Raise `ProtocolError` where one more unanswered request is one too many."""
     if draining:
-        raise ProtocolError(
-            "shutting_down",
-            "this gateway is going away; reconnect",
-            kind="overloaded_error",
-            retriable=True,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
+        raise _overloaded("shutting_down", "this gateway is going away; reconnect")
     check_connection(limits, of_connection)
     if inflight >= limits.max_inflight:
-        raise ProtocolError(
-            "queue_full",
-            f"{counted(inflight, 'answer is', 'answers are')} in flight; try again",
-            kind="overloaded_error",
-            retriable=True,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
+        raise _overloaded("queue_full", f"{counted(inflight, 'answer is', 'answers are')} in flight; try again")
 
 
 def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
@@ -83,13 +69,11 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
 def check_memory(*, refuses: bool) -> None:
     """Raise `ProtocolError` where there is no memory for one more request."""
     if refuses:
-        raise ProtocolError(
-            "memory_full",
-            "this gateway has no memory left for another request; try again",
-            kind="overloaded_error",
-            retriable=True,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
+        raise _overloaded("memory_full", "this gateway has no memory left for another request; try again")
+
+
+def _overloaded(code: str, message: str) -> ProtocolError:
+    return ProtocolError(code, message, kind="overloaded_error", retriable=True, retry_after_ms=_RETRY_AFTER_MS)
 
 
 def check_length(max_input_tokens: int, num_tokens: int) -> None:

@@ -1,7 +1,7 @@
 """Serve what people do in conversations: hand-offs, asked for or due, and customers' ratings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -67,6 +67,7 @@ class People:
     quotas: Quotas
     history: History
     bad_answers: BadAnswers
+    on_rating: Callable[[Feedback], object] = lambda _: None
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -78,6 +79,7 @@ class People:
         """Start a hand-off, or record a rating. Raises `ProtocolError` where the message is refused."""
         if isinstance(message, Feedback):
             self._rate(connection, message)
+            self.on_rating(message)
         else:
             self._start_request(connection, message)
 

@@ -1,24 +1,19 @@
 """Deliver answers to their clients: text, fallbacks in the workers' stead, and each answer's end."""
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.admission.control import FallbackReason
-from gateway.destination.claim import Claims
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.people import People
 from gateway.request import endings
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
 from gateway.serving.admission_gate import AdmissionGate
-from gateway.serving.observing import Observing
-from gateway.serving.shadowing import Shadowing
 from gateway.session.connection import put_all, refuse, write
 from gateway.session.connections import Connections
 from gateway.session.recall import Recall
-from gateway.telemetry.answer_metrics import count_answer
-from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
 from shared.errors import ProtocolError
 from shared.faq import FaqHit
@@ -29,25 +24,22 @@ from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
+from shared.wire.outcome import Response
 
 
 @dataclass(slots=True, kw_only=True)
 class Answering:
-    """Owned by the gateway's event loop."""
+    """Owned by the gateway's event loop. `on_end` is called once for each answer that has ended, each by itself."""
 
     inflight: InflightTable
     connections: Connections
     publisher: RequestPublisher
     admission_gate: AdmissionGate
     recall: Recall
-    people: People
-    tracer: Tracer
     faq: LiveFaq
     history: History
     beside: Tasks
-    shadowing: Shadowing
-    observing: Observing
-    claims: Claims
+    on_end: Sequence[Callable[[Entry, Response], object]]
 
     # --- the FAQ's, in their stead
 
@@ -124,15 +116,7 @@ class Answering:
         entry.answer.settled = True
         contain_each(
             "answer",
-            lambda: self.admission_gate.release(entry),
-            lambda: self.claims.release(entry.request.session, entry.response_id),
-            lambda: self.recall.leave(entry),
-            lambda: count_answer(entry, response),
-            lambda: self.admission_gate.report.count_answer(entry.publication.destination, response),
-            lambda: self.people.note_answer(entry, response, self.connections.of(entry)),
-            lambda: self.tracer.finish(entry, response),
-            lambda: self.shadowing.end(entry, response),
-            lambda: self.observing.end(entry, response),
+            *(partial(end, entry, response) for end in self.on_end),
             request_id=entry.response_id,
         )
         metrics.inflight.set(len(self.inflight))

@@ -15,7 +15,6 @@ from gateway.people.people import People
 from gateway.request.inflight import InflightTable
 from gateway.serving.asking import Asking
 from gateway.serving.erasing import Erasing
-from gateway.serving.observing import Observing
 from gateway.serving.resuming import Resuming
 from gateway.session.connection import Connection, refuse
 from gateway.session.connections import Connections
@@ -34,7 +33,7 @@ from gateway.session.protocol import (
 from gateway.session.rate_limits import RateLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
-from shared.wire.messages import ClientMessage, Feedback, HandoffRequest
+from shared.wire.messages import ClientMessage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +45,6 @@ class Gateway:
     inflight: InflightTable
     connections: Connections
     people: People
-    observing: Observing
     resuming: Resuming
     asking: Asking
     erasing: Erasing
@@ -101,17 +99,11 @@ class Gateway:
             case CancelRequest():
                 self.asking.cancel(connection, effect)
             case ForPeople(message):
-                self._receive_for_people(connection, message)
+                self.people.receive(connection, message)
             case EraseSession():
                 await self.erasing.erase(connection)
             case Close(code, reason):
                 connection.close(code, reason)
-
-    def _receive_for_people(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
-        """Start a hand-off, or record a rating, which is evidence too. Raises `ProtocolError`."""
-        self.people.receive(connection, message)
-        if isinstance(message, Feedback):
-            self.observing.rate(message)
 
     async def _check_token(self, connection: Connection, check: CheckToken) -> None:
         """Wait for the token's key, then carry out what the message means."""

@@ -12,6 +12,7 @@ from msgspec import msgpack
 
 from gateway.admission.control import AdmissionLimits, AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
+from gateway.build import Serving
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.kafka.request_publisher import RequestPublisher
@@ -28,7 +29,6 @@ from gateway.session.protocol import Session
 from gateway.session.rate_limits import RateLimits
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
-from gateway.wings.serving import ServingWing
 from shared.faq.live import LiveFaq
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
@@ -168,7 +168,7 @@ class Edge:
     word_s: float = 0.0
     registry: Registry = field(default_factory=Registry)
     places: Any = None
-    serving: ServingWing = field(init=False)
+    serving: Serving = field(init=False)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -191,19 +191,19 @@ class Edge:
         )
         admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
         inflight = InflightTable()
+        observing = Observing(producer=producer, topic=TOPICS.observations)
         claims = Claims(places=self.places, producer=producer, topics=TOPICS, has_ended=inflight.has_ended)
         admission_gate = AdmissionGate(admissions, registry=self.registry, partition_of=claims.partition_of)
         limits = AdmissionLimits(
-            max_input_tokens=1_000,
             max_inflight=100,
             max_inflight_per_connection=4,
             first_token_ms=MINUTE_MS,
             deadline_ms=MINUTE_MS,
             max_deadline_ms=2 * MINUTE_MS,
         )
-        self.serving = ServingWing(
+        self.serving = Serving(
             limits=limits,
-            token_count=TokenCount(Tokenizer.byte_level(), limits.max_input_tokens),
+            token_count=TokenCount(Tokenizer.byte_level(), 1_000),
             faq=shipped_faq(),
             publisher=publisher,
             admission_gate=admission_gate,
@@ -223,9 +223,10 @@ class Edge:
                 quotas=quotas,
                 bad_answers=bad_answers,
                 history=fakes["history"],
+                on_rating=observing.rate,
             ),
             tracer=Tracer(),
-            observing=Observing(producer=producer, topic=TOPICS.observations),
+            observing=observing,
             shadowing=Shadowing(
                 publisher=publisher,
                 producer=producer,

@@ -28,7 +28,6 @@ from tests.support.builders import gateway as builders
 from tests.support.builders.gateway import NOW
 
 LIMITS = AdmissionLimits(
-    max_input_tokens=10,
     max_inflight=100,
     max_inflight_per_connection=4,
     first_token_ms=200,
@@ -57,12 +56,12 @@ def test_one_more_than_fits_is_refused(
 
 def test_the_last_that_fits_is_taken() -> None:
     check_inflight(LIMITS, inflight=99, of_connection=3, draining=False)
-    check_length(LIMITS.max_input_tokens, 10)
+    check_length(10, 10)
 
 
 def test_an_input_that_is_too_long_is_told_by_how_much() -> None:
     with pytest.raises(ProtocolError, match="has 11 tokens, 10 are allowed") as caught:
-        check_length(LIMITS.max_input_tokens, 11)
+        check_length(10, 11)
     assert (caught.value.code, caught.value.param, caught.value.retriable) == ("input_too_long", "input", False)
 
 
@@ -97,7 +96,6 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert AdmissionLimits.of(given) == AdmissionLimits(
         max_inflight=given.gateway.max_inflight,
         max_inflight_per_connection=given.gateway.max_inflight_per_connection,
-        max_input_tokens=given.limits.max_input_tokens,
         first_token_ms=given.promise.first_token_ms,
         deadline_ms=given.promise.deadline_ms,
         max_deadline_ms=given.promise.max_deadline_ms,

@@ -1,4 +1,4 @@
-"""The help desks that the gateways call."""
+"""Carry out what the gateways post to help desks: for each, the errands of one topic, shared by a group."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -12,8 +12,8 @@ from shared.process.tasks import Tasks
 from shared.settings import Settings
 
 
-class OutboundWing:
-    """The help desks that the gateways call: for each the errands of one topic, shared by a group."""
+class Outbound:
+    """The errands of every help desk that is set up."""
 
     def __init__(self, settings: Settings, source: str) -> None:
         self._group = partial(GroupReader, settings.kafka, client_id=source, unhurried=True)

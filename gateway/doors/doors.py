@@ -24,11 +24,14 @@ from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.http.requests import HttpRequests
 from gateway.http.server import HttpServer
+from gateway.outbound.outbound import Outbound
+from gateway.serving.erasing import Erasing
+from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.session_limits import session_limits
-from gateway.wings.outbound import OutboundWing
-from gateway.wings.serving import ServingWing
+from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
+from shared.faq.live import LiveFaq
 from shared.kafka import Producer
 from shared.process.tasks import Tasks
 from shared.settings import Settings
@@ -42,17 +45,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class DoorsWing:
+class Doors:
     """`producer` is of hand-offs, `running` the cursors of the answers that run, `sockets` counts the connections of
     all doors. `gate`: None where no token is asked for."""
 
     settings: Settings
     gate: TokenGate | None
-    serving: ServingWing
+    gateway: Gateway
+    faq: LiveFaq
+    history: History
+    erasing: Erasing
     memory: MemoryWatch
     producer: Producer
     running: SessionValue
-    outbound: OutboundWing
+    outbound: Outbound
     readiness: Readiness
     sockets: OpenSockets
     _frontend: WebSocketFrontend = field(init=False)
@@ -65,7 +71,7 @@ class DoorsWing:
     def __post_init__(self) -> None:
         gateway = self.settings.gateway
         self._frontend = WebSocketFrontend(
-            gateway=self.serving.gateway,
+            gateway=self.gateway,
             settings=gateway,
             session_limits=session_limits(self.settings),
             tenant=self.settings.tenant,
@@ -81,13 +87,13 @@ class DoorsWing:
 
     def _make_exchanges(self, gate: TokenGate | None) -> Exchanges:
         return Exchanges(
-            gateway=self.serving.gateway,
+            gateway=self.gateway,
             allowed_origins=self.settings.gateway.allowed_origins,
             session_limits=replace(session_limits(self.settings), heartbeat_ms=0),
             tenant=self.settings.tenant,
             gate=gate,
             memory=self.memory,
-            history=self.serving.history,
+            history=self.history,
         )
 
     def _make_http(self, settings: GatewaySettings) -> HttpServer:
@@ -99,9 +105,9 @@ class DoorsWing:
             http=http,
             gate=self.gate,
             signed=self.settings.edge.signed_faq,
-            faq=self.serving.faq,
-            history=self.serving.history,
-            erasing=self.serving.erasing,
+            faq=self.faq,
+            history=self.history,
+            erasing=self.erasing,
         )
         doors = [Mount(AI_SDK, ai_sdk.app()), *self._make_chatwoot(), Mount(EDGE, edge.app()), Mount("/", openai.app())]
         return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.wings.kafka import KafkaWing
-from gateway.wings.redis import RedisWing
+from gateway.build import KafkaClients, RedisClients
 from shared.settings import Settings
 from workers import wings as workers_wings
 
@@ -19,7 +18,7 @@ def parts_of(wing: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "wing", [KafkaWing(Settings(), "g"), RedisWing(Settings()), workers_wings.KafkaWing(Settings(), "w")]
+    "wing", [KafkaClients(Settings(), "g"), RedisClients(Settings()), workers_wings.KafkaWing(Settings(), "w")]
 )
 async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = list[Any]()
@@ -43,7 +42,7 @@ async def test_a_part_that_fails_to_close_keeps_no_other_open(wing: Any, monkeyp
 @pytest.mark.parametrize("absent", [None, *CLIENTS])
 def test_a_gateway_is_ready_once_all_that_a_client_may_ask_of_it_can_be_written(absent: str | None) -> None:
     """Questions, their answers, and hand-offs."""
-    wing = KafkaWing(Settings(), "g")
+    wing = KafkaClients(Settings(), "g")
     for name in CLIENTS:
         setattr(wing, name, SimpleNamespace(connected=name != absent))
     assert wing.missing() == (None if absent is None else wing.watch.why)
