@@ -11,6 +11,7 @@ MAX_ID_CHARS: Final = 64
 MAX_TURNS: Final = 50
 MAX_CONCURRENT: Final = 64
 MAX_SEED: Final = 2**63 - 1
+_MAX_UNSIGNED: Final = 2**64 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1
 MAX_PREDICTED_MS: Final = 1e9
@@ -37,7 +38,17 @@ def _none_at_minus_1(said: object) -> object:
 
 
 def _seed(said: object) -> object:
-    return said & MAX_SEED if isinstance(said, int) and said < -1 else _none_at_minus_1(said)
+    if isinstance(said, int) and (said < -1 or MAX_SEED < said <= _MAX_UNSIGNED):
+        return said & MAX_SEED
+    return _none_at_minus_1(said)
+
+
+def _joined(said: object) -> object:
+    """Return the text of a list of parts, as chat interfaces write one, or of one part; anything else as it is."""
+    if isinstance(said, dict):
+        return said.get("text", said)
+    parts = [_joined(part) for part in said] if isinstance(said, list) else []
+    return "".join(map(str, parts)) if parts and all(isinstance(part, str) for part in parts) else said
 
 
 def _whole(said: object) -> object:
@@ -51,7 +62,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=
 RequestIds = Annotated[tuple[Identifier, ...], Meta(max_length=MAX_CONCURRENT)]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
 Revision = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9_.\-]+(?!\n)$")]
-Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK)]
+Text = Annotated[str, Meta(min_length=1, pattern=_NOT_BLANK, extra={"reads": _joined})]
 Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER, extra={"reads": _whole})]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[

@@ -8,6 +8,7 @@ lists what is accepted.
 
 import json
 import re
+import zlib
 from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,7 +35,14 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _MOST_MENDED: Final = 64  # texts in one MessagePack message
 _SURROGATES: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MOST_DIGITS: Final = 40
-_CONFLUENT_BYTES: Final = 5  # a zero and a schema's number, before the value
+# What Confluent's serializers and AWS Glue's write before the value, and its size in bytes.
+_SCHEMAS: Final = {b"\0": 5, b"\x03\0": 18}
+_MOST_ENVELOPES: Final = 4
+_EVENT_INNER: Final = ("data", "data_base64")
+_INNER: Final = ("payload", "after")
+_NO_ENVELOPES: Final = ("input", "sessionid")
+_GZIP: Final = b"\x1f\x8b"
+_MOST_INFLATED_BYTES: Final = 1_024 * 1_024
 # The first bytes of a map in MessagePack; no JSON begins with one.
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 _read_number: Final = msgspec.json.Decoder(int | float).decode
@@ -74,10 +82,13 @@ def lenient_convert(said: Any, kind: Any) -> Any:
 
 
 def read_json(data: bytes | str) -> Any:
-    """Return what JSON says: with a byte order mark or without, in UTF-8, UTF-16 or UTF-32. Raises one of
-    `UNREADABLE`."""
-    text = data if isinstance(data, str) else _text_of(bytes(data), json.detect_encoding(data))
-    said = _load(well_formed(text).lstrip("\ufeff"))
+    """Return what JSON says: with a byte order mark or without, in UTF-8, UTF-16 or UTF-32, gzipped or not. Raises one
+    of `UNREADABLE`."""
+    if not isinstance(data, str):
+        data = _inflated(bytes(data))
+    text = data if isinstance(data, str) else _text_of(data, json.detect_encoding(data))
+    text = well_formed(text).lstrip("\ufeff").rstrip("\0")
+    said = _load(text)
     return _load(well_formed(json.dumps(said, ensure_ascii=False))) if "\\u" in text else said
 
 
@@ -96,18 +107,28 @@ def read_msgpack(data: bytes) -> Any:
 
 def read_record(value: bytes) -> Any:
     """Return what a record's value says: MessagePack, JSON, JSON encoded as JSON once more or behind a schema's number,
-    or a CloudEvent with one of these in it (structured mode). Raises one of `UNREADABLE`."""
-    if value[:1] == b"\0":
-        value = value[_CONFLUENT_BYTES:]
+    also within an envelope. Raises one of `UNREADABLE`."""
+    value = value[next((size for mark, size in _SCHEMAS.items() if value.startswith(mark)), 0) :]
     said = read_msgpack(value) if value and value[0] in _MAPS else read_json(value)
-    if isinstance(said, str):
-        said = read_json(said)
-    if not isinstance(said, dict) or "specversion" not in said:
-        return said
-    inner = said.get("data", said.get("data_base64"))
-    if isinstance(inner, str):
-        inner = read_record(inner.encode() if "data" in said else b64decode(inner))
-    return {"id": said.get("id"), "type": said.get("type"), **inner} if isinstance(inner, dict) else inner
+    return _out_of_envelopes(read_json(said) if isinstance(said, str) else said)
+
+
+def _out_of_envelopes(said: Any) -> Any:
+    """Return what is in a list of one, a CloudEvent in structured mode, Kafka Connect's `payload` or Debezium's
+    `after`; anything else as it is."""
+    for _ in range(_MOST_ENVELOPES):
+        said = said[0] if isinstance(said, list) and len(said) == 1 else said
+        if not isinstance(said, dict) or not by_name(said).keys().isdisjoint(_NO_ENVELOPES):
+            break
+        event = "specversion" in said
+        name = next((each for each in (_EVENT_INNER if event else _INNER) if said.get(each) is not None), None)
+        if name is None:
+            break
+        inner = said[name]
+        if isinstance(inner, str):
+            inner = read_record(inner.encode() if inner.lstrip()[:1] in ("{", "[", '"') else b64decode(inner))
+        said = {"id": said.get("id"), "type": said.get("type"), **inner} if event and isinstance(inner, dict) else inner
+    return said
 
 
 def mended(data: bytes) -> bytes:
@@ -125,6 +146,20 @@ def _text_of(raw: bytes, encoding: str = "utf-8") -> str:
         return well_formed(raw.decode(encoding, "surrogatepass"))
     except UnicodeDecodeError:
         return raw.decode(encoding, "replace")
+
+
+def _inflated(data: bytes) -> bytes:
+    """Return gzipped bytes as they were before, up to a limit; others as they are. Raises `ValueError`."""
+    if not data.startswith(_GZIP):
+        return data
+    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        inflated = unzip.decompress(data, _MOST_INFLATED_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"not gzip: {error}") from None
+    if unzip.unconsumed_tail:
+        raise ValueError(f"more than {_MOST_INFLATED_BYTES:,} bytes in gzip")
+    return inflated
 
 
 def _load(text: str) -> Any:
@@ -160,13 +195,17 @@ def _fit_union(said: Any, wanted: inspect.UnionType) -> Any:
         named = by_name(said)
         tagged = [each for each in found if _tag_in(named, each) == each.tag]
         return _fit(said, tagged[0]) if tagged else said
-    return _fit(said, (found or members)[0])
+    lists = [each for each in members if isinstance(each, inspect.ListType) and _takes(each.item_type, said)]
+    return _fit(said, (found or lists or members)[0])
 
 
 def _fit_dict(said: Any, wanted: inspect.DictType) -> Any:
+    said = read_json(said) if isinstance(said, str) and said[:1] == "{" else said
     if not isinstance(said, dict):
         return said
     given = {name: value for name, value in said.items() if value is not None}
+    if isinstance(getattr(wanted.value_type, "type", wanted.value_type), inspect.StrType):
+        given = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in given.items()}
     return {_fit(name, wanted.key_type): _fit(value, wanted.value_type) for name, value in given.items()}
 
 

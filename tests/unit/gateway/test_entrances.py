@@ -1,5 +1,7 @@
 """At every entrance a message reads the same as other serializers write it: one table of entrances, one of habits."""
 
+import base64
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +21,10 @@ from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.doors.openai.bodies import ChatBody, ResponsesBody
 from gateway.http.bodies import read_body
 from shared.conversation.handoffs import decode_handoff
+from shared.errors import ProtocolError
 from shared.versions.registry import decode_entry
 from shared.wire import codec
+from shared.wire.lenient import UNREADABLE
 from shared.wire.requests import open_request
 
 HALF = "where is my parcel \ud83d"
@@ -197,6 +201,59 @@ def test_json_is_read_in_every_unicode_encoding(entrance: str, encoding: str) ->
     at = ENTRANCES[entrance]
     message = each(at.message, lambda value: "退款" if value == HALF else value)
     assert at.decode(json.dumps(message, ensure_ascii=False).encode(encoding)) == at.read(message)
+
+
+@pytest.mark.parametrize("entrance", [name for name, at in ENTRANCES.items() if not at.packed and not at.plain])
+def test_gzipped_json_is_read_up_to_a_limit(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+    whole = json.dumps(at.message).encode()
+    assert at.decode(gzip.compress(whole) + b"rest") == at.decode(whole + b"\0") == at.read(at.message)
+    with pytest.raises((ProtocolError, *UNREADABLE)):
+        at.decode(gzip.compress(whole + b" " * 2**24))
+
+
+ENVELOPES: dict[str, Callable[[Any], Any]] = {
+    "CloudEvent": lambda said: {"specversion": "1.0", "id": said.get("id"), "type": said["type"], "data": said},
+    "Kafka Connect": lambda said: {"schema": {"type": "struct", "fields": []}, "payload": said},
+    "Kafka Connect, text": lambda said: {"schema": {"type": "string"}, "payload": json.dumps(said)},
+    "Kafka Connect, bytes": lambda said: {"payload": base64.b64encode(json.dumps(said).encode()).decode()},
+    "Debezium": lambda said: {"before": None, "after": said, "source": {"table": "t"}, "op": "c", "ts_ms": 5},
+    "Debezium in Connect": lambda said: {"schema": {}, "payload": {"before": None, "after": said, "op": "r"}},
+    "outbox": lambda said: {"payload": {"after": {"id": "o1", "type": "Asked", "payload": json.dumps(said)}}},
+    "list": lambda said: [said],
+}
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+@pytest.mark.parametrize("entrance", [name for name in ENTRANCES if name.startswith("chat.") and "JSON" in name])
+def test_a_record_is_read_from_its_envelope(entrance: str, envelope: str) -> None:
+    at = ENTRANCES[entrance]
+    assert at.read(ENVELOPES[envelope](at.message)) == at.read(at.message)
+    assert at.decode(b"\3\0" + bytes(16) + json.dumps(at.message).encode()) == at.read(at.message)
+
+
+def test_a_field_with_an_envelopes_name_is_none() -> None:
+    read = open_request(json.dumps({**RECORD, "max_output_tokens": "75", "payload": {"a": 1}}).encode(), {})
+    assert read == open_request(json.dumps(RECORD).encode(), {})
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "chat.request in JSON"])
+@pytest.mark.parametrize(
+    "parts", [["it ", "broke"], [{"type": "input_text", "text": "it broke"}], {"type": "text", "text": "it broke"}]
+)
+def test_a_text_may_come_in_parts(entrance: str, parts: Any) -> None:
+    at = ENTRANCES[entrance]
+    assert at.read({**at.message, "input": parts}) == at.read({**at.message, "input": "it broke"})
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "chat completions", "responses"])
+def test_metadata_of_any_form_is_text(entrance: str) -> None:
+    at = ENTRANCES[entrance]
+    whole = each(at.message, lambda value: "whole" if value == HALF else value)
+    given: dict[str, Any] = {"shop": 7, "cart": {"size": 2}, "tags": ["a"]}
+    read = at.read({**whole, "metadata": given})
+    assert read.metadata == {"shop": "7", "cart": '{"size": 2}', "tags": '["a"]'}
+    assert at.read({**whole, "metadata": json.dumps(given)}) == read
 
 
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC"])

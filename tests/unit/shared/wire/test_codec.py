@@ -24,7 +24,7 @@ from shared.wire.codec import (
     json_encode,
     msgpack_encode,
 )
-from shared.wire.fields import MAX_INTEGER, MAX_SEED
+from shared.wire.fields import MAX_INTEGER
 from shared.wire.messages import (
     ChatRequest,
     ClientMessage,
@@ -168,15 +168,13 @@ def test_what_is_no_object_with_a_type_is_told_so_briefly(value: object) -> None
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 1.01}, "top_p"),
-        ({"seed": 2**63}, "seed"),
-        ({"seed": MAX_SEED + 1}, "seed"),
+        ({"seed": 2**64}, "seed"),
         ({"stop": ["a", {}]}, "stop[1]"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"deadline_ms": 2**70}, "deadline_ms"),
         ({"first_token_ms": -1}, "first_token_ms"),
         ({"metadata": ["a"]}, "metadata"),
-        ({"metadata": {"k": [1]}}, "metadata[...]"),
         ({"metadata": {"k" * 65: "v"}}, "metadata"),
         ({"metadata": {"k": "v" * 513}}, "metadata[...]"),
         ({"metadata": {str(n): "v" for n in range(17)}}, "metadata"),
