@@ -1,4 +1,4 @@
-"""Read what `useChat` sends: pure. Parts of a message that hold no text are passed over, but for a customer's files."""
+"""Read what `useChat` sends: pure. Parts of a message that hold no text are passed over."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 
 _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
+_OF_PROGRAMS: Final = ("tool", "data")
 _MAX_CHAT_CHARS: Final = 1_024
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -22,9 +23,12 @@ class _Part(Struct):
 
 
 class _UiMessage(Struct):
+    """AI SDK 4 and earlier have `content`."""
+
     role: str
-    parts: list[_Part]
+    parts: list[_Part] | None = None
     id: Any = None
+    content: str | None = None
 
 
 class ChatBody(Struct):
@@ -64,22 +68,35 @@ def question_of(body: ChatBody) -> ChatQuestion:
     if not messages:
         param = "messages" if body.message is None or regenerates else "message"
         raise ProtocolError("invalid_field", "send the chat's messages", param=param)
-    turns, text, system = conversation_of(_texts(messages), "messages")
+    dropped = list[str]()
+    turns, text, system = conversation_of(_texts(messages, dropped), "messages")
     return ChatQuestion(
         body=_encode((body.id, body.messages, body.message, body.trigger)),  # a retry's frame has other headers
         session=session_of(body.id),
         input=text,
         turns=None if len(messages) == 1 and not regenerates else turns,
         system=system,
+        ignored=tuple(dict.fromkeys(dropped)),
     )
 
 
-def _texts(messages: list[_UiMessage]) -> Iterable[tuple[Role, str]]:
+def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Role, str]]:
+    """Yield each message's role and text. What a customer's message has beside its text is left out: its kind is added
+    to `dropped`. Raises `ProtocolError`."""
     for place, message in enumerate(messages):
         at = f"messages[{place}]"
+        if message.role in _OF_PROGRAMS:
+            dropped.append(message.role)
+            continue
         role = next((role for role in _ROLES if role == message.role), None)
         if role is None:
             raise ProtocolError("unsupported_role", "no such role; use user, assistant or system", param=f"{at}.role")
-        if role == "user" and any(part.type == "file" for part in message.parts):
-            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.parts")
-        yield role, "".join(part.text or "" for part in message.parts if part.type == "text")
+        if message.parts is None and message.content is None:
+            raise ProtocolError("invalid_field", "a message has parts", param=f"{at}.parts")
+        parts = message.parts or [_Part("text", message.content)]
+        text = "".join(part.text or "" for part in parts if part.type == "text")
+        if role == "user" and any(part.type == "file" for part in parts):
+            dropped.append("file")
+            if not text.strip():
+                raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.parts")
+        yield role, text

@@ -10,15 +10,21 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.exchange.question import Question, Role, conversation_of
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
-from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP
+from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP, is_identifier
 
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
-_SHOPS_ROLES: Final = frozenset({"system", "developer"})
+_ROLES: Final[Mapping[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+_OF_TOOLS: Final = frozenset({"tool", "function"})
 _NOTHING_SAID: Final[Mapping[str, str]] = {}
 
 
 class _Part(Struct):
-    type: str
+    type: str = "text"
     text: str | None = None
     refusal: str | None = None
 
@@ -30,6 +36,8 @@ class _Message(Struct):
     content: str | list[_Part] | None = None
     type: str = "message"
     id: str | None = None
+    tool_calls: Any = None
+    function_call: Any = None
 
     @property
     def reference(self) -> str | None:
@@ -116,7 +124,8 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_options(body)
     if body.messages is UNSET:
         raise ProtocolError("invalid_field", "send messages, of which the last one asks", param="messages")
-    turns, text, system = conversation_of(_texts(body.messages, "messages"), "messages")
+    dropped = list[str]()
+    turns, text, system = conversation_of(_texts(body.messages, "messages", dropped), "messages")
     stop = tuple(filter(None, (body.stop,) if isinstance(body.stop, str) else body.stop or ()))
     if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
         raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
@@ -137,6 +146,7 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
         },
         system=system,
         metadata=body.metadata or {},
+        ignored=_ignored(dropped),
     )
 
 
@@ -166,9 +176,10 @@ def _optional(choice: Any) -> bool:
 
 
 def _texts(
-    messages: Sequence[_Message], where: str, said: Mapping[str, str] = _NOTHING_SAID
+    messages: Sequence[_Message], where: str, dropped: list[str], said: Mapping[str, str] = _NOTHING_SAID
 ) -> Iterable[tuple[Role, str]]:
-    """Yield each message's role and text; an answer that is only named has the text that `said` has of it."""
+    """Yield each message's role and text; an answer that is only named has the text that `said` has of it. What belongs
+    to tools and what is no text is left out: its kind is added to `dropped`. Raises `ProtocolError`."""
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
         if message.type == "reasoning":
@@ -176,28 +187,36 @@ def _texts(
         if message.reference is not None:
             yield "assistant", said.get(message.reference, "")
             continue
-        if message.type != "message":
-            unnamed = message.type == "item_reference"
-            why = "an item_reference names an answer by its id" if unnamed else "only messages are understood"
-            raise ProtocolError("unsupported_item", why, param=f"{at}.{'id' if unnamed else 'type'}")
-        if message.role in _SHOPS_ROLES:
-            yield "system", _text(message, at)
-        elif message.role == "user":
-            yield "user", _text(message, at)
-        elif message.role == "assistant":
-            yield "assistant", _text(message, at)
-        else:
+        if message.type == "item_reference":
+            raise ProtocolError("unsupported_item", "an item_reference names an answer by its id", param=f"{at}.id")
+        if message.type != "message" or message.role in _OF_TOOLS:
+            dropped.append(message.role if message.type == "message" else message.type)
+            continue
+        role = _ROLES.get(message.role)
+        if role is None:
             raise ProtocolError("unsupported_role", "no such role; use user or assistant", param=f"{at}.role")
+        text = _text(message, at, dropped)
+        if text or not (message.tool_calls or message.function_call):
+            yield role, text
 
 
-def _text(message: _Message, at: str) -> str:
-    """Return a message's text: of an answer its refusals too, and not its thoughts. Raises `ProtocolError`."""
+def _text(message: _Message, at: str, dropped: list[str]) -> str:
+    """Return a message's text: of an answer its refusals too, and not its thoughts. Raises `ProtocolError` if a
+    customer's message is something else than text."""
     if not isinstance(message.content, list):
         return message.content or ""
-    for place, part in enumerate(message.content):
-        if part.type not in _TEXT_PARTS and message.role != "assistant":
-            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.content[{place}].type")
-    return "".join(part.text or "" if part.type in _TEXT_PARTS else part.refusal or "" for part in message.content)
+    others = [part.type for part in message.content if part.type not in _TEXT_PARTS and part.refusal is None]
+    text = "".join((part.text if part.type in _TEXT_PARTS else part.refusal) or "" for part in message.content)
+    if message.role != "assistant":
+        dropped += others
+        if others and not text.strip():
+            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.content")
+    return text
+
+
+def _ignored(dropped: Iterable[str]) -> tuple[str, ...]:
+    """Return each kind of what was left out, in a form that a header takes."""
+    return tuple(dict.fromkeys(kind if is_identifier(kind) else "content" for kind in dropped))
 
 
 def responses_question(data: bytes, header: str | None, said: Mapping[str, str] = _NOTHING_SAID) -> ResponsesQuestion:
@@ -212,9 +231,12 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
     if body.input is UNSET:
         raise ProtocolError("invalid_field", "send input: what is asked", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
-    turns, text, system = conversation_of(_texts(messages, "input", said), "input")
+    dropped = list[str]()
+    turns, text, system = conversation_of(_texts(messages, "input", dropped, said), "input")
     references = tuple(each.reference for each in messages if each.reference is not None)
     names = (conversation, header, (body.metadata or {}).get("session_id"))
+    if said is not _NOTHING_SAID and not said.keys() >= {*references}:
+        dropped.append("item_reference")
     remembered = bool(body.previous_response_id or any(names))
     if remembered and turns and not references:
         raise ProtocolError("history_given_twice", "this conversation is remembered here", param="input")
@@ -237,7 +259,7 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
         store=body.store is not False,
         background=bool(body.background),
         references=() if remembered else references,
-        ignored=("item_reference",) if said is not _NOTHING_SAID and not said.keys() >= {*references} else (),
+        ignored=_ignored(dropped),
     )
 
 

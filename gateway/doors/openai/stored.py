@@ -295,7 +295,8 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
         previous=question.previous_response_id,
         conversation=question.conversation,
         metadata=question.metadata,
-        options=question.options | {"instructions": None if exchange.ignored else question.system or None},
+        options=question.options
+        | {"instructions": None if "instructions" in exchange.ignored else question.system or None},
         store=question.store,
         background=question.background,
     )

@@ -81,6 +81,26 @@ async def test_what_cannot_be_answered_is_said_in_a_line(body: dict[str, Any], l
     assert "\n" not in got.text
 
 
+WORDS = "How do I return an item?"
+FILE = {"type": "file", "mediaType": "image/png", "url": "data:,"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "ignored"),
+    [
+        ([{"role": "user", "parts": [FILE, {"type": "text", "text": WORDS}]}], "file"),
+        ([{"role": "data", "parts": []}, {"role": "tool", "content": "1"}, message("user", WORDS)], "data, tool"),
+        ([{"role": "user", "content": WORDS}], None),
+        ([{"role": "user", "content": WORDS, "parts": None}], None),
+    ],
+)
+async def test_what_stands_beside_the_text_is_left_out_and_named(messages: list[Any], ignored: str | None) -> None:
+    assert chat_question(json.dumps({"id": "c", "messages": messages}).encode()).input == WORDS
+    async with client_of(door_of(Edge(kafka_is_away=True), FakeCursors())) as client:
+        got = await client.post("/chat", json={"id": "c", "messages": messages})
+    assert (got.status_code, got.headers.get("replyline-ignored")) == (200, ignored)
+
+
 async def test_nothing_of_a_refused_request_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     async with client_of(door_of(Edge(kafka_is_away=True), FakeCursors())) as client:
         for body in (chat(SECRET, trigger=SECRET), chat(SECRET, id={SECRET: 1}), {SECRET: SECRET}, [SECRET]):

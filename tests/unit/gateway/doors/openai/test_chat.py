@@ -64,11 +64,12 @@ async def test_the_conversation_comes_from_the_client(client: httpx2.AsyncClient
         ({"model": None}, 400, "model"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
-        ({"messages": [{"role": "tool", "content": "1"}]}, 400, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, 400, "messages"),
+        ({"messages": [{"role": "narrator", "content": "1"}]}, 400, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             400,
-            "messages[0].content[0].type",
+            "messages[0].content",
         ),
         ({"n": 2}, 400, "n"),
         ({"n": [1]}, 400, "n"),
@@ -95,6 +96,37 @@ async def test_what_would_change_the_answer_is_refused_by_name(
     if param is not None:
         assert got.json()["error"]["param"] == param
         assert edge.asked == []
+
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
+TEXT = {"type": "text", "text": "Where is it?"}
+ASKED = {"role": "user", "content": "Where is it?"}
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+@pytest.mark.parametrize(
+    ("messages", "ignored"),
+    [
+        ([ASKED, CALL, {"role": "tool", "tool_call_id": "1", "content": "{}"}], "tool"),
+        ([ASKED, {"role": "function", "name": "f", "content": "{}"}], "function"),
+        ([ASKED, {"type": "function_call", "name": "f"}, {"type": "function_call_output"}],
+         "function_call, function_call_output"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, TEXT]}],
+         "image_url"),
+        ([{"role": "user", "content": [{"type": "input_text", "text": "Where is it?"}, {"type": "input_file"}]}],
+         "input_file"),
+        ([{"role": "user", "content": [{"type": "x\r\ny: é"}, TEXT]}], "content"),
+        ([{"role": "user", "content": TEXT}], None),
+        ([{"role": "user", "content": [{"type": "refusal", "refusal": "Where is it?"}]}], None),
+    ],
+)  # fmt: skip
+async def test_what_stands_beside_the_text_is_left_out_and_named(
+    client: httpx2.AsyncClient, edge: Edge, path: str, messages: list[Any], ignored: str | None
+) -> None:
+    field = "messages" if "chat" in path else "input"
+    got = await ask(client, edge, {"model": MODEL, field: messages}, "Here.", path=path)
+    assert (got.status_code, got.headers.get("replyline-ignored")) == (200, ignored)
+    assert (edge.asked[0].input, edge.asked[0].turns or ()) == ("Where is it?", ())
 
 
 @pytest.mark.parametrize(
