@@ -1,25 +1,39 @@
 """Leave out what a model thinks before it answers, in the forms that models write it into their text. Pure.
 
-A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmony's channel. Some chat templates write that
-mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so is known
-from its answers; before the first one ends, a beginning is held back only if it talks about the customer. Other text
-passes as it comes, except what may become a mark. Within a line, words that are a mark elsewhere ("fill in <reason>")
-are text; so is what follows "<think>" there, if the answer ends without "</think>".
+A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmony's channel; at an answer's beginning also a
+heading ("Thought:") that one of the answer follows, and any element that is not HTML's ("<plan>"). Some chat templates
+write that mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so
+is known from its answers; before the first one ends, a beginning is held back only if it talks about the customer.
+Other text passes as it comes, except what may become a mark. Within a line, words that are a mark elsewhere ("fill in
+<reason>") are text; so is what follows "<think>" there, if the answer ends without "</think>".
 """
 
 import re
 from typing import Final, Literal
 
+from shared.faq.words.markup import ELEMENTS
+
 Habit = Literal["unknown", "plain", "opened"]
 """Whether a server's answers begin within a thought that the prompt has opened."""
 
 _WORD: Final = (
-    r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?(?:_process)?|thoughts?|chain_of_thought|reason(?:ing)?|reflection|scratchpad"
-    r"|inner_monologue|思考(?:过程)?|unused94)"
+    r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?(?:_process)?|thoughts?|chain_of_thought|reason(?:ing)?|reflection|scratch_?pad"
+    r"|analysis|inner_monologue|思考(?:过程)?|unused94)"
     r"(?:_never_used_\w+)?"
 )
+_ANSWER: Final = r"(?:final_?)?(?:answer|response|output|reply|result|solution)|final"
 _FINAL: Final = (
     r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>\s*final(?:\s*<\|constrain\|>)?[^<]{0,40}<\|message\|>"
+)
+_HEADING: Final = (
+    r"\A\s*(?:\*\*|#+ )?(?:thoughts?|thinking|reasoning|denkprozess|【?思考(?:过程)?】?)(?:\*\*)?(?:[:：]|\n|(?<=】))"
+)
+_ANSWERS_HEADING: Final = (
+    r"(?:\n|(?<=[.!?。！？]) |(?=【))\s*(?:\*\*|#+ )?【?/?"
+    r"(?:(?:final )?(?:answer|response)|antwort|回答|答案|(?<=/)思考(?:过程)?)(?:\*\*)?(?:[:：](?:\*\*|(?=[^*]))|\n|】)"
+)
+_ELEMENT: Final = (
+    rf"\A\s*<(?P<name>(?!(?:{ELEMENTS}|{_ANSWER}|end_of_\w+|unused95)[\s>])[^\W\d][\w:-]{{0,40}})(?:\s[^<>]{{0,60}})?>"
 )
 _FORMS: Final = (
     (
@@ -27,43 +41,54 @@ _FORMS: Final = (
         rf"<\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end|unused95)\s*\|?>",
     ),
     (r"<details\s[^<>]{0,60}(?:reason|think)[^<>]{0,60}>", r"</details>"),
-    (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING)\]"),
+    (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]"),
     (r"◁think▷", r"◁/think▷"),
     (r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)", _FINAL),
     (r"<\|channel>\s*(?:thought|analysis)", r"<channel\|>"),
     (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    # From here on at an answer's beginning alone.
     (r"\A\s*analysis(?=[A-Z])", r"assistantfinal"),  # harmony whose marks were left out
     (r"\A\s*here(?:'s| is) my (?:thought|thinking|reasoning) process:", r"here(?:'s| is) my (?:response|answer):"),
+    (_HEADING, _ANSWERS_HEADING),
+    (_ELEMENT, r"</{name}\s*>"),
 )
 _NUM_MARKED: Final = 7
-_LITERAL: Final = ("analysis", "here is my thought process:", "here's my thinking process:")
-_LEAST_LITERAL: Final = 4
-_CLOSERS: Final = tuple([re.compile(closer, re.IGNORECASE) for _, closer in _FORMS])
+_LITERAL: Final = (
+    *("analysis", "here is my thought process:", "here's my thinking process:", "thoughts", "thinking", "reasoning"),
+    *("denkprozess", "思考过程"),
+)
+_LEAST_LITERAL: Final = 3
 _ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in (_FORMS[0], *_FORMS[2:_NUM_MARKED])), re.IGNORECASE)
+_AT_BEGINNING: Final = frozenset(f"open{number}" for number in range(_NUM_MARKED, len(_FORMS)))
+_SPECIAL: Final = ("<|", "<end_of_turn", "</s")
 _WORDS: Final = ("open0", "open1", "open2")
 _SURE: Final = re.compile(r"<\||<think(?:ing)?>|\[THINK\]", re.IGNORECASE)
 _MARK: Final = re.compile(
     "|".join([f"(?P<open{number}>{opener})" for number, (opener, _) in enumerate(_FORMS)])
     + f"|(?P<close>{_ANY_CLOSER.pattern})"
-    + r"|(?P<skip><\|(?:return|end|(?:START|END)_RESPONSE|(?:begin|end)_of_solution)\|>|</?(?:answer|response)>)",
+    + rf"|(?P<skip><\|(?!start\||channel|message|constrain)[a-z_]{{2,24}}\|>|</?(?:{_ANSWER})>|<end_of_turn>|</s>\Z)",
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
-    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:\|?/?[\w:]{0,60}\|?)?)?\Z"
-    r"|<(?:details|think(?:ing)?)\s[^<>]{0,60}\Z|\[(?:/?[a-z]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
+    r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:\|?/?[\w:-]{0,60}\|?)?)?\Z"
+    r"|<(?:[\w:-]*(?:think|thought|reason)[\w:-]*|details)\s[^<>]{0,60}\Z|\[(?:/?[a-z思考]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
     re.IGNORECASE,
 )
 _BRACKET: Final = re.compile(r"[<\[◁]")
 _LONGEST_MARK: Final = 120
-_STARTS: Final = frozenset(
-    ("okay", "ok", "alright", "hmm", "hm", "so", "well", "let", "the", "this", "user", "we", "i", "first", "now", "got")
+_STARTS: Final = (
+    *("okay", "ok", "alright", "hmm", "hm", "so", "well", "let", "the", "this", "user", "we", "i", "first", "now"),
+    *("got", "also", "gut", "der", "die", "ich", "zuerst", "bon", "alors", "le", "la", "d", "vale", "bueno", "el"),
 )
-_WIDE_STARTS: Final = ("嗯", "好", "用户", "首先", "让我", "我", "顾客", "客户")
+_WIDE_STARTS: Final = ("嗯", "好", "用户", "首先", "让我", "我", "顾客", "客户", "ユーザー", "まず", "사용자", "고객")
+_ALL_STARTS: Final = (*_STARTS, *_WIDE_STARTS)
 _BOUNDARY: Final = re.compile(r"[\s,.!:'’]")
 _ABOUT: Final = re.compile(
     r"\b(?:the|this|our) (?:user|customer|shopper|client|question|query)\b|\buser (?:asks|wants|is)\b"
     r"|\b(?:i|we) (?:need|have|should|must|can)(?: to)? (?:answer|respond|reply|check|figure|determine|look|use)\b"
-    r"|\blet(?: me|'s|’s) (?:check|think|look|see|recall|start)|用户|顾客|客户|让我|我需要|我应该",
+    r"|\blet(?: me|'s|’s) (?:check|think|look|see|recall|start)|用户|顾客|客户|让我|我需要|我应该"
+    r"|\b(?:der|die|des|dem) (?:kunde|kundin|nutzer|benutzer|frage)|\bich (?:muss|soll|sollte) \w*(?:antworten|prüfen)"
+    r"|\b(?:le client|la cliente|l['’]utilisateur|el cliente|el usuario|la pregunta)\b|ユーザー|사용자|고객",
     re.IGNORECASE,
 )
 _SENTENCE: Final = re.compile(r"[.!?\n。！？]\s*\S")
@@ -79,7 +104,7 @@ class Thoughts:
         self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
         self._implied = habit == "opened"
         self._searched = 0
-        self._shown = self._within_line = self._passed = False
+        self._shown = self._within_line = self._passed = self._wrapped = False
         self._doubted = ""  # the mark, within a line, of what is a thought only if it ends
         self._may_muse = habit == "unknown"
         self.found = False
@@ -137,21 +162,23 @@ class Thoughts:
             self._held = self._held[len(self._held) - keep :]
             return False
         before, self._held = self._held[: mark.start()], self._held[mark.end() :]
-        kind = mark.lastgroup or ""
+        kind = next(name for name, found in mark.groupdict().items() if found is not None and name != "name")
         within_line = _within_line("".join(shown) + before, already=self._within_line)
-        if self._passed if kind == "close" else within_line and kind in _WORDS and not _SURE.match(mark[0]):
+        has_shown = self._shown or any(each.strip() for each in shown)
+        if self._passed if kind == "close" else _is_text(kind, mark[0], within_line=within_line, has_shown=has_shown):
             self._passed = True
             shown.append(before + mark[0])
             return True
         if kind == "close":
             self.unopened = self.found = True
         elif kind != "skip":
-            self._closer = _CLOSERS[int(kind[4:])]
-            self._doubted = mark[0] if within_line else ""
-        has_shown = self._shown or any(each.strip() for each in shown)
+            self._closer = _closer_of(mark, kind)
+            self._doubted = mark[0] if within_line or kind in _AT_BEGINNING else ""
+        elif not has_shown and not before.strip():
+            self._wrapped = True
         if before.strip() and (has_shown or kind != "close"):  # else it was a thought
             shown.append(before)
-        if kind == "skip" and not self.found and not mark[0].startswith("<|"):
+        if kind == "skip" and not (self.found or self._wrapped) and not mark[0].startswith(_SPECIAL):
             shown.append(mark[0])
         self._may_muse = False
         return True
@@ -162,7 +189,9 @@ class Thoughts:
         held = self._held
         if not self._shown and not self.found:
             begun = held.lstrip().lower()
-            if not begun or (len(begun) >= _LEAST_LITERAL and any(form.startswith(begun) for form in _LITERAL)):
+            bare = begun.strip("*#【 ")
+            sure = len(begun) >= _LEAST_LITERAL or not bare.isascii() or not bare
+            if sure and any(form.startswith(bare) for form in _LITERAL):
                 return len(held)
             if self._may_muse and (muses := _muses(begun)) is not False:
                 if muses:
@@ -175,6 +204,18 @@ class Thoughts:
         return len(held) - (partial.start() if self._shown or held[: partial.start()].strip() else 0)
 
 
+def _closer_of(mark: re.Match[str], kind: str) -> re.Pattern[str]:
+    _, closer = _FORMS[int(kind.removeprefix("open"))]
+    return re.compile(closer.replace("{name}", re.escape(mark["name"] or "")), re.IGNORECASE)
+
+
+def _is_text(kind: str, mark: str, *, within_line: bool, has_shown: bool) -> bool:
+    """Return whether the opening mark of a thought is text where it stands."""
+    if kind in _AT_BEGINNING:
+        return has_shown
+    return within_line and kind in _WORDS and not _SURE.match(mark)
+
+
 def _within_line(text: str, *, already: bool) -> bool:
     """Return whether the line in which a text ends has a word in it."""
     _, ends, rest = text.rpartition("\n")
@@ -185,7 +226,11 @@ def _muses(begun: str) -> bool | None:
     """Return whether a beginning may be a thought, since it talks about the customer; None if it is too short to
     decide."""
     word = _BOUNDARY.split(begun, maxsplit=1)[0]
-    if word not in _STARTS and not begun.startswith(_WIDE_STARTS) and not any(one.startswith(begun) for one in _STARTS):
+    if (
+        word not in _STARTS
+        and not begun.startswith(_WIDE_STARTS)
+        and not any(one.startswith(begun) for one in _ALL_STARTS)
+    ):
         return False
     most = 100 if word in _HESITATES or not begun[0].isascii() else 32
     if _ABOUT.search(begun) is not None:

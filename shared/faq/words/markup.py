@@ -18,14 +18,14 @@ _ALONE: Final = frozenset(_ALONE_TEXT.split())
 _INLINE: Final = frozenset(_INLINE_TEXT.split())
 _BLOCK: Final = frozenset(_BLOCK_TEXT.split())
 _UNSEEN: Final = frozenset(("head", "script", "style", "template", "title"))
-_ELEMENTS: Final = "|".join(sorted(_INLINE | _BLOCK | _UNSEEN, key=len, reverse=True))
+ELEMENTS: Final = "|".join(sorted(_INLINE | _BLOCK | _UNSEEN, key=len, reverse=True))
 # "<b and c>" is no element: its words have no values.
 _ATTRIBUTES: Final = (
     r"(?:\s+(?:async|checked|controls|defer|disabled|hidden|multiple|noshade|nowrap|open|required|reversed|selected)\b)*"
     r"(?:\s+[\w:.@-]+\s?=[^<>]*)?\s*"
 )
-TAG: Final = re.compile(rf"</?(?:{_ELEMENTS}){_ATTRIBUTES}/?>|<!--|<!doctype|</?[movwx]:\w[^<>]*>", re.IGNORECASE)
-_SEEMS_TAG: Final = re.compile(rf"<(/?)({_ELEMENTS})\b[^<>]*>", re.IGNORECASE)
+TAG: Final = re.compile(rf"</?(?:{ELEMENTS}){_ATTRIBUTES}/?>|<!--|<!doctype|</?[movwx]:\w[^<>]*>", re.IGNORECASE)
+_SEEMS_TAG: Final = re.compile(rf"<(/?)({ELEMENTS})\b[^<>]*>", re.IGNORECASE)
 _CODE: Final = re.compile(r"`[^`\n]{1,80}`")
 ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});|&nbsp\b", re.IGNORECASE)
 # What makes the parser search the same text again and again, or raise: a sign that opens nothing, comments, sections.

@@ -33,12 +33,34 @@ FORMS = [
     f"<unused94>thought\n{THOUGHT}<unused95>{ANSWER}",
     f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|><|begin_of_solution|>{ANSWER}<|end_of_solution|>",
     f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|channel|>final <|constrain|>text<|message|>{ANSWER}<|return|>",
+    *(
+        f"<{name}>{THOUGHT}</{name.partition(' ')[0]}>\n{ANSWER}"
+        for name in ("analysis", "plan", "denken", "réflexion", "chain-of-thought", "CoT", 'thought type="a b"', "推理")
+    ),
+    f"<plan>{THOUGHT}</plan><critique>{THOUGHT}</critique><final_answer>{ANSWER}</final_answer>",
+    f"<response>{ANSWER}</response>",
+    f"[思考]{THOUGHT}[/思考]{ANSWER}",
+    f"【思考】{THOUGHT}【/思考】{ANSWER}",
+    *(f"{ANSWER}{token}" for token in ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "</s>")),
 ]
 BARE = [  # their marks are words
     f"analysisThe user asks. {THOUGHT}assistantfinal{ANSWER}",
     f"Here is my thought process: {THOUGHT} Here is my response: {ANSWER}",
+    f"【思考过程】{THOUGHT}\n【回答】\n{ANSWER}",
+    f"**Thinking:** {THOUGHT}\n\n**Answer:** {ANSWER}",
+    f"# Reasoning\n{THOUGHT}\n# Final Answer\n{ANSWER}",
+    f"Thought: {THOUGHT}\nFinal Answer: {ANSWER}",
 ]
-UNOPENED = f"{THOUGHT}\n</think>\n\n{ANSWER}"
+UNOPENED = [
+    f"{thought}\n</think>\n\n{ANSWER}"
+    for thought in (
+        THOUGHT,
+        "Der Kunde fragt nach der Rückgabe. Ich muss kurz antworten.",
+        "D'accord, le client demande un retour.",
+        "Vale, el usuario pregunta por una devolución.",
+        "ユーザーは返品について尋ねています。",
+    )
+]
 ORDINARY = [
     ANSWER,
     "If a < b, see [1] and <b>this</b>: <3 to <joe@shop.example>, or [Open Orders].",
@@ -48,6 +70,12 @@ ORDINARY = [
     "Write <think> into the field.\nThen send it.",
     "Open <details><summary>More</summary>so</details>, or [Reasoning] there.",
     "  The customer service answers <everything>.\n",
+    "<Your-Name> goes on the label, then the address.",
+    "<b>Returns</b> are free.",
+    "Thinking of a gift? Reasoning about sizes is hard.",
+    "Reasoning: a refund takes a week.",
+    "Der Kunde zahlt nur den Rückversand.",
+    "Say\nAnalysisFoo, or\nThoughts: none.",
 ]
 
 
@@ -57,7 +85,8 @@ def shown(text: str, size: int, habit: Habit) -> str:
 
 
 @pytest.mark.parametrize(
-    ("form", "size"), [*((form, size) for form in FORMS for size in (1, 3, 1_000)), *((form, 8) for form in BARE)]
+    ("form", "size"),
+    [*((form, size) for form in FORMS for size in (1, 3, 1_000)), *((form, size) for form in BARE for size in (3, 8))],
 )
 @pytest.mark.parametrize("habit", ["unknown", "plain"])
 def test_no_thought_is_shown(form: str, habit: Habit, size: int) -> None:
@@ -66,8 +95,9 @@ def test_no_thought_is_shown(form: str, habit: Habit, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 1_000])
 @pytest.mark.parametrize("habit", ["unknown", "opened"])
-def test_a_thought_that_the_prompt_opened_is_not_shown(habit: Habit, size: int) -> None:
-    assert shown(UNOPENED, size, habit) == ANSWER
+@pytest.mark.parametrize("text", UNOPENED)
+def test_a_thought_that_the_prompt_opened_is_not_shown(text: str, habit: Habit, size: int) -> None:
+    assert shown(text, size, habit) == ANSWER
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000])
