@@ -8,12 +8,12 @@ reason says so that is known to mean its end; `[DONE]` alone does not.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 from msgspec import Struct
 
-from shared.wire.lenient import UNREADABLE, read_json
+from shared.wire.lenient import UNREADABLE, lenient_convert, read_json
 from workers.engine.upstream.failures import UpstreamFailure
 
 _MOST_LINE_BYTES: Final = 64 * 1_024
@@ -61,6 +61,9 @@ class _Choice(Struct):
     message: _Delta | None = None
     text: str | None = None
     finish_reason: Any = None
+    stop_reason: Any = None
+    index: Any = None
+    error: Any = None
 
 
 class _Chunk(Struct):
@@ -69,6 +72,7 @@ class _Chunk(Struct):
     error: Any = None
     object: Any = None
     done_reason: Any = None
+    stop_reason: Any = None
     stop_type: Any = None
     stopped_eos: Any = None
     stopped_word: Any = None
@@ -106,7 +110,7 @@ class Events:
         self._line = b""
         self._begun = b""  # a JSON document that goes on in the next line
         self._num_bytes = 0
-        self._has_text = False
+        self._has_text = self._finished = False
         self.done = False
         """Whether `[DONE]` came."""
         self.thoughts = 0
@@ -139,7 +143,7 @@ class Events:
                 return None  # a comment, an event's name, the end of an event
             value = line
         value = value.strip()
-        if value == _DONE:
+        if value.strip(b'"').upper() == _DONE:
             self.done = True
         if self.done or not value:
             return None
@@ -150,6 +154,8 @@ class Events:
             goes_on = str(error).startswith(_TRUNCATED)
             mended = _mended(value) if not goes_on or b"\\u" in value else None
             if mended is None and not goes_on:
+                if self._finished:
+                    return None  # what a proxy adds to a whole answer
                 raise _no_chunk() from None
             if mended is None:
                 self._begun = value
@@ -158,22 +164,24 @@ class Events:
         return self._piece(chunk)
 
     def _piece(self, chunk: _Chunk) -> Piece | None:
-        if chunk.error or chunk.object == "error":
+        first = next((choice for choice in chunk.choices or () if not choice.index), _Choice())
+        if (chunk.error or chunk.object == "error" or first.error) and not self._finished:
             raise _an_error()
-        first = chunk.choices[0] if chunk.choices else _Choice()
         said = first.delta or (None if self._has_text else first.message)
         text = _text_in(said.content) if said is not None else first.text or ""
         self._has_text = self._has_text or bool(text)
         if said is not None and not text and _thinks(said):
             self.thoughts += 1
         finish = _finish(_reason(chunk, first))
+        self._finished = self._finished or finish is not None
         return Piece(text, finish, chunk.usage) if text or finish or chunk.usage is not None else None
 
 
 def _mended(value: bytes) -> _Chunk | None:
-    """Return a chunk whose text is not Unicode (a character that was cut, half an emoji) with U+FFFD in its place."""
+    """Return a chunk as other serializers write it; in text that is not Unicode (a character that was cut, half an
+    emoji) U+FFFD stands for what is missing."""
     try:
-        return msgspec.convert(read_json(value), _Chunk)
+        return cast(_Chunk, lenient_convert(read_json(value), _Chunk))
     except UNREADABLE:
         return None
 
@@ -193,7 +201,7 @@ def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:
 
 def _reason(chunk: _Chunk, choice: _Choice) -> Any:
     """Return the reason for an answer's end as a server wrote it."""
-    given = choice.finish_reason or chunk.done_reason
+    given = choice.finish_reason or chunk.done_reason or choice.stop_reason or chunk.stop_reason
     if isinstance(given, dict):  # SGLang's own
         given = given.get("type")
     if given:

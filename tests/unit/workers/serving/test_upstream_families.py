@@ -77,6 +77,27 @@ FAMILIES: Final[dict[str, tuple[bytes, tuple[str, str, str]]]] = {
     "[DONE] without a reason": (SAID + DONE, ("incomplete", "infeasible", TEXT)),
     "the connection's end without a reason": (SAID, ("incomplete", "infeasible", TEXT)),
     "keep-alives": (b": OPENROUTER PROCESSING\n\ndata:\n\nretry: 3\nid: 7\n" + SAID + chunk(finish="stop"), COMPLETED),
+    "anthropic's name of a reason": (SAID + data({"choices": [{"delta": {}, "stop_reason": "end_turn"}]}), COMPLETED),
+    "a reason beside the choices": (
+        SAID + data({"choices": [], "stop_reason": "max_tokens"}),
+        ("incomplete", "max_output_tokens", TEXT),
+    ),
+    "vllm, stopped by a string": (
+        SAID + data({"choices": [{"delta": {}, "finish_reason": "stop", "stop_reason": "X"}]}),
+        COMPLETED,
+    ),
+    "openrouter, error of a choice": (
+        ROLE + HALF + data({"choices": [{"delta": {}, "finish_reason": "stop", "error": {"code": 502}}]}),
+        CUT,
+    ),
+    "garbage after the end": (SAID + chunk(finish="stop") + b"data: <html>502</html>\n\n" + DONE, COMPLETED),
+    "an error after the end": (SAID + chunk(finish="stop") + data({"error": "no usage"}), COMPLETED),
+    "a second choice": (
+        ROLE + HALF + data({"choices": [{"index": 1, "delta": {"content": "No."}}]}) + REST + chunk(finish="stop"),
+        COMPLETED,
+    ),
+    "an empty text for a delta": (SAID + data({"choices": [{"delta": "", "finish_reason": "stop"}]}), COMPLETED),
+    "[DONE] in quotes": (SAID + chunk(finish="stop") + b'data: "[DONE]"\n\n', COMPLETED),
     "a document of several lines": (
         b"\xef\xbb\xbf"
         + b"".join(

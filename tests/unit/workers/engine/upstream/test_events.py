@@ -42,7 +42,7 @@ def test_any_bytes_are_pieces_or_a_named_failure(data: bytes) -> None:
     ("sent", "cause"),
     [
         (b"data: {\n", "broken_stream"),
-        (b'data: {"choices": [{"delta": {"content": 7}}]}\n', "broken_stream"),
+        (b'data: {"choices": 7}\n', "broken_stream"),
         (b"data: " + b"[" * 60_000 + b"\n", "broken_stream"),
         (b'data: {"error": {"message": "the customer said ..."}}\n', "failed"),
         (b"data: " + b"x" * 70_000, "line_too_long"),
