@@ -21,8 +21,12 @@ MAX_CHARS: Final = 2_000
 """What is longer than this is no plain wish."""
 
 _MAX_PHRASE_CHARS: Final = 80
-_CLAUSES: Final = re.compile(r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s")
-_NO_WORD: Final = re.compile(r"[^\w']+")
+# Speech that was typed has no marks: "it has not come can I talk to a person".
+_CLAUSES: Final = re.compile(
+    r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
+    r"|(?<!how)(?<!where)(?<!when)(?<!if)\s(?=(?:can|could|may) i\b)"
+)
+_NO_WORD: Final = re.compile(r"[^\w']+|_+")
 _PART: Final = re.compile(r"<(\w+)>")
 
 
@@ -137,7 +141,7 @@ def _is_wish(clause: str, end: str, patterns: Sequence[re.Pattern[str]], listed:
     if listed.fits(_words_in(clause)):
         return True
     denial, no_denial, *wishes = patterns
-    clause = end.join(clause.split())
+    clause = end.join(_words_in(clause))
     for wish in wishes:
         for found in wish.finditer(clause):
             before = clause[: found.start()]

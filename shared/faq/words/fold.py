@@ -54,12 +54,12 @@ _CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 
 # Letters that pass for Latin ones, in a word that has Latin letters too (a part of Unicode's confusables).
-_PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u052f]")
+_PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u058f\u13a0-\u13f5]")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[a-zA-Z]")
 _LOOKALIKES: Final = str.maketrans(
-    "АВЕЅІЈКМНОРСТУХҮԁаеһіјорсухԛѕԝгпкмтвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαερουνικχ",
-    "ABESIJKMHOPCTYXYdaehijopcyxqswrnkmtbhABEZHIKMNOPTYXaepouvikx",
+    "АВЕЅІЈКМНОРСТУХҮԁаеһіјорсухԛѕԝгпкмтвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαερουνικχօսհոցᎪᎬᎷᏔᎻᏆᎢᏚᏢᏟᎳᎡᏦᏞᎠᏃᏴ",
+    "ABESIJKMHOPCTYXYdaehijopcyxqswrnkmtbhABEZHIKMNOPTYXaepouvikxouhngAEMWHITSPCWRKLDZB",
 )
 
 
@@ -97,7 +97,10 @@ def _in_plain_characters(text: str) -> str:
         return text  # "？" says more than "?": which language is typed
     text = unicodedata.normalize("NFKC", text).translate(_ALIKE)
     text = _PHRASE.sub(lambda found: _PHRASES[found[0]], text)
-    return _WORD.sub(_in_one_script, text) if _PASSES_FOR_LATIN.search(text) else text
+    if not _PASSES_FOR_LATIN.search(text):
+        return text
+    mostly_latin = len(_LATIN.findall(text)) > len(_PASSES_FOR_LATIN.findall(text))
+    return _WORD.sub(_as_latin if mostly_latin else _in_one_script, text)
 
 
 def _punctuated(text: str) -> Plain:
@@ -105,6 +108,12 @@ def _punctuated(text: str) -> Plain:
     if text.isascii():
         return Plain(text)
     return Plain(_MARK_BESIDE_HAN.sub(lambda mark: mark[0].translate(_CHINESE_MARKS), text))
+
+
+def _as_latin(word: re.Match[str]) -> str:
+    """Return a word that looks like a Latin one as that; a mixed one in one script."""
+    latin = word[0].translate(_LOOKALIKES)
+    return latin if latin.isascii() else _in_one_script(word)
 
 
 def _in_one_script(word: re.Match[str]) -> str:

@@ -33,13 +33,13 @@ _COMMENT: Final = re.compile(r"<!--(?:(?!<!--|-->).)*(?:-->|$)|<!\[[^<>]*>", re.
 _OPENS_NOTHING: Final = re.compile(r"<(?![a-zA-Z/!?][^<>]*>)|<!\[")
 # Of a longer message the parser reads no more: it takes 0.1 µs a character.
 _MAX_CHARS: Final = 20_000
-_ESCAPED_TWICE: Final = 2
+_MOST_ESCAPES: Final = 4
 
 
 def without_markup(text: str) -> str:
-    """Return a text without tags and entities, also where they were escaped once more. A text that only looks like HTML
+    """Return a text without tags and entities, also where they were escaped again. A text that only looks like HTML
     ("5 < 6", "<you@shop.example>", "R&D;") stays; so does one that would leave nothing to read."""
-    for _ in range(_ESCAPED_TWICE):
+    for _ in range(_MOST_ESCAPES):
         if TAG.search(markup := elements_of(text)):
             reader = _Reader(_COMMENT.sub("", markup[:_MAX_CHARS]))
             if not any(map(str.isalnum, reader.text)):

@@ -42,6 +42,13 @@ WISHES: Final = (
     "I'd like a live agent", "Hello, human support now please", "no more bots!", "有没有真人", "有真人吗？",
     "找客服", "換真人", "來個活人", "人工在吗", "找你们经理", "有沒有真人客服", "𝐡𝐮𝐦𝐚𝐧 please",
     "Hi,\n\nI want to talk to a person\n\nBest regards\nJane", "<p>operator</p>",
+    "agent pls", "talk 2 human", "TALK TO A HUMAN!!", "talk_to_human", "chat w/ a person", "call a human 🙏",
+    "can a real human please contact me", "have someone call me", "gimme a real person", "i want a supervisor",
+    "hi i ordered a lamp last week and it hasn't come can i talk to somebody about it please", "id like to talk to sb",
+    "is it possible to speak to a person", "speak to \u0430 human",
+    "&amp;lt;p&amp;gt;talk to a human&amp;lt;/p&amp;gt;",
+    "I'd like to escalate", "zhuǎn réngōng", "叫個人嚟同我講", "轉駁客服", "駁去真人", "想同職員傾", "请客服联系我",
+    "让客服给我打电话", "能找个人跟我说话吗", "跟真人对话", "我想揾人工客服",
     "we need a human", "is there a human here?", "我要同真人傾", "你們有真人客服嗎",
 )  # fmt: skip
 NONE: Final = (
@@ -65,6 +72,9 @@ NONE: Final = (
     "I don't want a person", "no human please", "not an agent", "I don't need live support", "do you have live chat",
     "what does the operator do", "is the customer service good", "不要客服", "有没有真人模特", "yes", "可以", "好的",
     "> I want to talk to a person\nWhere is my parcel?",
+    "will a person call me before delivery?",
+    "have someone else sign for it", "can another human wear it", "when can I meet your designer", "换个人收货可以吗",
+    "找个人帮我签收可以吗", "客服没有联系我", "we want a manager's chair", "call the person who delivers",
 )  # fmt: skip
 
 

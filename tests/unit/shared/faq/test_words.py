@@ -1,6 +1,7 @@
 """However a text is typed, each of its readers reads the same: each way of typing x each reader."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from shared.faq.embedder import Embedder
 from shared.faq.fallback import choose_fallback
 from shared.faq.small_talk import small_talk
 from shared.faq.terms import seems_foreign
-from shared.faq.words.fold import fold, plain
+from shared.faq.words.fold import fold, plain, plain_entry
 
 Typed = Callable[[str], str]
 _QUOTE: Final = "Thank you for your order. Delivery takes 3 to 5 working days.\nYou can pay by card. 三到五天送达。"
@@ -41,6 +42,7 @@ def _wrapped(form: str) -> Typed:
     return lambda text: form.replace("QUESTION", text).replace("QUOTED", _QUOTED).replace("QUOTE", _QUOTE)
 
 
+_CYRILLIC: Final = str.maketrans("aoc", "\u0430\u043e\u0441")
 CHARACTERS: Final[dict[str, Typed]] = {
     "soft hyphens": _between("\u00ad"),
     "zero-width spaces": _between("\u200b"),
@@ -58,6 +60,8 @@ CHARACTERS: Final[dict[str, Typed]] = {
     "full width": _shifted,
     "combining marks": lambda text: "".join(char + "\u0336" * (char.isascii() and char.isalpha()) for char in text),
     "Cyrillic letters among Latin ones": lambda text: text.replace("e", "\u0435").replace("o", "\u043e"),
+    "a Cyrillic word": lambda text: re.sub(r"\b[aoc]\b", lambda word: word[0].translate(_CYRILLIC), text),
+    "Armenian and Cherokee letters": lambda text: text.replace("o", "\u0585").replace("W", "\u13d4"),
     "typographic signs": lambda text: text.replace("'", "\u2019").replace("-", "\u2011"),
     "Traditional characters": lambda text: text.translate(
         {ord(to): char for char, to in zip(reversed(_TABLE["from"]), reversed(_TABLE["to"]), strict=True)}
@@ -70,6 +74,7 @@ MARKUP: Final[dict[str, str]] = {
     "bold": "<b>QUESTION</b>",
     "entities": "&nbsp;QUESTION&#160;&zwnj;&shy;",
     "escaped twice": "&lt;p&gt;QUESTION&amp;nbsp;&lt;/p&gt;",
+    "escaped three times": "&amp;amp;lt;p&amp;amp;gt;QUESTION&amp;amp;lt;/p&amp;amp;gt;",
     "a comment": "<!-- pay by card -->QUESTION",
     "Word": "<![if !mso]><p>QUESTION<o:p></o:p></p><![endif]>",
     "Gmail": "<div dir='ltr'>QUESTION</div><br><div class='gmail_quote'><div>On Mon, 3 Nov 2026 at 10:12, Shop &lt;"
@@ -117,6 +122,12 @@ MAILS: Final[dict[str, str]] = {
     "Chinese Outlook": "QUESTION\n\n发件人: 商店\n发送时间: 2026年11月3日 10:12\n收件人: 简\n主题: 订单\n\nQUOTE",
     "QQ": "QUESTION\n\n------------------ 原始邮件 ------------------\n发件人: 商店;\n\nQUOTE",
     "Taiwan": "QUESTION\n\nShop <a@b.example> 於 2026年11月3日 週二 上午10:12寫道：\n\nQUOTED",
+    "Japanese, forwarded": "QUESTION\n\n---------- 転送されたメッセージ ---------\n差出人: Shop\n\nQUOTE",
+    "Japanese signature": "お世話になっております\n\nQUESTION\n\nよろしくお願いいたします。\n山田",
+    "Chinese Apple, forwarded": "QUESTION\n\n开始转发的邮件：\n\n发件人: 商店\n日期: 2026年11月3日\n\nQUOTE",
+    "Proton": "QUESTION\n\nSent with [Proton Mail](https://proton.me/mail/home) secure email.\n\nQUOTED",
+    "Outlook on a Japanese telephone": "QUESTION\n\nOutlook for iOS を入手",
+    "Outlook on a Chinese telephone": "QUESTION\n\n获取 Outlook for iOS",
     "Chinese telephone": "您好：\n\nQUESTION\n\n谢谢！\n\n发自我的华为手机",
 }
 WAYS: Final[dict[str, Typed]] = {
@@ -124,6 +135,12 @@ WAYS: Final[dict[str, Typed]] = {
     **{name: _wrapped(form) for name, form in (MARKUP | MAILS).items()},
 }
 INDEX: Final = FaqIndex.load()
+
+
+def test_the_lists_of_mail_phrases_are_in_the_form_in_which_mails_are_read() -> None:
+    phrases = json.loads(Path(fold.__code__.co_filename).with_name("mail.json").read_text("utf-8"))
+    every = [phrase for of_a_kind in phrases.values() for phrase in of_a_kind]
+    assert [phrase for phrase in every if plain_entry(phrase) != phrase] == []
 
 
 @pytest.fixture(params=WAYS)
