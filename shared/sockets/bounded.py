@@ -7,10 +7,14 @@ is late.
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import InvalidMessage
+from websockets.http11 import Request, Response
 
 from shared.errors import ProtocolError
 from shared.sockets.open_sockets import OpenSockets
@@ -19,7 +23,10 @@ HEAD_BYTES: Final = 65_536  # of a request's line and headers together
 HEAD_LINES: Final = 100
 _PART_BYTES: Final = 8_192  # parsed in one turn of the event loop
 _CLOSE_S: Final = 2.0
-_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_END: Final = b"\r\n\r\n"
+_EMPTY: Final = b"\r\nConnection: close\r\nContent-Length: 0" + _END
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large" + _EMPTY
+_NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request" + _EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,21 +199,49 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:
 
 
 class BoundedConnection(ServerConnection):
-    """A connection of the `websockets` library on a bounded transport. Headers that are too large are answered with
-    431."""
+    """A connection of the `websockets` library on a bounded transport, which answers whatever was asked and closes:
+    431 for headers that are too large, 400 for no HTTP request, 405 for a method that is not GET or HEAD."""
+
+    _end = b""  # of what has come of the head
+    _is_answered = False
 
     @property
     def line(self) -> BoundedTransport:
         return cast("BoundedTransport", self.transport)
 
     def data_received(self, data: bytes) -> None:
-        is_head = self.request is None
-        if is_head:
-            self.line.head_bytes += len(data)
-            if self.line.head_bytes > HEAD_BYTES:
-                self.line.write(_TOO_LARGE)
-                self.line.close()
-                return
-        super().data_received(data)
-        if is_head and self.request is not None:
+        """Pass data on; drop what comes after a request before its answer, as a second request does."""
+        has_request = self.request is not None
+        if has_request:
+            if self.response is not None:
+                super().data_received(data)
+            return
+        self.line.head_bytes += len(data)
+        if self.line.head_bytes > HEAD_BYTES:
+            self.line.write(_TOO_LARGE)
+            self.line.close()
+            return
+        whole = self._end + data
+        length = len(whole) if (end := whole.find(_END)) < 0 else end + len(_END)
+        super().data_received(data[: length - len(self._end)])
+        self._end = whole[-len(_END) + 1 :]
+        if self.request is not None:
             self.line.end_head()
+
+    def send_data(self) -> None:
+        if isinstance(self.protocol.handshake_exc, InvalidMessage) and not (self._is_answered or self.request):
+            self._is_answered = True
+            self.line.write(_NO_REQUEST)
+        super().send_data()
+
+    async def handshake(self, process_request: Any = None, *args: Any, **options: Any) -> None:
+        await super().handshake(partial(_answer, process_request), *args, **options)
+
+
+def _answer(process_request: Any, socket: ServerConnection, request: Request) -> Response | None:
+    if request.method not in ("GET", "HEAD"):
+        refusal = socket.respond(HTTPStatus.METHOD_NOT_ALLOWED, "this port takes GET and HEAD\n")
+        refusal.headers["Allow"] = "GET, HEAD"
+        return refusal
+    page = cast("Response | None", process_request and process_request(socket, request))
+    return replace(page, body=b"") if page is not None and request.method == "HEAD" else page
