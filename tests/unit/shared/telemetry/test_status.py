@@ -1,10 +1,13 @@
 """What probes are told: who takes traffic, who is degraded, who is not ready."""
 
+from http import HTTPStatus
+
 import msgspec
 import pytest
 from websockets.datastructures import Headers
+from websockets.http11 import Response
 
-from shared.telemetry.status import Drain, Readiness, may_change, status_page
+from shared.telemetry.status import Drain, Paced, Readiness, http_response, may_change, status_page
 
 GONE = "no Kafka at k:9092"
 
@@ -82,3 +85,18 @@ def test_who_was_asked_to_drain_is_not_ready_and_says_when_nothing_is_left(*, do
 )
 def test_only_a_program_that_asks_at_an_inner_address_may_drain(headers: dict[str, str], *, may: bool) -> None:
     assert may_change(Headers(headers)) is may
+
+
+def test_a_flood_of_requests_for_metrics_costs_a_quarter_of_the_time() -> None:
+    now_s, made = 100.0, 0
+
+    def make() -> Response:
+        nonlocal now_s, made
+        now_s, made = now_s + 0.01, made + 1
+        return http_response(HTTPStatus.OK, "text/plain", b"")
+
+    paced, began_s = Paced(lambda: now_s), now_s
+    for _ in range(100_000):
+        assert paced.get(make) is not None
+        now_s += 0.00001
+    assert made * 0.01 == pytest.approx((now_s - began_s) / 4, rel=0.05)
