@@ -213,11 +213,10 @@ class GatewayProcess:
         return "it takes nobody new" if leaves else None
 
     def _show_what_is_set(self) -> None:
-        """Set the metrics that say what this gateway promises, which versions it serves, and whether a rollout runs."""
+        """Set the metrics that say what this gateway promises, and whether a rollout runs."""
         promised = self._settings.promise
         metrics.promise.labels("first_token").set(promised.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(promised.deadline_ms / 1_000)
-        metrics.versions_epoch.set_function(lambda: self._admission_gate.state.epoch)
         metrics.rollout.set_function(lambda: self._admission_gate.state.rule is not None)
 
     async def run(self, stop: asyncio.Event) -> None:

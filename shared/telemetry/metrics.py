@@ -5,6 +5,7 @@ follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of t
 (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 
+import math
 from typing import Final, Literal, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
@@ -43,7 +44,6 @@ begun_again = Counter(
 observations = Counter(
     "replyline_gateway_observations_total", "Answers of a rollout, and ratings, as evidence in Kafka", ["outcome"]
 )
-versions_epoch = Gauge("replyline_versions_epoch", "Epoch of the registry's state by which requests are routed")
 rollout = Gauge("replyline_gateway_rollout", "1 while a rule sends conversations to a canary, else 0")
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]
@@ -237,6 +237,9 @@ asked_by_pool = Gauge(
 expected_by_pool = Gauge(
     "replyline_expected_work", "The same when a worker that starts now serves: nine in ten times less", ["pool"]
 )
+rollout_decisions = Counter(
+    "replyline_rollout_decisions_total", "Decisions about the rule that sends conversations to a canary now"
+)
 rollout_leads = Gauge("replyline_rollout_leads", "1 where this controller decides, 0 where it stands by")
 rollout_e_value = Gauge(
     "replyline_rollout_e_value_ratio", "Evidence that the canary is worse, in all and by metric: 1 for none", ["kind"]
@@ -263,6 +266,13 @@ DEAD_LETTER_REASONS: Final = (
 for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
     dead_letters.labels(_reason)
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
+versions_epoch = Gauge(
+    "replyline_versions_epoch", "Epoch of the registry's state that this process follows; NaN before it has read it"
+)
+versions_epoch.set(math.nan)
+versions_unreadable = Gauge(
+    "replyline_versions_unreadable_moves", "Moves of the registry since the newest that this process can read"
+)
 records_ignored = Counter(
     "replyline_records_ignored_total",
     "Records given up and kept nowhere: a report, cancel, erasure, hand-off, post, version, observation, "

@@ -1,19 +1,20 @@
 """Read the registry from `chat.versions`, and write to it."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ModelError, ProtocolError
 from shared.kafka import LogReader, Outgoing, Producer, Record, read_on
-from shared.process.clock import monotonic_s
+from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
-from shared.versions.registry import Entry, Registry, decode_entry, encode_entry, key_of
+from shared.versions.registry import Entry, Registry, Unreadable, decode_entry, encode_entry, key_of, unreadable_move
 from shared.versions.state import Move
 from shared.wire.topics import BROADCAST_PARTITION
 
@@ -24,8 +25,7 @@ _RETRY_S: Final = 1.0
 
 @dataclass(slots=True)
 class VersionsLog:
-    """`registry` is what has been read; it is whole, up to a moment ago, once `known` is set. Without Kafka it stays as
-    it is."""
+    """The registry as read from its topic. It is complete once `known` is set; without Kafka it stays as it is."""
 
     reader: LogReader
     registry: Registry = field(default_factory=Registry)
@@ -33,9 +33,11 @@ class VersionsLog:
     _told_epoch: int = 0
 
     @classmethod
-    def of(cls, settings: KafkaSettings, *, client_id: str) -> "VersionsLog":
+    def of(cls, settings: KafkaSettings, *, client_id: str, keeps_notes: bool = False) -> "VersionsLog":
+        """Return a log; its registry has the rollouts' notes only with `keeps_notes`."""
         topic = settings.topics.versions
-        return cls(LogReader(settings, client_id=client_id, topic=topic, partition=BROADCAST_PARTITION, unhurried=True))
+        reader = LogReader(settings, client_id=client_id, topic=topic, partition=BROADCAST_PARTITION, unhurried=True)
+        return cls(reader, Registry(keeps_notes=keeps_notes))
 
     async def start(self) -> None:
         """Read all that was written until now. Raises `BrokerUnavailable`."""
@@ -52,6 +54,7 @@ class VersionsLog:
     async def watch(self, changed: Callable[[], None] = lambda: None) -> None:
         """Read all, then read on until cancelled; `changed` is called after each batch, and each move is logged. The
         broker and the topic may come later: until then nothing is known, and `known` is not set."""
+        metrics.versions_epoch.set_function(self._epoch)
         outage = Availability("kafka versions")
         while not self.known.is_set():
             try:
@@ -77,8 +80,10 @@ class VersionsLog:
         await read_on("kafka versions", read, handle)
 
     async def append(self, producer: Producer, topic: str, entry: Entry) -> bool:
-        """Write a record and read up to it; not beside `watch`. Return whether it counts: False where another author
-        made the move of its epoch first. Raises `BrokerUnavailable`."""
+        """Write a record and read up to it; not beside `watch`. Return whether it counts: False if another author made
+        the move of its epoch first. Raises `ModelError` for a move behind an unreadable one, `BrokerUnavailable`."""
+        if isinstance(entry, Move) and (blocked := self.registry.blocked) is not None:
+            raise ModelError(f"{blocked}; nothing was changed")
         await producer.publish(outgoing(topic, entry))
         await self.catch_up()
         return not isinstance(entry, Move) or entry in self.registry.moves
@@ -94,14 +99,26 @@ class VersionsLog:
             holds_from = state.effective_unix_ms or None
             get_logger().info("versions_changed", epoch=state.epoch, aliases=state.aliases, holds_from=holds_from)
 
+    def _epoch(self) -> float:
+        return self.registry.state_at(wire_unix_ms()).epoch if self.known.is_set() else math.nan
+
     def _apply(self, records: list[Record]) -> None:
         for record in records:
-            try:
-                entry = decode_entry(record.value)
-            except ProtocolError:
-                metrics.records_ignored.labels("version").inc()
-                continue
-            self.registry.apply(entry)
+            apply_record(self.registry, record)
+        metrics.versions_unreadable.set(self.registry.epoch - self.registry.state.epoch)
+
+
+def apply_record(registry: Registry, record: Record) -> None:
+    """Apply a record of the log; count one that cannot be decoded."""
+    entry: Entry | Unreadable | None
+    try:
+        entry = decode_entry(record.value)
+    except ProtocolError:
+        entry = unreadable_move(record.key)
+    if entry is None or isinstance(entry, Unreadable):
+        metrics.records_ignored.labels("version").inc()
+    if entry is not None and registry.apply(entry) and isinstance(entry, Unreadable):
+        get_logger().error("version_unreadable", epoch=entry.epoch, action="the state before it is kept; upgrade")
 
 
 def outgoing(topic: str, entry: Entry) -> Outgoing:

@@ -1,5 +1,6 @@
 """The model registry, as its records tell it one after the other. Pure."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from shared.errors import ProtocolError
 from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.codec import record_decoder
@@ -63,33 +65,58 @@ class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
     plan: msgspec.Raw = _NIL
 
 
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """A move of another release, of which only the epoch can be decoded. It takes that epoch."""
+
+    epoch: Count
+
+
 Entry = Added | Checked | Move | Noted
 
 
 @dataclass(slots=True)
 class Registry:
-    """Everything that the log says, up to the last record that was applied. `moves` and `notes` are in their order."""
+    """The content of the log, up to the last record that was applied. `state` is that of the newest move that can be
+    read, `unreadable` the epoch of the newest that cannot; the next readable move names the whole state and replaces
+    both. `moves` and `notes` are in their order; `keeps_notes` is False where no reader needs the notes."""
 
     state: State = field(default_factory=State)
+    unreadable: Count = 0
     versions: dict[Revision, Added] = field(default_factory=dict)
     checks: dict[Revision, Checked] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
+    keeps_notes: bool = True
 
-    def apply(self, entry: Entry) -> bool:
-        """Take the next record; return whether it counts: a move of an epoch that has had one does not."""
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the log's newest move, readable or not."""
+        return max(self.state.epoch, self.unreadable)
+
+    @property
+    def blocked(self) -> str | None:
+        """Return why no move may be written, and the remedy; None if the newest move can be read."""
+        if self.epoch == self.state.epoch:
+            return None
+        remedy = "type it on a machine of that release, or upgrade this one"
+        return f"epoch {self.epoch} was written by another release and cannot be read here; {remedy}"
+
+    def apply(self, entry: Entry | Unreadable) -> bool:
+        """Apply the next record; return whether it counts: a second move of an epoch does not."""
         match entry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
                 if entry.outweighs(self.checks.get(revision)):
                     self.checks[revision] = entry
-            case Move() if entry.epoch == self.state.epoch + 1:
+            case Move() | Unreadable() if entry.epoch != self.epoch + 1:
+                return False
+            case Move():
                 self.state = entry.state
                 self.moves.append(entry)
-            case Move():
-                return False
-            case Noted():
+            case Unreadable():
+                self.unreadable = entry.epoch
+            case Noted() if self.keeps_notes:
                 self.notes.append(entry)
         return True
 
@@ -98,7 +125,7 @@ class Registry:
         return next((m.state for m in reversed(self.moves) if m.state.effective_unix_ms <= now_unix_ms), State())
 
     def waiting(self, now_unix_ms: float) -> Move | None:
-        """Return the last move where its time is still to come. Whoever moves meanwhile takes its place."""
+        """Return the last move if its time is still to come. A later move takes its place."""
         last = self.moves[-1] if self.moves else None
         return last if last is not None and last.state.effective_unix_ms > now_unix_ms else None
 
@@ -136,8 +163,38 @@ class Registry:
         return None if check.whole else f"{passed}; run: replyline versions check {revision}"
 
 
+class _Epoch(Struct):
+    epoch: Count
+
+
+class _Envelope(Struct, tag="move"):
+    """The part of a move that every release can decode."""
+
+    state: _Epoch
+
+
 encode_entry: Final = msgspec.msgpack.Encoder().encode
-decode_entry: Final[Callable[[bytes | None], Entry]] = record_decoder(Entry, "not of the registry")
+_decode: Final[Callable[[bytes | None], Entry]] = record_decoder(Entry, "not of the registry")
+_decode_envelope: Final[Callable[[bytes | None], _Envelope]] = record_decoder(_Envelope, "not a move")
+_MOVE_KEY: Final = re.compile(rb"move/(\d{1,15})/")
+
+
+def decode_entry(value: bytes | None) -> Entry | Unreadable:
+    """Decode a record; of a move that cannot be decoded, its epoch. Raises `ProtocolError`."""
+    try:
+        return _decode(value)
+    except ProtocolError:
+        try:
+            return Unreadable(epoch=_decode_envelope(value).state.epoch)
+        except ProtocolError:
+            pass
+        raise
+
+
+def unreadable_move(key: bytes | None) -> Unreadable | None:
+    """Return the move that a record's key names, for a value without any readable part; None if it names none."""
+    named = _MOVE_KEY.match(key or b"")
+    return None if named is None else Unreadable(epoch=int(named[1]))
 
 
 def key_of(entry: Entry, nonce: str) -> bytes:

@@ -130,6 +130,22 @@ def load_(name: Name, lane: OfLane = CHAMPION, wait_s: Wait = 300.0, author: Aut
     asyncio.run(_load(settings_of("versions"), name, lane, wait_s, author))
 
 
+@versions_app.command()
+def unload(lane: OfLane = CHAMPION, reason: Reason = "by hand", author: Author = None) -> None:
+    """Have a lane's workers no longer load a version beside the one that they serve."""
+    asyncio.run(_move(settings_of("versions"), partial(moves.unload, lane=lane), reason, author))
+
+
+@versions_app.command("close")
+def close_(
+    lane: Annotated[Lane, typer.Option(help="light, cpu or shadow")],
+    reason: Reason = "by hand",
+    author: Author = None,
+) -> None:
+    """Take a lane's version away: its workers pass their requests on to the champion."""
+    asyncio.run(_move(settings_of("versions"), partial(moves.close, lane=lane), reason, author))
+
+
 @versions_app.command("use")
 def use_(
     name: Name,
@@ -145,10 +161,17 @@ def use_(
 
 
 @versions_app.command()
-def rollback(reason: Reason = "by hand", author: Author = None) -> None:
-    """Return to the previous champion and take the canary off; or take off a move that waits for its time. Says which
-    workers still hold that version."""
-    asyncio.run(_roll_back(settings_of("versions"), reason, author))
+def rollback(
+    champion: Annotated[bool, typer.Option("--champion", help="return to `previous` also during a rollout")] = False,
+    again: Annotated[bool, typer.Option("--again", help="also within ten minutes of a rollback")] = False,
+    reason: Reason = "by hand",
+    author: Author = None,
+) -> None:
+    """Take off the canary, or a move that waits for its time; without either, return to the previous champion and say
+    which workers still hold it."""
+    asyncio.run(
+        _roll_back(settings_of("versions"), partial(moves.rollback, champion=champion, again=again), reason, author)
+    )
 
 
 @versions_app.command()
@@ -157,9 +180,9 @@ def rung(
     reason: Reason = "by hand",
     author: Author = None,
 ) -> None:
-    """Hold the ladder at a rung, whatever the load is."""
+    """Hold the ladder at a rung, whatever the load is; a move that waits for its time keeps waiting."""
     held = None if to == "auto" else to
-    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author))
+    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author, puts_back=True))
 
 
 @versions_app.command()
@@ -224,19 +247,25 @@ async def _use(
     _tell_move(before, move.state)
 
 
-async def _roll_back(settings: Settings, reason: str, author: str | None) -> None:
-    before, after = await _move(settings, moves.rollback, reason, author)
+async def _roll_back(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> None:
+    before, after = await _move(settings, to, reason, author)
     champion = after.aliases.get(CHAMPION)
     if champion is not None and champion != before.aliases.get(CHAMPION):
         _tell(pages.held(champion, await holders(settings.kafka, CHAMPION, champion)))
 
 
-async def _move(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> tuple[State, State]:
-    """Move to the state that `to` makes of the registry; return the state before, and that one."""
+async def _move(
+    settings: Settings, to: Callable[..., State], reason: str, author: str | None, *, puts_back: bool = False
+) -> tuple[State, State]:
+    """Move to the state that `to` makes of the registry; return the state before, and that one. `puts_back`: write a
+    move that waits for its time again, behind this one."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
-        before = writer.registry.state
-        state = to(writer.registry, now_unix_ms=wire_unix_ms())
+        now = wire_unix_ms()
+        before, waiting = writer.registry.state, writer.registry.waiting(now) if puts_back else None
+        state = to(writer.registry, now_unix_ms=now)
         await writer.move(state, reason)
+        if waiting is not None:
+            await writer.move(moves.put_back(waiting, state), f"{waiting.reason} (by {waiting.author}, written again)")
     _tell_move(before, state)
     return before, state
 

@@ -1,7 +1,7 @@
 """The moves that an operator makes: the next state of the registry, or why there is none. Pure.
 
-Every function takes the registry as it was read and returns the whole next state. A move that still waits for its time
-stands in the way of others; a rollback takes it off.
+Every function takes the registry as it was read and returns the whole next state. While a move waits for its time, only
+`hold` and `rollback` can be made; a rollback takes the waiting move off.
 """
 
 import re
@@ -12,13 +12,16 @@ from msgspec.structs import replace
 
 from shared.errors import ModelError, SettingsError
 from shared.versions.registry import Registry
-from shared.versions.state import Rung, State
+from shared.versions.state import Move, Rung, State
 from shared.versions.version import Version
 from shared.wire.lanes import CHAMPION, Lane
 
+ROLLOUT_AUTHOR: Final = "rollout "
+"""A rollout's controller signs its moves with this and the rollout's name."""
 _SPAN: Final = re.compile(r"\+(\d{1,6})([smh])")
 _SPAN_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _LANES_OF_A_ROLLOUT: Final = frozenset({"canary", "control"})
+_AGAIN_MS: Final = 600_000
 
 
 def found(registry: Registry, name: str) -> Version:
@@ -51,6 +54,18 @@ def unload(registry: Registry, lane: Lane, now_unix_ms: float) -> State:
     return replace(state, loading=_without(state.loading, lane))
 
 
+def close(registry: Registry, lane: Lane, now_unix_ms: float) -> State:
+    """Return the state in which a lane has no version: the champion answers what it is asked. Raises `ModelError`."""
+    state = _next(registry, now_unix_ms)
+    if lane == CHAMPION or (state.rule is not None and lane in _LANES_OF_A_ROLLOUT):
+        remedy = "replyline versions use VERSION" if lane == CHAMPION else "replyline rollout stop"
+        raise ModelError(f"--lane {lane}: it has customers; use instead: {remedy}")
+    if lane not in state.aliases and lane not in state.loading:
+        raise ModelError(f"--lane {lane}: it has no version; see: replyline versions list")
+    aliases = {alias: each for alias, each in state.aliases.items() if alias != lane}
+    return replace(state, aliases=aliases, loading=_without(state.loading, lane))
+
+
 def use(registry: Registry, name: str, lane: Lane, now_unix_ms: float, at_unix_ms: int = 0) -> State:
     """Return the state in which a lane serves a version, from a moment on. A new champion ends a rollout: its canary
     and rule go, and the champion before is `previous`. Raises `ModelError`."""
@@ -70,24 +85,48 @@ def use(registry: Registry, name: str, lane: Lane, now_unix_ms: float, at_unix_m
     return replace(state, aliases=aliases, loading=_without(state.loading, lane), effective_unix_ms=at_unix_ms)
 
 
-def rollback(registry: Registry, now_unix_ms: float) -> State:
-    """Return the state before a move that still waits for its time; where none waits, that in which `previous` is the
-    champion again. Either way the canary is off. Raises `ModelError` where nothing can be taken back."""
+def rollback(registry: Registry, now_unix_ms: float, *, champion: bool = False, again: bool = False) -> State:
+    """Return the state without the canary and without a move that waits for its time. If there is neither, or with
+    `champion`, `previous` is the champion again; within ten minutes of another rollback only with `again`. Raises
+    `ModelError`."""
     holds, waits = registry.state_at(now_unix_ms), registry.waiting(now_unix_ms)
     aliases = dict(holds.aliases)
-    champion, previous = aliases.get("champion"), aliases.get("previous")
-    if waits is None and champion is not None and previous is not None:
-        aliases["champion"], aliases["previous"] = previous, champion
-    elif waits is None and "canary" not in aliases:
-        raise ModelError("there is no previous version to return to; see: replyline versions log")
+    if champion or (waits is None and "canary" not in aliases):
+        last = _last_rollback(registry, now_unix_ms)
+        if last is not None and not again:
+            ago = f"{last.author} rolled back {(now_unix_ms - last.unix_ms) / 1_000:.0f} s ago ({last.reason})"
+            remedy = f"to return to {aliases.get('previous')} type it with --again"
+            raise ModelError(f"{ago}: the champion is {aliases.get(CHAMPION)}; {remedy}")
+        if CHAMPION not in aliases or "previous" not in aliases:
+            raise ModelError("there is no previous version to return to; see: replyline versions log")
+        aliases[CHAMPION], aliases["previous"] = aliases["previous"], aliases[CHAMPION]
     aliases = {alias: each for alias, each in aliases.items() if alias not in _LANES_OF_A_ROLLOUT}
-    epoch = registry.state.epoch + 1
+    epoch = registry.epoch + 1
     return replace(holds, epoch=epoch, aliases=aliases, loading={}, rule=None, effective_unix_ms=0)
 
 
+def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
+    """Return the newest move of the last ten minutes that took a canary off or made `previous` the champion."""
+    for before, move in zip(reversed(registry.moves[:-1]), reversed(registry.moves), strict=False):
+        if now_unix_ms - move.unix_ms > _AGAIN_MS:
+            return None
+        old, new = before.state.aliases, move.state.aliases
+        kept = new.get(CHAMPION) == old.get(CHAMPION)
+        swapped = not kept and (new.get(CHAMPION), new.get("previous")) == (old.get("previous"), old.get(CHAMPION))
+        if swapped or (kept and "canary" in old and "canary" not in new):
+            return move
+    return None
+
+
 def hold(registry: Registry, rung: Rung | None, now_unix_ms: float) -> State:
-    """Return the state in which the ladder is held at a rung; None: it moves by itself. Raises `ModelError`."""
-    return replace(_next(registry, now_unix_ms), rung=rung)
+    """Return the state in which the ladder is held at a rung; None: it moves by itself. A move that waits for its time
+    is to be written again behind it: `put_back`."""
+    return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, rung=rung, effective_unix_ms=0)
+
+
+def put_back(waiting: Move, state: State) -> State:
+    """Return the state of a move that waits for its time, behind one that changed the rung only."""
+    return replace(waiting.state, epoch=state.epoch + 1, rung=state.rung)
 
 
 def shadow(registry: Registry, share: float, now_unix_ms: float) -> State:
@@ -115,13 +154,13 @@ def parse_moment(text: str, now_unix_ms: float) -> int:
 
 
 def _next(registry: Registry, now_unix_ms: float) -> State:
-    """Return the state to change: the one that holds, of the next epoch."""
+    """Return the state to change: the one in force, with the next epoch. Raises `ModelError` if a move waits."""
     waits = registry.waiting(now_unix_ms)
     if waits is not None:
         when = datetime.fromtimestamp(waits.state.effective_unix_ms / 1_000, UTC).isoformat(timespec="seconds")
         remedy = "wait for it, or take it off: replyline versions rollback"
         raise ModelError(f"epoch {waits.epoch} by {waits.author} holds from {when} on: {remedy}")
-    return replace(registry.state, epoch=registry.state.epoch + 1, effective_unix_ms=0)
+    return replace(registry.state, epoch=registry.epoch + 1, effective_unix_ms=0)
 
 
 def _without(loading: dict[Lane, str], lane: Lane) -> dict[Lane, str]:

@@ -1,5 +1,6 @@
 """Have a lane's workers load a version, and move the lane to it once all of them have."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -36,9 +37,9 @@ async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: La
     await writer.move(state, f"load {version.name}")
     try:
         return await _all_loaded(kafka, LaneWorkers(lane), version.id, state.epoch, wait_s, say)
-    except NotLoaded:
+    except (NotLoaded, asyncio.CancelledError):  # a Ctrl-C must not leave it loading
         await writer.log.catch_up()
-        if writer.registry.state.epoch == state.epoch:
+        if writer.registry.epoch == state.epoch:
             await writer.move(moves.unload(writer.registry, lane, wire_unix_ms()), f"{version.name} was not loaded")
         raise
 
@@ -58,9 +59,9 @@ async def use(
     moves.use(writer.registry, name, lane, wire_unix_ms())  # what cannot be used is not loaded
     began_s = monotonic_s()
     workers = await load(writer, kafka, name, lane, wait_s, say)
-    epoch = writer.registry.state.epoch
+    epoch = writer.registry.epoch
     await writer.log.catch_up()
-    if writer.registry.state.epoch != epoch:
+    if writer.registry.epoch != epoch:
         raise MoveLost(writer.lost_to(epoch + 1))
     if not workers:
         say(f"no worker of lane {lane} lives: the first to start loads it")

@@ -5,15 +5,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import msgspec
-
 from ops.command_line import command_typed
-from shared.errors import ReplylineError
+from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR
+from shared.errors import ReplylineError, SettingsError
 from shared.kafka import Producer, scan
 from shared.process.clock import wire_unix_ms
 from shared.settings.kafka import KafkaSettings
-from shared.versions.log import VersionsLog
-from shared.versions.registry import Entry, Registry, decode_entry
+from shared.versions.log import VersionsLog, apply_record
+from shared.versions.registry import Entry, Registry
 from shared.versions.state import Move, State
 
 
@@ -27,10 +26,7 @@ async def read_registry(kafka: KafkaSettings) -> Registry:
     """Return the registry as it stands. Raises `BrokerUnavailable`."""
     registry = Registry()
     async for kept in scan(kafka, kafka.topics.versions):
-        try:
-            registry.apply(decode_entry(kept.record.value or b""))
-        except msgspec.MsgspecError:
-            continue
+        apply_record(registry, kept.record)
     return registry
 
 
@@ -46,9 +42,15 @@ class RegistryWriter:
     @classmethod
     @asynccontextmanager
     async def opened(cls, kafka: KafkaSettings, author: str | None) -> "AsyncIterator[RegistryWriter]":
-        """Raise `BrokerUnavailable` where Kafka is away, or the topic is missing."""
+        """Raise `SettingsError` for an author's name that only rollouts use, `BrokerUnavailable` without Kafka or the
+        topic."""
+        if (author or "").startswith(ROLLOUT_AUTHOR):
+            raise SettingsError(f"--author {author}: only a rollout's own moves are signed so; give your name")
         await read_registry(kafka)  # what follows would wait for the broker as long as it takes
-        log, producer = VersionsLog.of(kafka, client_id="replyline-versions"), Producer(kafka, client_id="replyline")
+        log, producer = (
+            VersionsLog.of(kafka, client_id="replyline-versions", keeps_notes=True),
+            Producer(kafka, client_id="replyline"),
+        )
         try:
             await log.start()
             await producer.start()
@@ -75,8 +77,9 @@ class RegistryWriter:
 
     def lost_to(self, epoch: int) -> str:
         """Return who made the move of an epoch, and what to type."""
-        winner = next(move for move in self.registry.moves if move.epoch == epoch)
+        winner = next((move for move in self.registry.moves if move.epoch == epoch), None)
+        who = "another release" if winner is None else f"{winner.author} a moment before ({winner.reason})"
         return (
-            f"epoch {epoch} was made by {winner.author} a moment before ({winner.reason}); nothing was changed; "
+            f"epoch {epoch} was made by {who}; nothing was changed; "
             f"look at replyline versions log, then type it again: {command_typed()}"
         )

@@ -126,7 +126,7 @@ class Bench:
 async def bench(kafka_broker: KafkaBroker, topic_prefix: str) -> AsyncIterator[Bench]:
     kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix)
     await create_topics(kafka, kafka.topics.all(request_partitions=1, reply_partitions=1))
-    made = Bench(kafka, VersionsLog.of(kafka, client_id="bench"), Producer(kafka, client_id="bench"))
+    made = Bench(kafka, VersionsLog.of(kafka, client_id="bench", keeps_notes=True), Producer(kafka, client_id="bench"))
     await made.log.start()
     await made.producer.start()
     for version in (OLD, NEW):

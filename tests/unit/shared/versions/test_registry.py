@@ -1,11 +1,16 @@
 """The registry is what its log says, whoever reads it."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.versions.registry import Added, Checked, Noted, Registry, decode_entry, encode_entry, key_of
+from shared.errors import ModelError
+from shared.kafka import Record
+from shared.versions.log import VersionsLog, apply_record
+from shared.versions.registry import Added, Checked, Noted, Registry, Unreadable, decode_entry, encode_entry, key_of
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 
@@ -14,6 +19,13 @@ VERSION = Version(name="shop-2", model="smollm2", model_revision="f" * 64, manif
 
 def move(epoch: int, author: str = "ann") -> Move:
     return Move(state=State(epoch=epoch, aliases={"champion": author}), author=author, reason="test", unix_ms=1)
+
+
+def newer(**fields: Any) -> bytes:
+    """Return the move of epoch 2 as another release could write it."""
+    written = msgspec.msgpack.decode(encode_entry(move(2)))
+    state = written["state"] | fields.pop("state", {})
+    return msgspec.msgpack.encode(written | fields | {"state": state})
 
 
 def test_of_two_moves_of_one_epoch_the_first_counts() -> None:
@@ -131,3 +143,40 @@ def test_a_note_is_read_as_it_was_written_with_a_plan_and_without() -> None:
     for plan in ({}, {"plan": msgspec.Raw(msgspec.msgpack.encode({"steps": [1, 10]}))}):
         note = Noted(rollout="r", kind="hold", reason="test", unix_ms=1, numbers={"e": 1.5}, **plan)
         assert bytes(decode_entry(encode_entry(note)).plan) == bytes(note.plan)
+
+
+UNREADABLE: list[tuple[str, bytes | None]] = [
+    ("another lane", newer(state={"aliases": {"champion": "a", "edge-cpu": "x"}})),
+    ("another rung", newer(state={"rung": "edge"})),
+    ("another rule", newer(state={"rule": {"kind": "weights", "of": [1, 2]}})),
+    ("another state", newer(state={"aliases": [["champion", "a"]]})),
+    ("other fields", newer(author=["ann", "bob"])),
+    ("another form", b"\xff\x00 a form of its own"),
+    ("nothing", b""),
+    ("deleted", None),
+]
+
+
+@pytest.mark.parametrize("value", [value for _, value in UNREADABLE], ids=[name for name, _ in UNREADABLE])
+def test_a_move_that_cannot_be_read_takes_its_epoch_and_the_next_one_holds(value: bytes | None) -> None:
+    registry = Registry()
+    for epoch, each in enumerate((encode_entry(move(1)), value, encode_entry(move(3, "bob"))), 1):
+        key = key_of(move(epoch), "nonce")
+        apply_record(registry, Record("chat.versions", 0, epoch, key, each))
+        assert registry.epoch == epoch
+        assert (registry.blocked is None) == (epoch != 2)
+        assert registry.state.aliases == {"champion": "bob" if epoch == 3 else "ann"}
+    assert not registry.apply(Unreadable(epoch=3)), "that epoch has had its move"
+
+
+async def test_no_move_is_written_behind_one_that_cannot_be_read() -> None:
+    unused: Any = None
+    log = VersionsLog(unused, Registry(unreadable=1))
+    with pytest.raises(ModelError, match=r"epoch 1 was written by another release.*nothing was changed"):
+        await log.append(unused, "chat.versions", move(2))
+
+
+def test_a_process_that_does_not_read_notes_keeps_none() -> None:
+    registry = Registry(keeps_notes=False)
+    registry.apply(Noted(rollout="r", kind="hold", reason="test", unix_ms=1))
+    assert registry.notes == []

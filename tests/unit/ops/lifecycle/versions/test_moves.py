@@ -13,6 +13,7 @@ from shared.errors import ModelError, SettingsError
 from shared.versions.registry import Added, Checked, Registry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
+from shared.wire.lanes import Lane
 from shared.wire.messages import Refusal, WorkerReport
 
 VERSIONS = [Version(name=name, model="m", model_revision="r", manifest_sha256=name * 64) for name in "abc"]
@@ -96,10 +97,54 @@ def test_a_move_that_waits_stands_in_the_way_until_its_time_or_a_rollback() -> N
     apply(registry, moves.use(registry, "b", "champion", 0, at_unix_ms=1_000))
     assert registry.state_at(999).aliases == {"champion": A}
     with pytest.raises(ModelError, match=r"1970-01-01T00:00:01.*replyline versions rollback"):
-        moves.hold(registry, "light", 999)
-    assert moves.hold(registry, "light", 1_000).aliases == {"champion": B, "previous": A}
+        moves.shadow(registry, 0.1, 999)
+    assert moves.shadow(registry, 0.1, 1_000).aliases == {"champion": B, "previous": A}
     apply(registry, moves.rollback(registry, 999))
     assert registry.state_at(5_000).aliases == {"champion": A}
+
+
+def test_the_ladder_is_held_while_a_move_waits_and_the_move_keeps_its_time() -> None:
+    registry = registry_of("a")
+    apply(registry, moves.use(registry, "b", "champion", 0, at_unix_ms=1_000))
+    waiting = registry.waiting(500)
+    assert waiting is not None
+    held = moves.hold(registry, "faq", 500)
+    apply(registry, held)
+    assert registry.state_at(500).rung == "faq"
+    apply(registry, moves.put_back(waiting, held))
+    for now, champion in ((999, A), (1_000, B)):
+        assert (registry.state_at(now).rung, registry.state_at(now).aliases["champion"]) == ("faq", champion)
+
+
+def test_a_rollback_in_a_rollout_leaves_the_champion_and_a_second_one_has_to_be_meant() -> None:
+    registry = with_canary(registry_of("b", "a"))
+    whole = moves.rollback(registry, 10, champion=True, again=True)
+    assert whole.aliases == {"champion": B, "previous": A, "light": C}
+    apply(registry, moves.rollback(registry, 10))
+    assert registry.state.aliases == {"champion": A, "previous": B, "light": C}
+    for champion in (False, True):
+        with pytest.raises(ModelError, match=r"ann rolled back .* s ago.*--again"):
+            moves.rollback(registry, 599_000, champion=champion)
+    assert moves.rollback(registry, 599_000, again=True).aliases["champion"] == B
+    assert moves.rollback(registry, 600_001).aliases["champion"] == B
+
+
+@pytest.mark.parametrize("lane", ["light", "cpu", "shadow"])
+def test_a_lanes_version_can_be_taken_away(lane: Lane) -> None:
+    registry = registry_of("a")
+    apply(registry, moves.use(registry, "b", lane, 0))
+    apply(registry, moves.close(registry, lane, 0))
+    assert registry.closed(lane, 1)
+    with pytest.raises(ModelError, match="has no version"):
+        moves.close(registry, lane, 0)
+
+
+@pytest.mark.parametrize(
+    ("lane", "remedy"), [("champion", "versions use"), ("canary", "rollout stop"), ("control", "rollout stop")]
+)
+def test_a_lane_with_customers_is_not_closed(lane: Lane, remedy: str) -> None:
+    with pytest.raises(ModelError, match=remedy):
+        moves.close(with_canary(registry_of("a")), lane, 0)
 
 
 ACTS = st.sampled_from(["use a", "use b", "use c", "load b", "unload", "hold", "rollback"])
