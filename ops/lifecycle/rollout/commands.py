@@ -41,7 +41,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
 
     version: Annotated[str, typer.Argument(metavar="VERSION", help="its id or name, added and checked")]
     steps: Annotated[str, typer.Option(help="percent of the conversations, each larger than the one before")] = (
-        "1,10,50"
+        "1,10,25"
     )
     control: Annotated[
         Literal["same", "none"], typer.Option(help="as many conversations on the champion's version, or none")
@@ -57,6 +57,9 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     ] = 0.05
     margin: Annotated[float, typer.Option(min=0.001, max=0.5, help="share of bad answers more that is let pass")] = 0.02
     tolerated: Annotated[float, typer.Option(min=0, max=0.5, help="usual share of failed or missed answers")] = 0.05
+    progress_s: Annotated[
+        float, typer.Option("--progress-s", min=60, max=31_536_000, help="ends it without a new step for so long, in s")
+    ] = 86_400.0
     ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False
     reason: Why = "by hand"
 
@@ -208,6 +211,8 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
         raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")
     if champion == version.id:
         raise ModelError(f"version {version.id} is the champion already")
+    if (loading := state.loading.get(CHAMPION)) is not None:
+        raise ModelError(f"the champion's workers load {loading}; take it off first: replyline versions unload")
     if state.effective_unix_ms > wire_unix_ms():
         raise ModelError(f"epoch {state.epoch} waits for its time; take it off first: replyline versions rollback")
     return Plan(
@@ -223,9 +228,10 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
         alpha=options.alpha,
         margin=options.margin,
         tolerated=options.tolerated,
+        progress_s=options.progress_s,
         salt=secrets.token_hex(8),
         offset=offset,
-        epoch=state.epoch + 1,
+        epoch=registry.epoch + 1,
     )
 
 
@@ -255,7 +261,7 @@ async def _stop(settings: Settings, reason: str) -> None:
     """Raise `MoveLost` where another author was first."""
     async with RegistryWriter.opened(settings.kafka, None) as writer:
         registry, now = writer.registry, round(wire_unix_ms())
-        rollout, epoch = _found(registry, active=True), registry.state.epoch + 1
+        rollout, epoch = _found(registry, active=True), registry.epoch + 1
         state = next_state(rollout.plan, Decision(kind="end", reason=reason), registry.state_at(now), epoch)
         await writer.move(state, f"rollout stopped: {reason}")
         ended = next_record(_found(registry), registry, Evidence(rollout.plan), Health(), now)
@@ -269,6 +275,6 @@ def _told(rollout: Rollout) -> str:
     head = f"rollout {rollout.id}: canary {plan.version} beside champion {plan.champion}"
     if rollout.ended is not None:
         return f"{head}\n{rollout.outcome}: {rollout.ended.reason}"
-    rule = rollout.moves[-1].state.rule if rollout.moves else None
+    rule = rollout.own_moves[-1].state.rule if rollout.own_moves else None
     shares = ", ".join(f"{each} {share:.0%}" for each, share in (rule.shares if rule is not None else {}).items())
     return f"{head}\n{rollout.paused or rollout.judged}: {shares or 'not begun'}"

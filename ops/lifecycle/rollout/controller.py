@@ -12,8 +12,8 @@ from typing import Final, get_args
 
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
-from ops.lifecycle.rollout.policy import Health
-from ops.lifecycle.rollout.records import Outcome, Rollout, newest, next_record
+from ops.lifecycle.rollout.policy import Decision, Health
+from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
 from ops.lifecycle.rollout.tally import METRICS
 from ops.operate.leader import Leadership
 from shared.errors import ProtocolError
@@ -58,7 +58,7 @@ class Controller:
         names = kafka.topics
         return cls(
             kafka,
-            VersionsLog.of(kafka, client_id=_CLIENT),
+            VersionsLog.of(kafka, client_id=_CLIENT, keeps_notes=True),
             Producer(kafka, client_id=_CLIENT),
             Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=_CLIENT),
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
@@ -115,16 +115,18 @@ class Controller:
     async def _decide(self, rollout: Rollout, evidence: Evidence) -> None:
         health = Health(
             degraded=self.watch.degraded,
-            paused=rollout.paused,
             champions_loaded=self.watch.have_loaded(rollout.plan.version),
         )
-        record = next_record(rollout, self.registry.registry, evidence, health, round(wire_unix_ms()))
-        _show_evidence(evidence)
+        registry, now, numbers = self.registry.registry, round(wire_unix_ms()), evidence.numbers()
+        decision = judge(rollout, registry, evidence, health, now)
+        record = record_of(decision, rollout, registry, numbers, now)
+        _show_evidence(numbers)
+        _show_state(rollout, decision)
+        if rollout.rules(registry.state_at(now)) and registry.blocked is None:
+            metrics.rollout_decisions.inc()
         if record is not None:
             counts = await self.registry.append(self.producer, self.kafka.topics.versions, record)
             _tell(rollout, record, counts=counts)
-        if (now := newest(self.registry.registry)) is not None:
-            _show_state(now)
 
 
 def fold(evidence: Evidence, records: list[Record]) -> None:
@@ -144,20 +146,19 @@ def _tell(rollout: Rollout, record: Move | Noted, *, counts: bool) -> None:
         metrics.rollouts.labels(outcome).inc()
 
 
-def _show_evidence(evidence: Evidence) -> None:
-    numbers = evidence.numbers()
+def _show_evidence(numbers: dict[str, float]) -> None:
     metrics.rollout_e_value.labels("all").set(numbers["e"])
     for metric in METRICS:
         metrics.rollout_e_value.labels(metric).set(numbers[f"e_{metric}"])
 
 
-def _show_state(rollout: Rollout | None) -> None:
-    active = rollout is not None and rollout.ended is None
-    judged = rollout.judged if rollout is not None and active else "none"
+def _show_state(rollout: Rollout | None, decision: Decision | None = None) -> None:
+    """Show what was decided just now: the notes in the log may be older."""
+    shown = "none" if decision is None or decision.kind == "ended" else decision.kind
     state: metrics.RolloutState
     for state in get_args(metrics.RolloutState):
-        metrics.rollout_state.labels(state).set(state == judged)
-    rule = rollout.moves[-1].state.rule if rollout is not None and rollout.moves else None
+        metrics.rollout_state.labels(state).set(state == (shown if shown in ("none", "hold", "freeze") else "wait"))
+    rule = rollout.own_moves[-1].state.rule if rollout is not None and rollout.own_moves else None
     for bucket in BUCKETS:
         metrics.rollout_share.labels(bucket).set(rule.shares.get(bucket, rule.share) if rule is not None else 0.0)
 

@@ -22,6 +22,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     A rollout whose canary is not worse than by `margin` is rolled back with a probability of at most `alpha`. An `ab`
     is a comparison: it stays at its one step for `min_s` and `min_answers`, then both are left as they were.
 
+    A rollout that reaches no new step for `progress_s` after `min_s` ends.
+
     Observations count from `offset` of their topic on, and from `epoch` of the registry, that of the first move."""
 
     version: Revision
@@ -36,6 +38,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     alpha: Share = 0.05
     margin: Share = 0.02
     tolerated: Share = 0.05
+    progress_s: float = 86_400.0
     salt: str = ""
     offset: Count = 0
     epoch: Count = 0

@@ -12,19 +12,22 @@ import msgspec
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, unpack
 from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, next_state, standings
+from ops.lifecycle.versions.moves import ROLLOUT_AUTHOR
 from shared.versions.registry import Noted, Registry
 from shared.versions.state import Move, State
 from shared.wire.lanes import CHAMPION
 
 Outcome = Literal["finished", "rolled_back", "stopped"]
 
-_AUTHOR: Final = "rollout "
 _JUDGED: Final = ("wait", "hold", "freeze")
+_FREE_NOTES: Final = 8
+_GAP_MS: Final = 60_000
+_MOST_DOUBLED: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """The newest rollout: its notes, and the registry's moves since it began, whoever made them."""
+    """The newest rollout: its notes, and the moves of all authors since it began."""
 
     id: str
     plan: Plan
@@ -34,7 +37,7 @@ class Rollout:
     @property
     def author(self) -> str:
         """Return the name that its moves bear."""
-        return _AUTHOR + self.id
+        return ROLLOUT_AUTHOR + self.id
 
     @property
     def ended(self) -> Noted | None:
@@ -47,23 +50,44 @@ class Rollout:
         return last.reason if last is not None and last.kind == "paused" else None
 
     @property
+    def resumed_unix_ms(self) -> int:
+        """Return when it was resumed last; 0 if never."""
+        return max((note.unix_ms for note in self.notes if note.kind == "resumed"), default=0)
+
+    @property
+    def judgements(self) -> list[Noted]:
+        """Return the notes of decisions without a move."""
+        return [note for note in self.notes if note.kind in _JUDGED]
+
+    @property
     def judged(self) -> str:
         """Return the last decision without a move that was noted."""
-        return next((note.kind for note in reversed(self.notes) if note.kind in _JUDGED), "wait")
+        return self.judgements[-1].kind if self.judgements else "wait"
+
+    @property
+    def own_moves(self) -> list[Move]:
+        """Return the moves that its controllers made."""
+        return [move for move in self.moves if move.author == self.author]
 
     @property
     def begun(self) -> bool:
         return bool(self.moves) and self.moves[0].author == self.author
 
     @property
+    def ending(self) -> Move | None:
+        """Return the move that took its rule away; not one that was replaced while it waited for its time."""
+        ruled = [move for move in self.moves if not self.rules(move.state)]
+        return next((move for move in ruled if not any(_replaces(later, move) for later in self.moves)), None)
+
+    @property
     def num_moves(self) -> int:
         """Return how many of the moves are up to the one that took its rule away."""
-        return next((at + 1 for at, move in enumerate(self.moves) if not self.rules(move.state)), len(self.moves))
+        return len(self.moves) if self.ending is None else self.moves.index(self.ending) + 1
 
     @property
     def outcome(self) -> Outcome:
         """Return how it ended, by the move that took its rule away: finished, rolled_back or stopped."""
-        last = next((move for move in self.moves if not self.rules(move.state)), None)
+        last = self.ending
         if last is None or last.author != self.author:
             return "stopped"
         if last.state.aliases.get(CHAMPION) == self.plan.version:
@@ -126,51 +150,79 @@ def _read(registry: Registry, started: Noted) -> Rollout | None:
 def next_record(
     rollout: Rollout, registry: Registry, evidence: Evidence, health: Health, now_unix_ms: int
 ) -> Move | Noted | None:
-    """Return what is to be written now; None where nothing is. A move counts only if nobody made another meanwhile."""
-    plan, state, numbers = rollout.plan, registry.state, evidence.numbers()
+    """Return the record to write now; None if there is none. A move counts only if no author made another meanwhile."""
+    decision = judge(rollout, registry, evidence, health, now_unix_ms)
+    return record_of(decision, rollout, registry, evidence.numbers(), now_unix_ms)
 
-    def note(kind: str, reason: str) -> Noted:
-        return Noted(rollout=rollout.id, kind=kind, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
 
-    def move(to: State, reason: str) -> Move:
-        return Move(state=to, author=rollout.author, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
-
+def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Health, now_unix_ms: int) -> Decision:
+    """Return what the rollout does next, by the state in force at `now_unix_ms`. A move that waits for its time only
+    freezes it."""
+    plan, holds = rollout.plan, registry.state_at(now_unix_ms)
+    if registry.blocked is not None:
+        return Decision(kind="freeze", reason=registry.blocked)
     if not rollout.moves:
-        return move(first_state(plan, state), f"canary {plan.version} gets {plan.steps[0]:.0%}")
+        return Decision(kind="begin", reason=f"canary {plan.version} gets {plan.steps[0]:.0%}")
     if not rollout.begun:
-        return note("ended", f"not begun: {rollout.moves[0].author} was first ({rollout.moves[0].reason})")
-    if not rollout.rules(state):
-        return note("ended", _why_ended(rollout))
-    decision = _decision(rollout, registry, evidence, health, now_unix_ms)
-    if decision.kind in MOVES:
-        holds = registry.state_at(now_unix_ms)
-        return move(next_state(plan, decision, holds, state.epoch + 1), decision.reason)
-    if decision.kind == rollout.judged or health.paused is not None:
-        return None
-    return note(decision.kind, decision.reason)
-
-
-def _decision(rollout: Rollout, registry: Registry, evidence: Evidence, health: Health, now_unix_ms: int) -> Decision:
-    plan, state = rollout.plan, registry.state
-    if (wrong := _taken_over(plan, state)) is not None:
+        first = rollout.moves[0]
+        return Decision(kind="ended", reason=f"not begun: {first.author} was first ({first.reason})")
+    if not rollout.rules(holds):
+        return Decision(kind="ended", reason=_why_ended(rollout))
+    if (wrong := _taken_over(rollout, holds)) is not None:
         return Decision(kind="end", reason=wrong)
-    if state.effective_unix_ms > now_unix_ms:
-        waits = f"epoch {state.epoch} by {registry.moves[-1].author} waits for its time"
-        health = replace(health, degraded=[*health.degraded, waits])
-    holds = registry.state_at(now_unix_ms)
-    return decide(plan, evidence, holds, standings(plan, rollout.moves), health, now_unix_ms)
+    if (waiting := registry.waiting(now_unix_ms)) is not None:
+        waits = f"epoch {waiting.epoch} by {waiting.author} waits for its time"
+        health = replace(health, unknown=[*health.unknown, waits])
+    health = replace(health, paused=rollout.paused, resumed_unix_ms=rollout.resumed_unix_ms)
+    return decide(plan, evidence, holds, standings(plan, rollout.own_moves), health, now_unix_ms)
+
+
+def record_of(
+    decision: Decision, rollout: Rollout, registry: Registry, numbers: dict[str, float], now_unix_ms: int
+) -> Move | Noted | None:
+    """Return the record of a decision; None if it is noted already."""
+    holds, waiting, reason = registry.state_at(now_unix_ms), registry.waiting(now_unix_ms), decision.reason
+    if decision.kind == "begin" or decision.kind in MOVES:
+        if decision.kind == "begin":
+            state = first_state(rollout.plan, holds)
+        else:
+            state = next_state(rollout.plan, decision, holds, registry.epoch + 1)
+        if waiting is not None:
+            reason += f"; takes off epoch {waiting.epoch} by {waiting.author} ({waiting.reason}), which waited"
+        return Move(state=state, author=rollout.author, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
+    if decision.kind in _JUDGED and (rollout.paused is not None or not _is_news(decision, rollout, now_unix_ms)):
+        return None
+    return Noted(rollout=rollout.id, kind=decision.kind, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
+
+
+def _is_news(decision: Decision, rollout: Rollout, now_unix_ms: int) -> bool:
+    """Return whether a decision is another than the last noted one. After the first notes the gaps between them double,
+    from a minute to an hour: the log keeps every note."""
+    if decision.kind == rollout.judged:
+        return False
+    notes = rollout.judgements
+    doubled = min(len(notes) // _FREE_NOTES, _MOST_DOUBLED + 1)
+    return not doubled or now_unix_ms - notes[-1].unix_ms >= _GAP_MS * 2 ** (doubled - 1)
+
+
+def _replaces(later: Move, move: Move) -> bool:
+    """Return whether a later move was in force before an earlier one's time came."""
+    waits_until = move.state.effective_unix_ms
+    return later.epoch > move.epoch and later.unix_ms < waits_until and later.state.effective_unix_ms <= waits_until
 
 
 def _why_ended(rollout: Rollout) -> str:
     """Return the reason of the move that took the rule away."""
-    last = next(move for move in rollout.moves if not rollout.rules(move.state))
+    last = rollout.ending
+    if last is None:
+        return "its rule is gone"
     return last.reason if last.author == rollout.author else f"{last.author} moved the registry: {last.reason}"
 
 
-def _taken_over(plan: Plan, state: State) -> str | None:
-    """Return why the rollout cannot go on though its rule is in force: somebody moved what it compares."""
-    for alias, version in ((CHAMPION, plan.champion), ("canary", plan.version)):
+def _taken_over(rollout: Rollout, state: State) -> str | None:
+    """Return why the rollout cannot go on though its salt is in force: another author moved what it compares."""
+    for alias, version in ((CHAMPION, rollout.plan.champion), ("canary", rollout.plan.version)):
         found = {**state.aliases}.get(alias)  # type: ignore[call-overload]
         if found != version:
             return f"alias {alias} was moved from {version} to {found or 'nothing'}"
-    return None
+    return None if state.rule == rollout.own_moves[-1].state.rule else "another author changed its shares"

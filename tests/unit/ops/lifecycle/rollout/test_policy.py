@@ -1,5 +1,6 @@
 """The next step of a rollout."""
 
+import dataclasses
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, pack, steps_of, unpack
-from ops.lifecycle.rollout.policy import Decision, Health, decide, first_state, next_state, standings
+from ops.lifecycle.rollout.policy import MOVES, Decision, Health, decide, first_state, next_state, standings
 from ops.lifecycle.rollout.simulate import Traffic, row, run
 from shared.versions.state import Move, State
 from shared.wire.messages import Bucket
@@ -62,7 +63,7 @@ class Rollout:
         """Let time pass, and carry out what is decided then."""
         self.now_ms += int(seconds * 1_000)
         decision = self.decide(health)
-        if decision.kind in ("promote", "load", "finish", "roll back", "end"):
+        if decision.kind in MOVES:
             self.move(decision)
         return decision
 
@@ -131,6 +132,67 @@ def test_a_rollout_is_frozen_while_its_control_is_bad_or_the_ladder_is_held() ->
     rollout.answer("short", 4)
     rollout.moves[-1] = replace(rollout.moves[-1], state=replace(rollout.state, rung="light"))
     assert rollout.step().reason == "an operator holds the ladder at light"
+
+
+def overloaded() -> Health:
+    return Health(degraded=["9 requests wait for 2 slots"], degraded_ms=60_000)
+
+
+def test_a_rollout_that_stays_degraded_goes_a_step_down_a_minute_and_is_frozen_on_the_first() -> None:
+    rollout = Rollout()
+    for bucket in PLAN.classes * 2:
+        rollout.answer(bucket, 4)
+    while rollout.state.rule and rollout.state.rule.shares != {"short": 0.5, "long": 0.5}:
+        assert rollout.step().kind == "promote"
+        for bucket in PLAN.classes:
+            rollout.answer(bucket, 4)
+    seen_kinds = [rollout.step(30, overloaded()).kind for _ in range(6)]
+    assert seen_kinds == ["freeze", "step down", "freeze", "step down", "freeze", "freeze"]
+    assert rollout.state.rule is not None
+    assert rollout.state.rule.shares == {"short": 0.01, "long": 0.01}
+    for bucket in PLAN.classes:
+        rollout.answer(bucket, 4)
+    assert rollout.step(60).kind == "wait", "each step down makes the next step longer"
+
+
+def test_a_promotion_needs_the_slots_and_says_the_numbers() -> None:
+    rollout = Rollout(replace(PLAN, classes=("short",)))
+    rollout.answer("short", 4)
+    tight = Health(slots={"canary": 8, "control": 1}, busy=9)
+    decision = rollout.step(health=tight)
+    assert decision.kind == "hold"
+    assert "10% of 9 requests at once need 0.9 of lane control's 1 slots" in decision.reason
+    assert rollout.step(health=dataclasses.replace(tight, busy=8)).kind == "promote"
+
+
+@pytest.mark.parametrize("health", [Health(), Health(degraded=["lag"]), Health(unknown=["no gateway reports"])])
+def test_a_rollout_without_progress_ends_after_its_deadline(health: Health) -> None:
+    rollout = Rollout(replace(PLAN, progress_s=3_600.0))
+    assert rollout.step(3_600, health).kind != "end"
+    resumed = dataclasses.replace(health, resumed_unix_ms=3_600_000)
+    assert rollout.step(11, resumed).kind != "end"
+    assert rollout.step(0, health).kind == "end"
+    assert rollout.state.aliases == BEFORE.aliases
+
+
+def test_what_the_champions_workers_load_is_progress_only_if_the_rollout_asked_for_it() -> None:
+    rollout = Rollout(replace(PLAN, classes=("short",), steps=(0.5,)))
+    loaded = Health(champions_loaded=True)
+    rollout.moves[-1] = replace(rollout.moves[-1], state=replace(rollout.state, loading={"champion": PLAN.version}))
+    assert rollout.step(health=loaded).kind == "hold"
+    rollout.answer("short", 4)
+    assert [rollout.step(health=loaded).kind for _ in range(2)] == ["load", "finish"]
+    rollout.moves[1] = replace(rollout.moves[1], state=replace(rollout.moves[1].state, loading={}))
+    rollout.moves.pop()
+    assert rollout.decide(loaded).kind == "load", "it was taken off meanwhile"
+
+
+def test_a_person_who_loads_another_version_is_waited_for() -> None:
+    rollout = Rollout()
+    rollout.moves[-1] = replace(rollout.moves[-1], state=replace(rollout.state, loading={"champion": "dddddddddddd"}))
+    decision = rollout.step()
+    assert decision.kind == "hold"
+    assert "replyline versions unload" in decision.reason
 
 
 def test_a_comparison_ends_where_both_were() -> None:

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import pack
 from ops.lifecycle.rollout.policy import Health
-from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record
+from ops.lifecycle.rollout.records import Rollout, decisions, judge, newest, next_record
 from ops.lifecycle.rollout.report import Course, render
 from shared.kafka import Record
-from shared.versions.registry import Noted, Registry
+from shared.versions.registry import Noted, Registry, Unreadable
 from shared.versions.state import Move, State
 from shared.wire.codec import msgpack_encode
 from tests.unit.ops.lifecycle.rollout.test_evidence import seen
@@ -107,6 +107,65 @@ def test_a_move_that_waits_for_its_time_freezes_a_rollout_and_a_rollback_takes_i
     )
     decided(registry, evidence)
     assert found(registry).outcome == "rolled_back"
+
+
+def test_an_alarm_names_the_move_that_it_takes_off() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    by_hand(registry, rung="light", effective_unix_ms=90_000)
+    evidence = Evidence(PLAN)
+    for number in range(20):
+        evidence.add(seen(2 * number, epoch=2, failed=True))
+        evidence.add(seen(2 * number + 1, "control", epoch=2))
+    back = decided(registry, evidence, now_unix_ms=61_000)
+    assert isinstance(back, Move)
+    assert back.reason.endswith("; takes off epoch 3 by ann (by hand), which waited")
+
+
+def test_a_rollout_is_led_until_the_time_of_the_move_that_ends_it() -> None:
+    """Gateways send customers to the canary until then."""
+    registry = registry_of(STARTED)
+    decided(registry)
+    others = {"champion": "dddddddddddd"}
+    by_hand(registry, aliases=others, rule=None, effective_unix_ms=90_000)
+    for now in (11, 89_999):
+        assert (judge(found(registry), registry, Evidence(PLAN), Health(), now).kind) == "freeze"
+    ended = decided(registry, now_unix_ms=90_000)
+    assert isinstance(ended, Noted)
+    assert (ended.kind, ended.reason) == ("ended", "ann moved the registry: by hand")
+
+
+def test_shares_that_another_author_changed_end_the_rollout() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    assert registry.state.rule is not None
+    by_hand(registry, rule=replace(registry.state.rule, share=0.5, shares={"short": 0.5, "long": 0.5}))
+    ended = decided(registry)
+    assert isinstance(ended, Move)
+    assert ended.reason == "another author changed its shares"
+    assert ended.state.rule is None
+
+
+def test_a_rollout_decides_nothing_behind_a_move_that_it_cannot_read() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    assert registry.apply(Unreadable(epoch=3))
+    frozen = decided(registry)
+    assert isinstance(frozen, Noted)
+    assert frozen.kind == "freeze"
+
+
+def test_a_flapping_reason_leaves_a_few_notes_an_hour() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    for tick in range(60 * 1_800):
+        health = Health(degraded=["9 requests wait for 2 slots"] if tick % 2 else [])
+        record = next_record(found(registry), registry, Evidence(PLAN), health, 20_000 + tick * 2_000)
+        if isinstance(record, Move):
+            break
+        if record is not None:
+            registry.apply(record)
+    assert len(registry.notes) < 100, "in a day, until the deadline of progress"
 
 
 def test_the_page_shows_evidence_shares_and_each_decision() -> None:
