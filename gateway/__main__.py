@@ -105,7 +105,9 @@ class GatewayProcess:
             producer=self._kafka.side_producer,
             topic=self._settings.kafka.topics.demand,
             gateway_id=self._source,
-            demand=admissions.demand,
+            admissions=admissions,
+            ladder=self._admission_gate.ladder,
+            epoch=lambda: self._routing.state.epoch,
         )
 
     def _make_tracer(self) -> Tracer:

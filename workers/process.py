@@ -16,7 +16,7 @@ from shared.process.lifetime import settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.log_readers import read_erasures
-from shared.settings import Settings
+from shared.settings import CPU_ENGINES, Settings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
@@ -165,6 +165,7 @@ class WorkerProcess:
             means=means,
             hangup=hangup,
             kept_ms=worker.previous_s * 1_000,
+            keeps_previous=worker.engine in CPU_ENGINES,  # a GPU's memory is not known before a load fails
         )
 
     def tell(self, readiness: Readiness) -> None:

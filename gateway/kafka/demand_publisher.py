@@ -1,10 +1,16 @@
-"""Publish what this gateway's customers ask to `chat.demand`, once a second: what decides the size of the fleet."""
+"""Publish what this gateway's customers ask, and how the gateway is, to `chat.demand` once a second.
+
+The autoscaler sizes the fleet by it, and a rollout's controller promotes nothing without it.
+"""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.demand import Demand
+from gateway.admission.breaker import BreakerState
+from gateway.admission.ladder import Ladder
+from gateway.admission.lanes import LaneAdmissions
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
@@ -22,7 +28,9 @@ class DemandPublisher:
     producer: Producer
     topic: str
     gateway_id: str
-    demand: Demand
+    admissions: LaneAdmissions
+    ladder: Ladder
+    epoch: Callable[[], int]
     since_unix_ms: int = field(default_factory=lambda: int(wire_unix_ms()))
     _reports: Availability = field(default_factory=lambda: Availability("demand reports"))
 
@@ -33,7 +41,10 @@ class DemandPublisher:
                 gateway_id=self.gateway_id,
                 unix_ms=int(wire_unix_ms()),
                 since_unix_ms=self.since_unix_ms,
-                asked=self.demand.asked(),
+                asked=self.admissions.demand.asked(),
+                epoch=self.epoch(),
+                rung=self.ladder.rung,
+                breakers=tuple(lane for lane, one in self.admissions if one.breaker.state is BreakerState.OPEN),
             )
             await self._publish(msgpack_encode(report))
             await asyncio.sleep(_INTERVAL_S)

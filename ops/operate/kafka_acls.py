@@ -139,7 +139,7 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     )
     prefix = settings.kafka.topic_prefix
     yield Right("operator", "Read", "group", f"{prefix}replyline-rollout", "`rollout`: which controller leads")
-    yield Right("operator", "Read", "topic", topics.demand, "`autoscale`: what is asked")
+    yield Right("operator", "Read", "topic", topics.demand, "`autoscale`: what is asked; `rollout`: how gateways are")
     autoscalers = f"{prefix}replyline-autoscale-"
     yield Right("operator", "Read", "group", autoscalers, "`autoscale`: which one leads a pool", prefixed=True)
     yield Right("operator", "Write", "topic", topics.inbox, "`dlq replay`")

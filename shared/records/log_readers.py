@@ -1,5 +1,5 @@
-"""Read logs of which every record counts once: workers' reports, erasures, replies. A record that is no such message is
-counted and skipped."""
+"""Read logs of which every record counts once: workers' and gateways' reports, erasures, replies. A record that is no
+such message is counted and skipped."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,22 +7,45 @@ from shared.errors import ProtocolError
 from shared.kafka import PartitionReader, Record, read_on
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
-from shared.wire.codec import decode_erase, decode_reply, decode_report
+from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report
 from shared.wire.messages import Erase, Reply, WorkerReport
+from shared.wire.scaling import DemandReport
 
 UpdateWorker = Callable[[str, WorkerReport | None], None]
+UpdateGateway = Callable[[str, DemandReport | None], None]
 
 
 async def read_reports(reader: PartitionReader, update_worker: UpdateWorker) -> None:
-    """Connect, as long as it takes, and read until cancelled. A record that is not a report is counted and skipped."""
+    """Connect, retrying until Kafka answers, and read until cancelled."""
     await reader.start()
+    await _read(reader, "kafka workers", lambda record: apply_report(record, update_worker))
 
+
+async def read_demand(reader: PartitionReader, update_gateway: UpdateGateway) -> None:
+    """Read the gateways' reports as `read_reports` does the workers'."""
+    await reader.start()
+    await _read(reader, "kafka demand", lambda record: _apply_demand(record, update_gateway))
+
+
+async def _read(reader: PartitionReader, name: str, apply: Callable[[Record], None]) -> None:
     def handle(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
-                apply_report(record, update_worker)
+                apply(record)
 
-    await read_on("kafka workers", reader.read, handle)
+    await read_on(name, reader.read, handle)
+
+
+def _apply_demand(record: Record, update_gateway: UpdateGateway) -> None:
+    if record.value is None:
+        update_gateway((record.key or b"").decode("utf-8", "replace"), None)
+        return
+    try:
+        report = decode_demand(record.value)
+    except ProtocolError:
+        metrics.records_ignored.labels("demand").inc()
+        return
+    update_gateway(report.gateway_id, report)
 
 
 def apply_report(record: Record, update_worker: UpdateWorker) -> None:
@@ -41,15 +64,13 @@ def apply_report(record: Record, update_worker: UpdateWorker) -> None:
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], None]) -> None:
     """Read until cancelled; `erased` gets each with its offset. What is no erasure is counted and skipped."""
 
-    def handle(records: list[Record]) -> None:
-        for record in records:
-            with contained("record", offset=record.offset):
-                try:
-                    erased(decode_erase(record.value), record.offset)
-                except ProtocolError:
-                    metrics.records_ignored.labels("erasure").inc()
+    def apply(record: Record) -> None:
+        try:
+            erased(decode_erase(record.value), record.offset)
+        except ProtocolError:
+            metrics.records_ignored.labels("erasure").inc()
 
-    await read_on("kafka erasures", reader.read, handle)
+    await _read(reader, "kafka erasures", apply)
 
 
 async def consume_replies(reader: PartitionReader, receive: Callable[[list[Reply]], None]) -> None:

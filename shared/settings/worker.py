@@ -177,7 +177,8 @@ class WorkerSettings(Group):
         ge=0,
         le=86_400,
         description="seconds that a model version stays loaded after another serves, so that a return to it is "
-        "instant (0: until its own answers have ended)",
+        "instant (0: until its own answers have ended); on CPU engines the previous champion stays until another "
+        "version needs its memory",
     )
     drain_s: float = Field(
         10.0, ge=0, le=300, description="seconds that a worker which stops waits for answers in flight"

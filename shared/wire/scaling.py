@@ -25,12 +25,18 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 class DemandReport(Message, frozen=True, tag="chat.demand"):
     """A gateway's report of what its customers have asked since it started, before admission. The counts only grow, so
     a report that is lost changes nothing; `since_unix_ms` is when they began. A record without a value says that the
-    gateway ends."""
+    gateway ends.
+
+    `epoch` is that of the registry's state which the gateway follows, `rung` the rung of the ladder that requests begin
+    on, `breakers` the lanes whose breaker is open. Releases before these fields leave `rung` out."""
 
     gateway_id: Identifier
     unix_ms: Count
     since_unix_ms: Count
     asked: dict[Lane, dict[Bucket, Asked]] = field(default_factory=dict)
+    epoch: Count = 0
+    rung: str | None = None
+    breakers: tuple[Lane, ...] = ()
 
 
 class ScalingRecord(Message, frozen=True, tag="chat.scaling"):

@@ -42,9 +42,9 @@ Action = Load | Abandon | Serve | Close
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """`target` is to serve, those `beside` it are to be loaded. `idle` are loaded versions that neither serve nor have
-    requests under way, with the time since which they do not serve; they are kept for `kept_ms`. `retry` are refused
-    versions, with the time at which they may be tried again. `cramped`: what is to be loaded lacks the memory that idle
-    ones hold."""
+    requests under way, with the time since which they do not serve; they are kept for `kept_ms`, and the
+    `previous` one until memory is short. `retry` are refused versions, with the time at which they may be tried again.
+    `cramped`: what is to be loaded lacks the memory that idle ones hold."""
 
     target: Revision
     beside: tuple[Revision, ...] = ()
@@ -54,6 +54,7 @@ class Situation:
     loading: Revision | None = None
     retry: Mapping[Revision, float]
     kept_ms: float
+    previous: Revision | None = None
     cramped: bool = False
 
 
@@ -64,8 +65,9 @@ def next_action(now: Situation, now_unix_ms: float) -> Action | None:
     wanted = (now.target, *now.beside)
     if now.loading is not None and now.loading not in wanted:
         return Abandon(now.loading)
-    for revision, since_unix_ms in now.idle.items():
-        if revision not in wanted and (now.cramped or now_unix_ms - since_unix_ms >= now.kept_ms):
+    for revision in sorted(now.idle, key=lambda revision: revision == now.previous):
+        is_over = revision != now.previous and now_unix_ms - now.idle[revision] >= now.kept_ms
+        if revision not in wanted and (now.cramped or is_over):
             return Close(revision)
     if now.loading is None:
         for revision in wanted:

@@ -22,7 +22,7 @@ from shared.telemetry.logs import get_logger
 from shared.versions.log import VersionsLog
 from shared.versions.state import State
 from shared.wire.fields import Revision
-from shared.wire.lanes import Lane
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Refusal
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.served import Served
@@ -63,8 +63,8 @@ class Means:
 
 @dataclass(slots=True, kw_only=True)
 class Switcher:
-    """`hangup` is set at a SIGHUP. `kept_ms`: so long a version stays loaded after another serves. `refused` are those
-    that are wanted and not loaded."""
+    """`hangup` is set at a SIGHUP. A version stays loaded for `kept_ms` after another serves; the champion's previous
+    one with `keeps_previous` until its memory is needed. `refused` are those that are wanted and not loaded."""
 
     lane: Lane
     log: VersionsLog
@@ -72,6 +72,7 @@ class Switcher:
     means: Means
     hangup: asyncio.Event
     kept_ms: float
+    keeps_previous: bool = False
     refused: dict[Revision, Refusal] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -139,6 +140,7 @@ class Switcher:
             loading=self._loading,
             retry=self._retry,
             kept_ms=self.kept_ms,
+            previous=in_force.aliases.get("previous") if self.keeps_previous and self.lane == CHAMPION else None,
             cramped=self._cramped,
         )
 

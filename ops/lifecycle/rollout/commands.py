@@ -12,14 +12,16 @@ from rich.console import Console
 from ops.command_line import JsonPath, by_options, settings_of, writable
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
-from ops.lifecycle.rollout.policy import Decision, Health, next_state
+from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
 from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record
+from ops.lifecycle.rollout.surroundings import Surroundings, wanted
+from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import when
 from ops.operate.listing import say, show_table
 from shared.errors import ModelError, SettingsError
 from shared.kafka import LogReader
-from shared.process.clock import wire_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.settings import Settings
 from shared.sockets.listening import ListenAddress
 from shared.versions.registry import Noted, Registry
@@ -60,6 +62,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     progress_s: Annotated[
         float, typer.Option("--progress-s", min=60, max=31_536_000, help="ends it without a new step for so long, in s")
     ] = 86_400.0
+    wait_s: Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for the canary to load it")] = 300.0
     ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False
     reason: Why = "by hand"
 
@@ -83,9 +86,7 @@ rollout_app.command()(by_options(start))
 def run(
     gateways: Annotated[
         list[str] | None,
-        typer.Option(
-            "--gateway", metavar="URL", help="a gateway's /metrics: breaker and ladder are watched; repeatable"
-        ),
+        typer.Option("--gateway", metavar="URL", help="/metrics of a gateway on another Kafka; repeatable"),
     ] = None,
     host: Annotated[str, typer.Option("--metrics-host", help="address of /metrics, /health and /ready")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--metrics-port", min=0, max=65_535, help="its port (0: a free one)")] = 8083,
@@ -184,6 +185,11 @@ def _found(registry: Registry, *, active: bool = False) -> Rollout:
 async def _start(settings: Settings, options: StartOptions, steps: tuple[float, ...]) -> str:
     async with RegistryWriter.opened(settings.kafka, None) as writer:
         registry = writer.registry
+        plan = _plan(registry, options, steps, 0)
+        lanes = await ready(writer, settings.kafka, wanted(plan), options.wait_s, typer.echo)
+        around = Surroundings(lanes).health(plan, registry.state, 0.0, now_unix_ms())
+        if (no_room := lacks_room(plan, steps[0], around)) is not None:
+            raise ModelError(no_room)
         plan = _plan(registry, options, steps, await _end(settings))
         now, name = round(wire_unix_ms()), f"{plan.version}-{plan.epoch}"
         await writer.write(Noted(rollout=name, kind="started", reason=options.reason, unix_ms=now, plan=pack(plan)))

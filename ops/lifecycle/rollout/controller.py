@@ -12,13 +12,13 @@ from typing import Final, get_args
 
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
-from ops.lifecycle.rollout.policy import Decision, Health
+from ops.lifecycle.rollout.policy import Decision
 from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
 from ops.lifecycle.rollout.tally import METRICS
 from ops.operate.leader import Leadership
 from shared.errors import ProtocolError
 from shared.kafka import LogReader, PartitionReader, Producer, Record
-from shared.process.clock import wire_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.sockets.listening import ListenAddress
@@ -71,6 +71,7 @@ class Controller:
         try:
             tasks.start(self._lead(), "lead")
             tasks.start(self.watch.follow(), "reports")
+            tasks.start(self.watch.follow_gateways(), "gateways")
             tasks.start(self.watch.look(), "health")
             await tasks.run_until(stop)
         finally:
@@ -113,11 +114,9 @@ class Controller:
         return self._evidence
 
     async def _decide(self, rollout: Rollout, evidence: Evidence) -> None:
-        health = Health(
-            degraded=self.watch.degraded,
-            champions_loaded=self.watch.have_loaded(rollout.plan.version),
-        )
         registry, now, numbers = self.registry.registry, round(wire_unix_ms()), evidence.numbers()
+        moved_unix_ms = registry.moves[-1].unix_ms if registry.moves else 0
+        health = self.watch.around.health(rollout.plan, registry.state_at(now), moved_unix_ms, now_unix_ms())
         decision = judge(rollout, registry, evidence, health, now)
         record = record_of(decision, rollout, registry, numbers, now)
         _show_evidence(numbers)

@@ -1,4 +1,4 @@
-"""The state of the system around a rollout: workers' reports, waiting requests, gateways' breakers."""
+"""Watch the system around a rollout: workers' and gateways' reports, waiting requests, gateways' pages."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,88 +6,101 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Final
 
-from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
+from ops.lifecycle.rollout.surroundings import Surroundings
 from ops.operate.diagnose.pages import Page, parse_page
 from ops.stack.own_pages import open_page
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, group_lag
-from shared.nouns import counted
-from shared.process.clock import monotonic_s, now_unix_ms
-from shared.records.log_readers import read_reports
+from shared.process.clock import now_unix_ms
+from shared.records.log_readers import read_demand, read_reports
 from shared.settings.kafka import KafkaSettings
-from shared.wire.fields import Revision
-from shared.wire.lanes import CHAMPION
+from shared.telemetry.faults import caught
+from shared.wire.lanes import Lane, in_lane
 from shared.wire.messages import WorkerReport
+from shared.wire.scaling import DemandReport
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
 _LOOK_S: Final = 2.0
 _PATIENCE_S: Final = 2.0
-_REQUESTS_A_SLOT: Final = 4
 _BREAKER_OPEN: Final = 2.0
 
 
 @dataclass(slots=True)
 class Watch:
-    """`gateways` are the addresses of their `/metrics`. `degraded` are the reasons found at the last look. Reports
-    are read since `_since_s`; None before."""
+    """`gateways` are the addresses of `/metrics` of gateways that do not write to this Kafka's `chat.demand`."""
 
     kafka: KafkaSettings
     gateways: Sequence[str]
     reports: PartitionReader
-    degraded: list[str] = field(default_factory=list)
-    _champions: LaneWorkers = field(default_factory=lambda: LaneWorkers(CHAMPION))
-    _since_s: float | None = None
+    around: Surroundings = field(default_factory=Surroundings)
 
     async def follow(self) -> None:
         """Read the workers' reports until cancelled."""
-        await read_reports(self.reports, self._observe)
+
+        def observe(worker_id: str, report: WorkerReport | None) -> None:
+            self.around.observe_worker(worker_id, report, now_unix_ms())
+
+        await read_reports(self.reports, observe)
+
+    async def follow_gateways(self) -> None:
+        """Read the gateways' reports until cancelled."""
+
+        def observe(gateway_id: str, report: DemandReport | None) -> None:
+            self.around.observe_gateway(gateway_id, report, now_unix_ms())
+
+        topic, partitions = self.kafka.topics.demand, (BROADCAST_PARTITION,)
+        reader = PartitionReader(
+            self.kafka, client_id="replyline-rollout", topic=topic, partitions=partitions, unhurried=True
+        )
+        try:
+            await read_demand(reader, observe)
+        finally:
+            await reader.stop()
 
     async def look(self) -> None:
-        """Look at the system every two seconds, until cancelled."""
+        """Look at the lag and the gateways' pages every two seconds, until cancelled. A look that fails is a fault of
+        the health, not the end of the controller."""
         while True:
-            if self._since_s is None and self.reports.next_offset(BROADCAST_PARTITION) is not None:
-                self._since_s = monotonic_s()
-            found = await asyncio.gather(self._lag(), *(self._gateway(address) for address in self.gateways))
-            self.degraded = [reason for reason in found if reason is not None]
+            if self.around.since_unix_ms is None and self.reports.next_offset(BROADCAST_PARTITION) is not None:
+                self.around.since_unix_ms = now_unix_ms()
+            try:
+                found = await asyncio.gather(self._lag(), *(self._gateway(address) for address in self.gateways))
+                self.around.faults = [reason for reason in found if reason is not None]
+            except Exception as error:  # noqa: BLE001 - counted and logged; the rollout is frozen
+                caught("task", error)
+                self.around.faults = [f"the look at lag and gateways failed: {type(error).__name__}"]
             await asyncio.sleep(_LOOK_S)
 
-    def have_loaded(self, version: Revision) -> bool:
-        """Return whether each live worker of the champion's lane has a version loaded; not before all have had the
-        time to report, nor while those that were heard are all silent, as after an outage of Kafka."""
-        if self._since_s is None or (monotonic_s() - self._since_s) * 1_000 < SILENT_MS:
-            return False
-        loaded = self._champions.loaded(version, now_unix_ms())
-        return all(loaded.values()) and (bool(loaded) or not self._champions.heard)
-
-    def _observe(self, worker_id: str, report: WorkerReport | None) -> None:
-        self._champions.observe(worker_id, report, now_unix_ms())
-
     async def _lag(self) -> str | None:
-        """Return how much waits where it is more than a few requests a slot."""
-        topics = [self.kafka.topics.requests(bucket) for bucket in BUCKETS]
+        """Count what waits in the topics of each lane that has workers; return why it is not known."""
+        lanes = [lane for lane, workers in self.around.lanes.items() if workers.slots(now_unix_ms())]
         try:
-            waiting = sum((await group_lag(self.kafka, self.kafka.workers_group, topics)).values())
+            self.around.waiting = {lane: await self._waiting(lane) for lane in lanes}
         except BrokerUnavailable as error:
             return str(error)
-        slots = sum(report.slots for report in self._champions.live(now_unix_ms()).values())
-        behind = bool(slots) and waiting > _REQUESTS_A_SLOT * slots
-        return f"{waiting} requests wait for {counted(slots, 'slot')}" if behind else None
+        return None
+
+    async def _waiting(self, lane: Lane) -> int:
+        topics = [self.kafka.topics.requests(bucket, lane) for bucket in BUCKETS]
+        return sum((await group_lag(self.kafka, in_lane(self.kafka.workers_group, lane), topics)).values())
 
     async def _gateway(self, address: str) -> str | None:
-        """Return what a gateway lacks. One that does not answer is its deployer's matter: its alert fires."""
+        """Return what is wrong at a gateway's page. A page that cannot be read says nothing, so it is wrong too."""
         try:
             page = await asyncio.to_thread(_read, address)
-        except (OSError, HTTPException, ValueError):
-            return None
-        return ails(page, address)
+        except (OSError, HTTPException, ValueError) as error:
+            return f"--gateway {address}: no page of metrics ({error}); write http://HOST:PORT/metrics of a gateway"
+        return gateway_fault(page, address)
 
 
-def ails(page: Page, address: str) -> str | None:
-    """Return what a gateway says on its page that makes a judgement unfair; None where nothing does."""
+def gateway_fault(page: Page, address: str) -> str | None:
+    """Return what on a gateway's page makes a judgement unfair; None if nothing does."""
+    rungs = list(page.values("replyline_gateway_rung"))
+    if not rungs:
+        return f"--gateway {address}: is no page of a gateway; write http://HOST:PORT/metrics of a gateway"
     if _BREAKER_OPEN in page.values("replyline_gateway_guards", what="breaker"):
         return f"the breaker of {address} is open"
-    is_below = any(rung > 0 for rung in page.values("replyline_gateway_rung"))
-    return f"the ladder of {address} is below the champion" if is_below else None
+    return f"the ladder of {address} is below the champion" if any(rung > 0 for rung in rungs) else None
 
 
 def _read(address: str) -> Page:

@@ -3,6 +3,7 @@
 All that a controller knows is in the log: another one that starts in its place writes what this one would have written.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -20,6 +21,7 @@ from shared.wire.lanes import CHAMPION
 Outcome = Literal["finished", "rolled_back", "stopped"]
 
 _JUDGED: Final = ("wait", "hold", "freeze")
+_NUMBERS: Final = re.compile(r"\d+(\.\d+)?")
 _FREE_NOTES: Final = 8
 _GAP_MS: Final = 60_000
 _MOST_DOUBLED: Final = 6
@@ -196,11 +198,12 @@ def record_of(
 
 
 def _is_news(decision: Decision, rollout: Rollout, now_unix_ms: int) -> bool:
-    """Return whether a decision is another than the last noted one. After the first notes the gaps between them double,
-    from a minute to an hour: the log keeps every note."""
-    if decision.kind == rollout.judged:
-        return False
+    """Return whether a decision differs from the last noted one in more than its numbers. After the first notes the
+    gaps between them double, from a minute to an hour: the log keeps every note."""
     notes = rollout.judgements
+    known = _NUMBERS.sub("", notes[-1].reason if notes else decision.reason)
+    if decision.kind == rollout.judged and known == _NUMBERS.sub("", decision.reason):
+        return False
     doubled = min(len(notes) // _FREE_NOTES, _MOST_DOUBLED + 1)
     return not doubled or now_unix_ms - notes[-1].unix_ms >= _GAP_MS * 2 ** (doubled - 1)
 

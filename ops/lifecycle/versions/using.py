@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ops.lifecycle.versions import moves
-from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers
+from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers, lacking, lanes_of_a_rollout
 from ops.lifecycle.versions.writer import MoveLost, RegistryWriter
 from shared.errors import ReplylineError
 from shared.kafka import PartitionReader
@@ -16,6 +16,7 @@ from shared.settings.kafka import KafkaSettings
 from shared.versions.state import Move
 from shared.wire.fields import Revision
 from shared.wire.lanes import Lane
+from shared.wire.messages import WorkerReport
 from shared.wire.topics import BROADCAST_PARTITION
 
 _LOOK_MS: Final = 100
@@ -44,6 +45,21 @@ async def load(writer: RegistryWriter, kafka: KafkaSettings, name: str, lane: La
         raise
 
 
+async def ready(
+    writer: RegistryWriter, kafka: KafkaSettings, wanted: Mapping[Lane, Revision], wait_s: float, say: Say
+) -> dict[Lane, LaneWorkers]:
+    """Have the canary's workers load a version that they lack, and return the workers of a rollout's lanes. Raises
+    `NotLoaded` unless each lane has live workers that all report the version wanted of it, and as `load` does."""
+    lanes, version = await listen(kafka), wanted["canary"]
+    canaries = lanes["canary"].loaded(version, now_unix_ms())
+    if canaries and not all(canaries.values()):
+        await load(writer, kafka, version, "canary", wait_s, say)
+        lanes = await listen(kafka)
+    if reasons := lacking(lanes, wanted, now_unix_ms()):
+        raise NotLoaded(f"{'; '.join(reasons)}; nothing was started")
+    return lanes
+
+
 async def use(
     writer: RegistryWriter,
     kafka: KafkaSettings,
@@ -70,18 +86,23 @@ async def use(
 
 
 async def holders(kafka: KafkaSettings, lane: Lane, revision: Revision) -> Mapping[str, bool]:
-    """Return the live workers of a lane, by what they report within three seconds, and whether each has a version
-    loaded. Raises `BrokerUnavailable`."""
-    workers = LaneWorkers(lane)
+    """Return the live workers of a lane, and whether each has a version loaded. Raises `BrokerUnavailable`."""
+    return (await listen(kafka))[lane].loaded(revision, now_unix_ms())
+
+
+async def listen(kafka: KafkaSettings) -> dict[Lane, LaneWorkers]:
+    """Return the workers of a rollout's lanes, by what they report within three seconds. Raises
+    `BrokerUnavailable`."""
+    lanes = lanes_of_a_rollout()
     reader = _reader(kafka)
     await reader.start()
     until_s = monotonic_s() + SILENT_MS / 1_000
     try:
         while monotonic_s() < until_s:
-            await _observe(reader, workers)
+            await _observe(reader, *lanes.values())
     finally:
         await reader.stop()
-    return workers.loaded(revision, now_unix_ms())
+    return lanes
 
 
 def _reader(kafka: KafkaSettings) -> PartitionReader:
@@ -89,9 +110,13 @@ def _reader(kafka: KafkaSettings) -> PartitionReader:
     return PartitionReader(kafka, client_id="replyline-versions", topic=topic, partitions=partitions)
 
 
-async def _observe(reader: PartitionReader, workers: LaneWorkers) -> None:
+async def _observe(reader: PartitionReader, *lanes: LaneWorkers) -> None:
+    def observe(worker_id: str, report: WorkerReport | None) -> None:
+        for workers in lanes:
+            workers.observe(worker_id, report, now_unix_ms())
+
     for record in await reader.read(timeout_ms=_LOOK_MS):
-        apply_report(record, lambda worker, report: workers.observe(worker, report, now_unix_ms()))
+        apply_report(record, observe)
 
 
 async def _all_loaded(

@@ -1,10 +1,11 @@
 """The live workers of a lane, by their reports, and which of them have loaded a version. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from shared.wire.fields import Revision
-from shared.wire.lanes import Lane
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import WorkerReport
 
 SILENT_MS: Final = 3_000.0
@@ -25,12 +26,15 @@ class LaneWorkers:
         else:
             self._reports[worker_id] = report, now_unix_ms
 
-    @property
-    def heard(self) -> bool:
-        """Return whether a worker was heard that has not left since, live or silent."""
-        return bool(self._reports)
+    def slots(self, now_unix_ms: float) -> int:
+        """Return the slots of the live workers."""
+        return sum(report.slots for report in self.live(now_unix_ms).values())
 
-    def refusals(self, revision: Revision, epoch: int) -> dict[str, str]:
+    def requests(self, now_unix_ms: float) -> int:
+        """Return the requests that the live workers have, running and waiting."""
+        return sum(report.running + report.waiting for report in self.live(now_unix_ms).values())
+
+    def refusals(self, revision: Revision, epoch: int = 0) -> dict[str, str]:
         """Return the workers that have refused to load a version since that move, and why."""
         return {
             worker_id: refusal.reason
@@ -49,3 +53,26 @@ class LaneWorkers:
     def loaded(self, revision: Revision, now_unix_ms: float) -> dict[str, bool]:
         """Return the live workers, and whether each has loaded a version."""
         return {name: revision in report.revisions for name, report in self.live(now_unix_ms).items()}
+
+
+def lanes_of_a_rollout() -> dict[Lane, LaneWorkers]:
+    """Return the three lanes that a rollout compares, without workers."""
+    lanes: tuple[Lane, ...] = (CHAMPION, "canary", "control")
+    return {lane: LaneWorkers(lane) for lane in lanes}
+
+
+def lacking(lanes: Mapping[Lane, LaneWorkers], wanted: Mapping[Lane, Revision], now_unix_ms: float) -> list[str]:
+    """Return why some answers of a lane would not be by its version: a lane without a live worker, or a worker that has
+    not loaded the version or refuses it. Empty if each live worker reports it."""
+    reasons = []
+    for lane, revision in wanted.items():
+        loaded, refusals = lanes[lane].loaded(revision, now_unix_ms), lanes[lane].refusals(revision)
+        if not loaded:
+            start = f"REPLYLINE_WORKER__LANE={lane} replyline worker"
+            reasons.append(f"no worker of lane {lane} reports; start one: {start}")
+        for worker, has in loaded.items():
+            if worker in refusals:
+                reasons.append(f"worker {worker} of lane {lane} refuses {revision}: {refusals[worker]}")
+            elif not has:
+                reasons.append(f"worker {worker} of lane {lane} has not loaded {revision}")
+    return reasons

@@ -20,19 +20,18 @@ from ops.scaling.autoscale.hands import Hands
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
 from ops.scaling.autoscale.scaler import Seen, Wanted
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing, PartitionReader, Producer, Record, group_lag, read_on, scan
+from shared.kafka import Outgoing, PartitionReader, Producer, group_lag, scan
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.process.tasks import Tasks
-from shared.records.log_readers import read_reports
+from shared.records.log_readers import read_demand, read_reports
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
-from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
-from shared.wire.codec import decode_demand, decode_scaling, msgpack_encode
+from shared.wire.codec import decode_scaling, msgpack_encode
 from shared.wire.lanes import in_lane
 from shared.wire.messages import WorkerReport
-from shared.wire.scaling import ScalingRecord
+from shared.wire.scaling import DemandReport, ScalingRecord
 from shared.wire.topics import BROADCAST_PARTITION
 
 log: Final = get_logger()
@@ -84,25 +83,10 @@ class Autoscaler:
     # --- reading
 
     async def _read_demand(self) -> None:
-        await self.demand.start()
+        def hear(gateway_id: str, report: DemandReport | None) -> None:
+            self.evidence.hear_gateway(gateway_id, report, wire_unix_ms())
 
-        def handle(records: list[Record]) -> None:
-            for record in records:
-                with contained("record", offset=record.offset):
-                    self._hear(record)
-
-        await read_on("kafka demand", self.demand.read, handle)
-
-    def _hear(self, record: Record) -> None:
-        if record.value is None:
-            self.evidence.hear_gateway((record.key or b"").decode("utf-8", "replace"), None, wire_unix_ms())
-            return
-        try:
-            report = decode_demand(record.value)
-        except ProtocolError:
-            metrics.records_ignored.labels("demand").inc()
-            return
-        self.evidence.hear_gateway(report.gateway_id, report, wire_unix_ms())
+        await read_demand(self.demand, hear)
 
     async def _read_reports(self) -> None:
         def hear(worker_id: str, report: WorkerReport | None) -> None:

@@ -4,6 +4,7 @@ The engine is scripted, and each version of it writes answers of its own.
 """
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -59,19 +60,28 @@ class Versions:
 
     async def rollback(self, down_s: float) -> None:
         """Give a canary its share for so long, then take it away from everybody."""
-        await self._type("rollout", "start", self.both[1].id, "--steps", _SHARE)
+        await self._begin()
         await asyncio.sleep(down_s)
         await self._type("rollout", "stop")
 
     async def kill_controller(self, down_s: float) -> None:
         """Let it die in the middle of a rollout; the next one leads it on."""
-        await self._type("rollout", "start", self.both[1].id, "--steps", _SHARE)
+        await self._begin()
         await asyncio.sleep(_BEGUN_S)
         self.stop()
         await asyncio.sleep(down_s)
         self._launch()
         await asyncio.sleep(_BEGUN_S)
         await self._type("rollout", "stop")
+
+    async def _begin(self) -> None:
+        """Start a rollout; while another fault holds a worker of its lanes down, it is refused."""
+        async with asyncio.timeout(_COMMAND_S):
+            while True:
+                with contextlib.suppress(ServiceError):
+                    await self._type("rollout", "start", self.both[1].id, "--steps", _SHARE)
+                    return
+                await asyncio.sleep(_BEGUN_S)
 
     def stop(self) -> None:
         """Kill the controller."""

@@ -1,5 +1,5 @@
-"""A rollout by real Kafka: controllers are killed, start again, and meet others' moves. Observations stand in for
-gateways'."""
+"""A rollout by real Kafka: controllers are killed, start again, and meet others' moves. Observations and reports stand
+in for those of gateways and workers."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,16 @@ from shared.versions.registry import Added, Checked, Registry
 from shared.versions.state import Move, State
 from shared.versions.version import Version
 from shared.wire.codec import msgpack_encode
-from shared.wire.lanes import Lane
-from shared.wire.messages import Observation
-from shared.wire.topics import BROADCAST_PARTITION
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import Observation, WorkerReport
+from shared.wire.scaling import DemandReport
+from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 from tests.support.system import eventually
 
 pytestmark = pytest.mark.timeout(300)  # some twenty processes start, one after the other
 
 OLD, NEW = (Version(name=name, model="shop", model_revision=name, manifest_sha256=name) for name in ("old", "new"))
+LANES: tuple[Lane, ...] = (CHAMPION, "canary", "control")
 PLAN = ("--steps", "1,10,50", "--min-answers", "10", "--min-s", "0", "--warmup", "0", "--classes", "short")
 
 
@@ -41,6 +43,7 @@ class Bench:
     log: VersionsLog
     producer: Producer
     controllers: list[asyncio.subprocess.Process] = field(default_factory=list)
+    loaded: dict[Lane, tuple[str, ...]] = field(default_factory=lambda: dict.fromkeys(LANES, (OLD.id, NEW.id)))
     number: int = 0
 
     @property
@@ -70,6 +73,25 @@ class Bench:
                 each.kill()
             await each.wait()
         self.controllers.clear()
+
+    async def report(self) -> None:
+        """Report as three workers and a gateway do, until cancelled."""
+        topics = self.kafka.topics
+        while True:
+            now = round(now_unix_ms())
+            reports = [
+                WorkerReport(worker_id=lane, unix_ms=now, buckets=BUCKETS, slots=8, lane=lane, revisions=revisions)
+                for lane, revisions in self.loaded.items()
+            ]
+            epoch = self.registry.state_at(now).epoch
+            gateway = DemandReport(gateway_id="g", unix_ms=now, since_unix_ms=0, epoch=epoch, rung="champion")
+            for topic, name, said in [
+                *((topics.workers, each.lane, each) for each in reports),
+                (topics.demand, "g", gateway),
+            ]:
+                record = Outgoing(topic, msgpack_encode(said), key=name.encode(), partition=BROADCAST_PARTITION)
+                await self.producer.publish(record)
+            await asyncio.sleep(0.5)
 
     async def write(self, entry: Added | Checked | Move) -> bool:
         return await self.log.append(self.producer, self.kafka.topics.versions, entry)
@@ -133,7 +155,9 @@ async def bench(kafka_broker: KafkaBroker, topic_prefix: str) -> AsyncIterator[B
         await made.write(Added(version=version, author="ann"))
         await made.write(Checked(revision=version.id, author="ann", unix_ms=1))
     await made.move(aliases={"champion": OLD.id})
+    reporting = asyncio.create_task(made.report())
     yield made
+    reporting.cancel()
     await made.kill()
     await made.producer.stop()
     await made.log.stop()
@@ -177,6 +201,33 @@ async def test_a_successor_adds_its_evidence_to_what_a_killed_controller_had_rea
     assert [move.numbers.get("answers_canary") for move in rollout.moves] == [0, 4]
     await bench.typed("report", "--html", str(tmp_path / "rollout.html"))
     assert "4 of 4" in (tmp_path / "rollout.html").read_text()
+
+
+async def test_a_version_that_a_worker_lacks_gets_no_customers(bench: Bench) -> None:
+    """The remedy of a missing folder is typed at its machine; nothing is left loading."""
+    bench.loaded["control"] = (NEW.id,)
+    await bench.typed("start", "new", *PLAN, status=1)
+    bench.loaded["control"], bench.loaded["canary"] = (OLD.id,), (OLD.id,)
+    await bench.typed("start", "new", *PLAN, "--wait-s", "4", status=1)
+    await bench.log.catch_up()
+    assert newest(bench.registry) is None
+    assert (bench.registry.state.rule, bench.registry.state.loading) == (None, {})
+
+
+async def test_a_worker_that_loses_its_version_keeps_the_share_where_it_is(bench: Bench) -> None:
+    await bench.typed("start", "new", *PLAN)
+    bench.loaded["canary"] = (OLD.id,)
+    await bench.answer(10)
+    await bench.control()
+
+    async def frozen() -> bool:
+        return (await bench.rollout()).judged == "freeze"
+
+    await eventually(frozen, limit_s=90)
+    assert "has not loaded" in (await bench.rollout()).notes[-1].reason
+    epoch = bench.registry.state.epoch
+    bench.loaded["canary"] = (NEW.id,)
+    await bench.until_epoch(epoch + 1)
 
 
 async def test_a_persons_move_ends_a_rollout_that_no_second_one_may_join(bench: Bench) -> None:

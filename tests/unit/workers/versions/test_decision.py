@@ -39,6 +39,7 @@ def situations(draw: st.DrawFn) -> Situation:
         loading=draw(st.none() | st.sampled_from([name for name in "abcde" if name not in loaded])),
         retry=draw(st.dictionaries(NAMES, st.floats(0, 2 * KEPT_MS))),
         kept_ms=KEPT_MS,
+        previous=draw(st.none() | NAMES),
         cramped=draw(st.booleans()),
     )
 
@@ -76,6 +77,7 @@ def test_each_action_is_one_that_may_be_done_now(now: Situation, now_unix_ms: fl
             assert revision in now.idle, "nobody waits for it"
             assert revision not in wanted | {now.serving}
             assert now.cramped or now_unix_ms - now.idle[revision] >= KEPT_MS
+            assert now.cramped or revision != now.previous, "a return to it is instant while memory allows"
 
 
 @given(situations())
@@ -91,8 +93,25 @@ def test_it_comes_to_what_is_wanted_and_then_rests(now: Situation) -> None:
             now = after(now, action, now_unix_ms)
     assert now.serving == now.target
     busy = now.loaded - {now.serving} - now.idle.keys()
-    assert now.loaded - busy == {now.target, *now.beside} - busy
+    kept = {now.previous} & now.loaded - busy
+    assert now.loaded - busy == ({now.target, *now.beside} | kept) - busy
     assert next_action(now, now_unix_ms) is None
+
+
+def test_the_previous_champion_gives_way_last_and_only_to_what_lacks_its_memory() -> None:
+    now = Situation(
+        target="new",
+        serving="new",
+        loaded=frozenset({"new", "previous", "older"}),
+        idle={"previous": 0.0, "older": 0.0},
+        retry={},
+        kept_ms=KEPT_MS,
+        previous="previous",
+    )
+    assert next_action(now, 10 * KEPT_MS) == Close("older")
+    now = replace(now, loaded=now.loaded - {"older"}, idle={"previous": 0.0})
+    assert next_action(now, 10 * KEPT_MS) is None
+    assert next_action(replace(now, cramped=True), 0.0) == Close("previous")
 
 
 STATE = State(aliases={"champion": "v1", "canary": "v2"}, loading={"champion": "v3"})

@@ -31,7 +31,7 @@ async def test_who_leads_no_more_shows_no_state(leads: bool | None, shown: float
         return leads
 
     client = SimpleNamespace(start=nothing, stop=nothing)
-    watch = SimpleNamespace(follow=nothing, look=nothing, reports=client)
+    watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client)
     parts: dict[str, Any] = dict.fromkeys(("registry", "producer", "observations"), client)
     leadership: Any = SimpleNamespace(act=act, leads=answer, stop=nothing)
     await Controller(Settings().kafka, leadership=leadership, watch=watch, **parts).run(stop)  # type: ignore[arg-type]

@@ -155,6 +155,18 @@ def test_a_rollout_decides_nothing_behind_a_move_that_it_cannot_read() -> None:
     assert frozen.kind == "freeze"
 
 
+def test_another_reason_is_noted_and_other_numbers_are_not() -> None:
+    registry = registry_of(STARTED)
+    decided(registry)
+    reasons = ["9 requests wait", "10 requests wait", "the breaker is open", "the breaker is open"]
+    written = []
+    for tick, reason in enumerate(reasons):
+        health = Health(degraded=[reason])
+        record = next_record(found(registry), registry, Evidence(PLAN), health, 20_000 + tick)
+        written += [record.reason] if record is not None and registry.apply(record) else []
+    assert written == ["9 requests wait", "the breaker is open"]
+
+
 def test_a_flapping_reason_leaves_a_few_notes_an_hour() -> None:
     registry = registry_of(STARTED)
     decided(registry)

@@ -1,0 +1,116 @@
+"""The state of the system around a rollout, by what workers and gateways report. Pure.
+
+Unknown is not healthy: a report that is missing, old, or of a gateway that follows another epoch freezes the rollout.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.policy import Health
+from ops.lifecycle.versions.workers import SILENT_MS, LaneWorkers, lacking, lanes_of_a_rollout
+from shared.nouns import counted
+from shared.versions.state import State
+from shared.wire.fields import Revision
+from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.messages import WorkerReport
+from shared.wire.scaling import DemandReport
+
+_REQUESTS_A_SLOT: Final = 4
+_FOLLOWS_MS: Final = 5_000.0
+_FORGOTTEN_MS: Final = 60_000.0
+_BUSY_MS: Final = 60_000.0
+_LONGEST_GAP_MS: Final = 5_000.0
+
+
+def wanted(plan: Plan) -> dict[Lane, Revision]:
+    """Return the version that each worker of a rollout's lanes has to report."""
+    sides: dict[Lane, Revision] = {"canary": plan.version, "control": plan.champion}
+    return {lane: revision for lane, revision in sides.items() if plan.control or lane == "canary"}
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """`since_unix_ms` is when the workers' reports began to be read; None before. `waiting` are the requests that wait
+    in each lane's topics, `faults` the reasons found at the last look; None before the first."""
+
+    lanes: dict[Lane, LaneWorkers] = field(default_factory=lanes_of_a_rollout)
+    since_unix_ms: float | None = None
+    waiting: Mapping[Lane, int] = field(default_factory=dict)
+    faults: list[str] | None = None
+    _gateways: dict[str, tuple[DemandReport, float]] = field(default_factory=dict)
+    _busy: deque[tuple[float, int]] = field(default_factory=deque)
+    _degraded_ms: float = 0.0
+    _asked_unix_ms: float | None = None
+
+    def observe_worker(self, worker_id: str, report: WorkerReport | None, now_unix_ms: float) -> None:
+        for workers in self.lanes.values():
+            workers.observe(worker_id, report, now_unix_ms)
+
+    def observe_gateway(self, gateway_id: str, report: DemandReport | None, now_unix_ms: float) -> None:
+        self._gateways.pop(gateway_id, None)
+        if report is not None:
+            self._gateways[gateway_id] = report, now_unix_ms
+
+    def health(self, plan: Plan, state: State, moved_unix_ms: float, now_unix_ms: float) -> Health:
+        """Return the health by which a rollout is judged; `state` is in force, its newest move was made at
+        `moved_unix_ms`. Called at each decision."""
+        is_new = self.since_unix_ms is None or now_unix_ms - self.since_unix_ms < SILENT_MS
+        unknown = ["the workers' reports are not read yet"] if is_new else []
+        unknown += ["the lag is not known yet"] if self.faults is None else self.faults
+        overload = [] if is_new else lacking(self.lanes, wanted(plan), now_unix_ms)
+        overload += self._behind(now_unix_ms)
+        for gateway_id, (report, seen_unix_ms) in sorted(self._gateways.items()):
+            silent_ms = now_unix_ms - seen_unix_ms
+            if silent_ms > _FORGOTTEN_MS:
+                del self._gateways[gateway_id]  # its deployer is alerted
+            elif silent_ms > SILENT_MS:
+                unknown.append(f"gateway {gateway_id} is silent")
+            elif report.rung is None:
+                unknown.append(f"gateway {gateway_id} does not report its ladder and breakers; upgrade it")
+            elif report.epoch != state.epoch and now_unix_ms - moved_unix_ms > _FOLLOWS_MS:
+                unknown.append(f"gateway {gateway_id} follows epoch {report.epoch}, not {state.epoch}")
+            else:
+                overload += _overload(report, gateway_id)
+        if not self._gateways:
+            unknown.append("no gateway reports")
+        loaded = self.lanes[CHAMPION].loaded(plan.version, now_unix_ms)
+        return Health(
+            degraded=overload,
+            degraded_ms=self._degraded_for(bool(overload), now_unix_ms),
+            unknown=unknown,
+            champions_loaded=not is_new and bool(loaded) and all(loaded.values()),
+            slots={lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()},
+            busy=self._most_busy(now_unix_ms),
+        )
+
+    def _behind(self, now_unix_ms: float) -> list[str]:
+        slots = {lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()}
+        return [
+            f"{waiting} requests of lane {lane} wait for {counted(slots[lane], 'slot')}"
+            for lane, waiting in self.waiting.items()
+            if slots[lane] and waiting > _REQUESTS_A_SLOT * slots[lane]
+        ]
+
+    def _degraded_for(self, is_degraded: bool, now_unix_ms: float) -> float:
+        """Return for how long the system has been degraded. Healthy time takes half of its length off again, so that a
+        reason that flaps counts too."""
+        gap_ms = min(now_unix_ms - (self._asked_unix_ms or now_unix_ms), _LONGEST_GAP_MS)
+        self._asked_unix_ms = now_unix_ms
+        self._degraded_ms = max(0.0, self._degraded_ms + (gap_ms if is_degraded else -gap_ms / 2))
+        return self._degraded_ms
+
+    def _most_busy(self, now_unix_ms: float) -> int:
+        """Return the most requests that the lanes had at once in the last minute."""
+        self._busy.append((now_unix_ms, sum(workers.requests(now_unix_ms) for workers in self.lanes.values())))
+        while now_unix_ms - self._busy[0][0] > _BUSY_MS:
+            self._busy.popleft()
+        return max(requests for _, requests in self._busy)
+
+
+def _overload(report: DemandReport, gateway_id: str) -> list[str]:
+    reasons = [f"the breaker of lane {lane} at gateway {gateway_id} is open" for lane in report.breakers]
+    is_below = report.rung not in (None, CHAMPION)
+    return [*reasons, f"the ladder of gateway {gateway_id} is at {report.rung}"] if is_below else reasons
