@@ -107,7 +107,7 @@ class GatewayProcess:
             gateway_id=self._source,
             admissions=admissions,
             ladder=self._admission_gate.ladder,
-            epoch=lambda: self._routing.state.epoch,
+            epoch=lambda: self._admission_gate.state.epoch,
         )
 
     def _make_tracer(self) -> Tracer:
