@@ -13,16 +13,22 @@ from gateway.access.charges import Caller
 from gateway.people.bad_answers import BadAnswers
 from ops.lifecycle.learn.candidates import Rated
 from ops.lifecycle.learn.commands import _confirm
+from ops.lifecycle.learn.copies import follow
 from ops.lifecycle.learn.rated import rated_answers
+from ops.stack.kafka_broker import KafkaBroker
 from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
 from shared.conversation.turn import Turn
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.live import LiveFaq
+from shared.kafka import Outgoing, Producer, create_topics
+from shared.process.clock import wire_unix_ms
 from shared.settings import FaqSettings, Settings
+from shared.settings.kafka import KafkaSettings
 from shared.settings.redis import RedisSettings
-from shared.wire.messages import Feedback
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import Feedback, Forgotten
 from shared.wire.session_key import SessionKey
 
 QUESTION = "Do you engrave spoons?"
@@ -57,13 +63,20 @@ async def rating(redis_server: Any, unique: Any) -> AsyncIterator[Rating]:
     await made.history.close()
 
 
-async def test_a_correction_answers_within_seconds(
-    rating: Rating, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest_asyncio.fixture
+async def kafka(kafka_broker: KafkaBroker, topic_prefix: str) -> KafkaSettings:
+    settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix)
+    await create_topics(settings, {settings.topics.erasures: 1, settings.topics.forgotten: 1})
+    return settings
+
+
+async def test_a_correction_answers_within_seconds_until_its_conversation_is_forgotten(
+    rating: Rating, kafka: KafkaSettings, tmp_path: Path
 ) -> None:
     assert [each.bad.question for each in await rating.rate()] == [QUESTION]
     shutil.copy(PACKAGED_PATH, tmp_path)
     faq = LiveFaq(FaqSettings(path=tmp_path))
-    settings = Settings(redis=rating.redis, faq=FaqSettings(path=tmp_path))
+    settings = Settings(redis=rating.redis, kafka=kafka, faq=FaqSettings(path=tmp_path))
     with pytest.raises(SettingsError, match="customer's own sentence"):
         await _confirm(settings, tmp_path, "resp_1", "Yes, for $5.", QUESTION, "ann")
     assert [each.bad.question for each in await rating.kept()] == [QUESTION]
@@ -72,6 +85,35 @@ async def test_a_correction_answers_within_seconds(
         await faq.look()
     assert faq.index.search(QUESTION)[0].entry.answer == "Yes, for $5."
     assert await rating.kept() == []
+    stop, lines = asyncio.Event(), list[str]()
+    following = asyncio.create_task(follow(kafka, tmp_path, (), lines.append, stop))
+    producer = Producer(kafka, client_id="test")
+    await producer.start()
+    forgotten = Forgotten(person=rating.session.digest, unix_ms=int(wire_unix_ms()))
+    await producer.publish(Outgoing(kafka.topics.forgotten, msgpack_encode(forgotten), key=b"k", partition=0))
+    async with asyncio.timeout(20):
+        while not lines:  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0.1)
+    stop.set()
+    await following
+    await producer.stop()
+    for _ in range(2):
+        await faq.look()
+    assert all(hit.entry.answer != "Yes, for $5." for hit in faq.index.search(QUESTION))
+
+
+async def test_a_withdrawn_consent_removes_the_bad_answers_once_the_log_has_it(rating: Rating) -> None:
+    assert await rating.rate()
+    told: list[str] = []
+
+    async def forget() -> None:
+        assert await rating.kept(), "a failure here leaves them, for the next try"
+        told.append("forgotten")
+
+    for _ in range(2):
+        await rating.bad_answers.withdraw(rating.session, forget, asked=False)
+        assert await rating.kept() == []
+    assert told == ["forgotten"]
 
 
 async def test_a_rating_that_is_taken_back_is_forgotten(rating: Rating) -> None:
