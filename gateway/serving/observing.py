@@ -36,7 +36,8 @@ class Observing:
         seen = observation_of(entry, response, int(wire_unix_ms()))
         if seen is None:
             return
-        self._answers[seen.response_id] = seen
+        if seen.answered_by in {"", seen.revision}:  # a rating of another version's text is no evidence of this one
+            self._answers[seen.response_id] = seen
         if len(self._answers) > _MOST_KEPT:
             self._answers.popitem(last=False)
         self._write(seen)

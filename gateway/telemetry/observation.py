@@ -4,26 +4,33 @@ from typing import Final
 
 import msgspec
 
+from gateway.destination.destination import Destination
 from gateway.request.entry import Entry
 from gateway.telemetry.attainment import attainment
-from shared.wire.lanes import Lane
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Observation, Rating
-from shared.wire.outcome import Response
+from shared.wire.outcome import BY_MODEL, Response
 
 OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 
 
 def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observation | None:
-    """Return the observation of an answer that has ended; None of another lane's, and of one that says nothing:
-    cancelled, handed to a person, adopted from the gateway that observes it, or late only by a deadline that its client
-    made sooner than the promise.
+    """Return the observation of an answer that has ended, None where it is no evidence: of another lane, cancelled
+    before its first text, adopted from the gateway that observes it, or late only by a deadline that its client set
+    sooner than the promise.
 
-    It counts for the lane and version that its request was sent to, whoever answered in the end: else the answers that
-    a bad version leaves to others would be missing. A fallback in the workers' stead has missed its deadlines."""
+    The observation names the version that the request asked for and the one that answered. An answer by another version
+    is never a success of the asked one: it is censored, or has missed its deadline, as has a fallback in the workers'
+    place."""
     to, received = entry.publication.destination, entry.request.received_unix_ms
     kept = attainment(response, entry.deadline, received, stood_in=entry.answer.stood_in)
-    if to.lane not in OBSERVED or entry.adoption is not None or kept is None:
+    handed_over = response.source == "handoff"
+    cancelled = response.status == "cancelled" and bool(response.output_text)
+    judged = kept is not None or handed_over or cancelled
+    if to.lane not in OBSERVED or entry.adoption is not None or not judged:
         return None
+    failed, missed = response.status == "failed", kept is not None and not (kept.first_token and kept.whole)
+    own = _is_by(response, to)
     return Observation(
         response_id=entry.response_id,
         conversation=entry.request.session.digest,
@@ -32,14 +39,25 @@ def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observatio
         epoch=to.epoch or 0,
         unix_ms=unix_ms,
         bucket=to.bucket,
-        failed=response.status == "failed",
-        missed=not (kept.first_token and kept.whole),
-        unsure=response.source == "unsure",
-        ttft_ms=None if entry.answer.stood_in else response.timings.ttft_ms,
+        failed=failed,
+        missed=missed,
+        unsure=own and response.source == "unsure",
+        ttft_ms=response.timings.ttft_ms if own and not entry.answer.stood_in else None,
+        answered_by=response.revision or "",
+        censored=not (own or failed or missed or handed_over),
+        cancelled=own and cancelled,
+        handed_over=handed_over,
     )
 
 
+def _is_by(response: Response, to: Destination) -> bool:
+    """Return whether the lane and version that a request was sent to answered it. What a lane's worker answers without
+    its model (a greeting, an FAQ entry) names no version."""
+    named = response.revision or ("" if response.source in BY_MODEL else to.revision)
+    return (response.lane or CHAMPION) == to.lane and named == (to.revision or "")
+
+
 def rating_of(answer: Observation, rating: Rating, unix_ms: int) -> Observation:
-    """Return the observation of an observed answer's rating, which says nothing else of it."""
-    said_before = {"failed": False, "missed": False, "unsure": False, "ttft_ms": None}
+    """Return the observation of an observed answer's rating, without the answer's outcomes."""
+    said_before = {"failed": False, "missed": False, "unsure": False, "ttft_ms": None, "cancelled": False}
     return msgspec.structs.replace(answer, **said_before, rating=rating, unix_ms=unix_ms)

@@ -375,8 +375,13 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 class Observation(Message, frozen=True, tag="chat.observation"):
     """The end of an answer of a rollout, as its gateway saw it: evidence for or against a version. `conversation` is a
     digest of tenant and session; `moved` says whether its answer before this one came from another lane, None if the
-    gateway does not know. `ttft_ms` is None where no text was shown. `rating` comes later, by itself: then
-    nothing else is said of the answer. `compared` stands in that of a shadow's worker, whose answer nobody saw."""
+    gateway does not know.
+
+    `revision` is the version that was asked, `answered_by` the one whose model wrote the answer; empty where no model
+    did. `censored`: another version's lane answered in time, which is evidence for neither version. `ttft_ms` is None
+    where the asked version showed no text. `cancelled` (its customer stopped it after its first text) and `handed_over`
+    (its customer asked for a person) have no deadline to meet: the other outcomes are False then. `rating` comes later,
+    in an observation without outcomes. `compared` is in that of a shadow's worker, whose answer nobody saw."""
 
     response_id: str
     conversation: str
@@ -392,6 +397,10 @@ class Observation(Message, frozen=True, tag="chat.observation"):
     missed: bool = False
     unsure: bool = False
     ttft_ms: float | None = None
+    answered_by: str = ""
+    censored: bool = False
+    cancelled: bool = False
+    handed_over: bool = False
     rating: Rating | None = None
     compared: Comparison | None = None
 

@@ -98,7 +98,7 @@ class Evidence:
             self._add_answer(side, talk, seen)
 
     def _side(self, seen: Observation) -> Side | None:
-        if seen.epoch < self.plan.epoch:
+        if seen.epoch < self.plan.epoch or seen.censored or seen.cancelled or seen.handed_over:
             return None
         if seen.lane == "canary" and seen.revision == self.plan.version:
             return "canary"

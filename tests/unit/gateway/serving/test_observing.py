@@ -1,4 +1,4 @@
-"""Each answer of a rollout is evidence: once, without words, for the version that its request was sent to."""
+"""Each answer of a rollout is evidence: once, without words, and a success only of the version that gave it."""
 
 from typing import Any
 
@@ -20,9 +20,13 @@ from tests.support.fakes.gateways import TOPICS, Edge, done, quiet
 IN_TIME = Timings(ttft_ms=100.0, total_ms=500.0)
 
 
-def ended(*, lane: Any = "canary", stood_in: bool = False, **fields: Any) -> Observation | None:
-    entry: Entry = make_entry(destination=Destination(lane, "new", 3), stood_in=stood_in)
-    return observation_of(entry, answer(entry.response_id, "Hello", **({"timings": IN_TIME} | fields)), 7)
+LATE = Timings(ttft_ms=201.0, total_ms=500.0)
+
+
+def ended(*, asked: Any = "canary", stood_in: bool = False, text: str = "Hello", **fields: Any) -> Observation | None:
+    entry: Entry = make_entry(destination=Destination(asked, "new", 3), stood_in=stood_in)
+    own = {"timings": IN_TIME, "lane": asked, "revision": "new"}
+    return observation_of(entry, answer(entry.response_id, text, **(own | fields)), 7)
 
 
 def judged(**fields: Any) -> tuple[bool, bool, bool, float | None]:
@@ -34,16 +38,49 @@ def judged(**fields: Any) -> tuple[bool, bool, bool, float | None]:
 
 def test_an_answer_is_judged_by_its_promise_its_source_and_its_end() -> None:
     assert judged() == (False, False, False, 100.0)
-    assert judged(revision="old") == (False, False, False, 100.0), "whoever answered in the end"
-    assert judged(timings=Timings(ttft_ms=201.0, total_ms=500.0)) == (False, True, False, 201.0)
+    assert judged(timings=LATE) == (False, True, False, 201.0)
     assert judged(timings=Timings(ttft_ms=100.0, total_ms=1_001.0)) == (False, True, False, 100.0)
     assert judged(reason="deadline", status="incomplete") == (False, True, False, 100.0)
-    assert judged(source="unsure") == (False, False, True, 100.0)
+    assert judged(source="unsure", revision=None) == (False, False, True, 100.0)
     assert judged(status="failed", reason="internal") == (True, True, False, 100.0)
-    assert judged(source="faq", stood_in=True) == (False, True, False, None)
+    assert judged(source="faq", stood_in=True, lane=None, revision=None) == (False, True, False, None)
 
 
-@pytest.mark.parametrize("fields", [{"status": "cancelled"}, {"source": "handoff"}, {"lane": "champion"}])
+OTHERS = [
+    {"lane": None, "revision": "old"},
+    {"lane": None, "revision": "new"},
+    {"lane": None, "revision": None, "source": "faq"},
+    {"lane": "light", "revision": "small"},
+    {"revision": "old"},
+    {"revision": None, "source": "model"},
+]
+
+
+@pytest.mark.parametrize("asked", ["canary", "control"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_an_answer_by_another_version_is_no_success_of_the_one_asked(asked: Any, other: dict[str, Any]) -> None:
+    for fields in ({}, {"source": "unsure"}, {"status": "cancelled"}):
+        seen = ended(asked=asked, **(fields | other))
+        assert seen is not None
+        assert (seen.revision, seen.answered_by) == ("new", other.get("revision") or "")
+        assert (seen.censored, seen.missed, seen.unsure, seen.cancelled, seen.ttft_ms) == (True, *[False] * 3, None)
+    late, failed = ended(asked=asked, timings=LATE, **other), ended(asked=asked, status="failed", **other)
+    assert late is not None
+    assert (late.censored, late.failed, late.missed, late.ttft_ms) == (False, False, True, None)
+    assert failed is not None
+    assert (failed.censored, failed.failed) == (False, True)
+
+
+def test_a_customer_who_stops_an_answer_or_asks_for_a_person_is_seen_apart_from_the_promise() -> None:
+    stopped = ended(status="cancelled", reason="client", timings=LATE)
+    person = ended(source="handoff", lane=None, revision=None, timings=LATE)
+    assert stopped is not None
+    assert person is not None
+    assert [(each.cancelled, each.handed_over) for each in (stopped, person)] == [(True, False), (False, True)]
+    assert {(each.failed, each.missed, each.unsure, each.censored) for each in (stopped, person)} == {(False,) * 4}
+
+
+@pytest.mark.parametrize("fields", [{"status": "cancelled", "text": ""}, {"asked": "champion", "lane": None}])
 def test_what_says_nothing_of_a_version_is_not_observed(fields: dict[str, Any]) -> None:
     assert ended(**fields) is None
 

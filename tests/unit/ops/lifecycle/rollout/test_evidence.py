@@ -87,8 +87,8 @@ def test_later_answers_are_paired_with_later_ones() -> None:
 
 @pytest.mark.parametrize(
     "stray",
-    [{"revision": "cccccccccccc"}, {"epoch": 0}, {"lane": "champion"}, {"lane": "control"}],
-    ids=["another version", "before the rollout", "another lane", "the canary's version on the control"],
+    [{"revision": "cccccccccccc"}, {"epoch": 0}, {"lane": "champion"}, {"lane": "control"}, {"censored": True}],
+    ids=["another version", "before the rollout", "another lane", "the canary's version on the control", "censored"],
 )
 def test_what_is_not_of_the_rollout_does_not_count(stray: dict[str, object]) -> None:
     evidence = evidence_of(seen(1, **stray))
