@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
 from gateway.admission.partitions import Wait
+from shared.wire.fields import Revision
 from shared.wire.messages import Bucket, WorkerReport
 
 # A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
@@ -67,6 +68,10 @@ class KnownWorker:
         since_ms = max(0.0, now_unix_ms - self.received_unix_ms)
         cold_ms = report.cold_ms if cold else 0.0
         return cold_ms + max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
+
+    def has(self, revision: Revision | None) -> bool:
+        """Return whether a version is loaded, by the worker's report; None: any is."""
+        return revision is None or revision in self.report.revisions
 
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
         """Return whether a request may go to a worker against its prediction: now and then, else a wrong one would
@@ -158,10 +163,14 @@ class Fleet:
         ]
         return self._known[min(soonest)[1]] if soonest else None
 
-    def waits(self, bucket: Bucket, now_unix_ms: float) -> dict[int, Wait]:
-        """Return the waits of the partitions that a worker reads which may be sent a request now."""
+    def waits(self, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> dict[int, Wait]:
+        """Return the waits of the partitions that a worker reads which may be sent a request now: one that has the
+        version loaded, unless no worker has."""
         waits: dict[int, Wait] = {}
+        loaded = revision if self.serves(bucket, now_unix_ms, revision) else None
         for known in self._known.values():
+            if not known.has(loaded):
+                continue
             warm_ms = known.eta_ms(bucket, now_unix_ms) if self._fresh(known, now_unix_ms) else None
             if warm_ms is None or not known.breaker.allows(now_unix_ms):
                 continue
@@ -172,9 +181,12 @@ class Fleet:
             waits.update(dict.fromkeys(mine, wait))
         return waits
 
-    def serves(self, bucket: Bucket, now_unix_ms: float) -> bool:
-        """Return whether a worker that serves the bucket has reported a moment ago."""
-        return any(bucket in known.report.buckets and self._fresh(known, now_unix_ms) for known in self._known.values())
+    def serves(self, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
+        """Return whether a worker that serves the bucket by a version has reported a moment ago; None: by any."""
+        return any(
+            bucket in known.report.buckets and known.has(revision) and self._fresh(known, now_unix_ms)
+            for known in self._known.values()
+        )
 
     def mean_service_ms(self) -> dict[Bucket, float]:
         """Return the machine time of one request by bucket, the mean of the known workers."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from gateway.admission.breaker import Breaker
 from gateway.admission.control import Admission, AdmissionPolicy
 from gateway.admission.demand import Demand
+from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket, WorkerReport
 
@@ -29,10 +30,11 @@ class LaneAdmissions:
     def __iter__(self) -> Iterator[tuple[Lane, Admission]]:
         return iter(self._admissions.items())
 
-    def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float) -> bool:
-        """Return whether a worker of the lane that serves the bucket has reported a moment ago."""
+    def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
+        """Return whether a worker of the lane that serves the bucket by a version has reported a moment ago; None: by
+        any version."""
         known = self._admissions.get(lane)
-        return known is not None and known.fleet.serves(bucket, now_unix_ms)
+        return known is not None and known.fleet.serves(bucket, now_unix_ms, revision)
 
     # --- workers
 

@@ -9,20 +9,23 @@ from shared.versions.state import State
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
+from shared.wire.topics import BUCKETS
 
 
 def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
-    """Return the destination that the registry's rule names for a conversation's question: the champion's if the rule's
-    lane has no live worker."""
+    """Return the destination that the registry's rule names for a conversation's question: the champion's if no live
+    worker of the rule's lane has the lane's version. A conversation has questions of each bucket, and one lane for all
+    of them: one that serves each bucket that the champion serves."""
     lane = view.state.lane(session)
-    return destination_in(lane if lane == CHAMPION or view.is_live(lane, bucket) else CHAMPION, bucket, view.state)
+    if lane != CHAMPION:
+        served = {bucket, *(each for each in BUCKETS if view.is_live(CHAMPION, each))}
+        lane = lane if all(view.is_live(lane, each) for each in served) else CHAMPION
+    return destination_in(lane, bucket, view.state)
 
 
 def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
-    """Return a lane's destination, whatever the rule says. The control's workers serve the champion's version, unless
-    it has an alias."""
-    revision = state.aliases.get(lane) or (state.aliases.get(CHAMPION) if lane == "control" else None)
-    return Destination(lane, revision, state.epoch or None, bucket=bucket)
+    """Return a lane's destination, whatever the rule says."""
+    return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
 
 
 def choose(question: Question, wanted: Destination, view: View) -> Destination | Fallback:

@@ -49,7 +49,7 @@ class Claims:
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
             self.hold(session, request_id, None)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
-        waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms)
+        waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
         claimed = offer(home, {}).to(held, pinned=True)
         if question.generation_known:  # Redis has answered a moment ago
             offered = offer(home, waits) if held is None else _only(held)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.admission.ladder import STEPS, Ladder, Step
 from gateway.admission.lanes import LaneAdmissions
 from shared.versions.state import State
-from shared.wire.lanes import Lane
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket
 from shared.wire.session_key import SessionKey
 
@@ -34,8 +34,10 @@ class View:
         return self.sheds or self.state.rung == "faq"
 
     def is_live(self, lane: Lane, bucket: Bucket) -> bool:
-        """Return whether a worker of the lane that serves the bucket has reported a moment ago."""
-        return self.admissions.is_live(lane, bucket, self.now_unix_ms)
+        """Return whether a worker of the lane that serves the bucket has reported a moment ago, with the lane's version
+        loaded. The champion's is asked whatever it has loaded: no other lane answers for it."""
+        revision = None if lane == CHAMPION else self.state.revision(lane)
+        return self.admissions.is_live(lane, bucket, self.now_unix_ms, revision)
 
     def steps(self, bucket: Bucket) -> list[Step]:
         """Return the ladder's lanes that have a live worker, from the top down."""

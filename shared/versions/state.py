@@ -70,6 +70,11 @@ class State(Struct, frozen=True, kw_only=True):
         """Return the lane that the rule sends a conversation to."""
         return self.rule.lane(session) if self.rule is not None and "canary" in self.aliases else CHAMPION
 
+    def revision(self, lane: Lane) -> Revision | None:
+        """Return the version that requests of a lane name; None where no alias does. The control's is the champion's
+        unless it has an alias."""
+        return self.aliases.get(lane) or (self.aliases.get(CHAMPION) if lane == "control" else None)
+
     def serves(self, lane: Lane) -> bool:
         """Return whether a lane has a version to answer by; that of the control lane is the champion's."""
         return lane in self.aliases or (lane == "control" and self.rule is not None and self.rule.control)

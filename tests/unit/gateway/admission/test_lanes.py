@@ -1,9 +1,11 @@
 """No lane's workers count for another's requests."""
 
+import pytest
+
 from gateway.admission.breaker import BreakerState
 from gateway.admission.control import AdmissionPolicy, Decision
 from gateway.admission.lanes import LaneAdmissions
-from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.lanes import CHAMPION, LANES, Lane
 from tests.support.builders.gateway import NOW, report
 from tests.unit.gateway.admission.test_control import decide
 
@@ -24,6 +26,23 @@ def test_a_lane_is_live_while_a_worker_of_it_reports() -> None:
     assert not admissions.is_live("canary", "short", NOW + 3_001)
     assert sorted(admissions.expire(NOW + 3_001)) == ["canary", "champion"]
     assert admissions.forget("canary") is False
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_is_live_for_the_versions_that_its_workers_have(lane: Lane) -> None:
+    admissions = LaneAdmissions(AdmissionPolicy())
+    admissions.observe(report("a", lane=lane, revisions=("old",), partitions=(0,)), NOW)
+    admissions.observe(report("b", lane=lane, revisions=("old", "new"), partitions=(1,)), NOW + 2_000)
+    fleet = admissions.of(lane).fleet
+    for revision, now, live, asked in (
+        ("new", NOW + 2_000, True, {1}),
+        ("old", NOW + 2_000, True, {0, 1}),
+        (None, NOW + 2_000, True, {0, 1}),
+        ("refused", NOW + 2_000, False, {0, 1}),
+        ("new", NOW + 5_001, False, set()),
+    ):
+        assert admissions.is_live(lane, "short", now, revision) is live, revision
+        assert set(fleet.waits("short", now, revision)) == asked, revision
 
 
 def test_a_worker_that_changes_its_lane_is_not_known_in_the_one_before() -> None:

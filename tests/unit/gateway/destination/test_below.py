@@ -23,7 +23,9 @@ def laddered(*lanes: Lane, **given: Any) -> Edge:
     edge = Edge(**given)
     edge.move(State(aliases={CHAMPION: "large", "light": "small"}))
     for lane in (CHAMPION, *lanes):
-        edge.serving.admission_gate.update_worker(lane, report(lane, lane=lane, unix_ms=int(now_unix_ms())))
+        edge.serving.admission_gate.update_worker(
+            lane, report(lane, lane=lane, revisions=("small",), unix_ms=int(now_unix_ms()))
+        )
     return edge
 
 

@@ -26,8 +26,18 @@ SESSIONS = [SessionKey("shop", f"s{number}") for number in range(50)]
 def view_of(state: State, *live: Lane) -> View:
     admissions = LaneAdmissions(AdmissionPolicy())
     for lane in live:
-        admissions.observe(report(lane, lane=lane), NOW)
+        admissions.observe(report(lane, lane=lane, revisions=("old", "new")), NOW)
     return View(now_unix_ms=NOW, state=state, admissions=admissions, ladder=Ladder(), partition_of=lambda *_: None)
+
+
+def test_a_lane_that_lacks_a_bucket_of_the_champions_gets_no_conversation() -> None:
+    view = view_of(STATE, "canary", "control")
+    view.admissions.observe(report("c", lane="canary", buckets=("short",), revisions=("new",)), NOW)
+    view.admissions.forget("canary")
+    of_short = {by_rule(session, "short", view).lane for session in SESSIONS}
+    view.admissions.observe(report("champion", revisions=("old",)), NOW)
+    assert "canary" in of_short
+    assert {by_rule(session, "short", view).lane for session in SESSIONS} == {CHAMPION, "control"}
 
 
 def destinations(*live: Lane) -> set[Destination]:

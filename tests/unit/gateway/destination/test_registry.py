@@ -17,7 +17,7 @@ from shared.versions.registry import Added, Registry
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import Bucket, Refusal, ResponseCreate, Resume, SessionStart
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import report
@@ -29,7 +29,8 @@ TO_CANARY = State(epoch=1, aliases={"champion": "old", "canary": "new"}, rule=Ru
 
 
 def with_canary(edge: Edge) -> Edge:
-    edge.serving.admission_gate.update_worker("w", report("w", lane="canary", unix_ms=int(now_unix_ms())))
+    now = int(now_unix_ms())
+    edge.serving.admission_gate.update_worker("w", report("w", lane="canary", revisions=("new",), unix_ms=now))
     return edge
 
 
@@ -66,12 +67,21 @@ def test_turns_of_any_class_keep_their_conversation_on_one_side(
 ) -> None:
     registry, admissions = Registry(), LaneAdmissions(AdmissionPolicy())
     for lane in LANES:
-        admissions.observe(report(lane, lane=lane), now_unix_ms())
+        admissions.observe(report(lane, lane=lane, revisions=("old", "new")), now_unix_ms())
     ruled = msgspec.structs.replace(TO_CANARY, rule=Rule(salt="a", share=share, shares=shares, control=True))
     registry.apply(Move(state=ruled, author="t", reason="r", unix_ms=0))
     view = AdmissionGate(admissions, registry=registry).view(now_unix_ms())
     sides = [by_rule(SessionKey("t", f"s{number}"), bucket, view) for bucket in turns]
     assert len({(side.lane, side.revision) for side in sides}) == 1
+
+
+async def test_a_canary_that_has_not_loaded_the_version_is_not_asked() -> None:
+    edge = Edge()
+    edge.move(TO_CANARY)
+    refused = {"new": Refusal(epoch=1, reason="not in this store")}
+    loaded = report("w", lane="canary", revisions=("yesterday",), refused=refused, unix_ms=int(now_unix_ms()))
+    edge.serving.admission_gate.update_worker("w", loaded)
+    assert await ask(edge, "e1") == (TOPICS.requests("short"), "old", 1)
 
 
 async def test_a_canary_without_workers_and_a_state_to_come_change_nothing() -> None:
@@ -100,7 +110,7 @@ async def test_the_question_of_an_adopted_answer_is_read_in_its_lane(monkeypatch
 async def test_the_inbox_is_routed_alike() -> None:
     bench = Bench()
     bench.registry.apply(Move(state=TO_CANARY, author="t", reason="r", unix_ms=0))
-    bench.admissions.observe(report("w", lane="canary"), now_unix_ms())
+    bench.admissions.observe(report("w", lane="canary", revisions=("new",)), now_unix_ms())
     await bench.forward(record(0))
     (copy,) = bench.producer.of(TOPICS.requests("short", "canary"))
     sent = msgspec.msgpack.decode(copy.value or b"")

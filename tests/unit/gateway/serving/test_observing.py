@@ -91,7 +91,9 @@ def seen_by(edge: Edge) -> list[Observation]:
 
 async def asked(edge: Edge) -> Any:
     edge.move(Versions(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0)))
-    edge.serving.admission_gate.update_worker("w", report("w", lane="canary", unix_ms=int(now_unix_ms())))
+    edge.serving.admission_gate.update_worker(
+        "w", report("w", lane="canary", revisions=("new",), unix_ms=int(now_unix_ms()))
+    )
     client = await edge.connect().say(SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?"))
     await quiet()
     return client

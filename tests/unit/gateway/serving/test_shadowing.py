@@ -26,7 +26,9 @@ ALL = State(aliases={"champion": "old", "shadow": "new"}, shadow_share=1.0, epoc
 def shadowed(edge: Edge, *, lane: Any = "shadow", versions: State = ALL) -> Edge:
     """With a worker of the lane."""
     edge.move(versions)
-    edge.serving.admission_gate.update_worker("w", report("w", lane=lane, unix_ms=int(now_unix_ms())))
+    edge.serving.admission_gate.update_worker(
+        "w", report("w", lane=lane, revisions=("new",), unix_ms=int(now_unix_ms()))
+    )
     return edge
 
 
