@@ -14,7 +14,7 @@ from shared.settings.credential_files import read_password
 from shared.versions.log import VersionsLog
 from shared.versions.signature import read_trusted_keys
 from shared.wire.codec import msgpack_encode
-from shared.wire.lanes import PASSED_ON, in_lane
+from shared.wire.lanes import CHAMPION, in_lane
 from shared.wire.messages import Erase
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
@@ -99,8 +99,8 @@ class KafkaWing:
         self.watch = KafkaWatch(kafka, lambda: self.erasures.connected)
 
     def passing_on(self, answers: OpenAnswers) -> PassingOn | None:
-        """Return what passes requests on from a lane; None of a lane whose requests nobody else answers."""
-        if self._lane not in PASSED_ON:
+        """Return what passes a lane's requests on; None of the champion's."""
+        if self._lane == CHAMPION:
             return None
         topics = self._settings.topics
         return PassingOn(producer=self.producer, topics=topics, lane=self._lane, offsets=self.offsets, answers=answers)

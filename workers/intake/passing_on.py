@@ -1,5 +1,5 @@
-"""Pass the requests of a closed lane on to the champion's topics: with the same id, key, headers and deadline, of each
-conversation in their order.
+"""Pass requests on to the champion's topics where their lane is closed or the version that they name is not loaded:
+with the same id, key, headers and deadline, of each conversation in their order. A shadow's are dropped instead.
 
 A record is done when Kafka has acknowledged its copy. A worker that is killed in between leaves it to be passed on
 twice; the champion answers a request that comes twice once.
@@ -16,7 +16,7 @@ from shared.records.offsets import OffsetTracker
 from shared.records.passed_on import champions_copy
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.wire.lanes import Lane
+from shared.wire.lanes import PASSED_ON, Lane
 from shared.wire.requests import Order
 from shared.wire.topics import TopicNames
 from workers.intake.passing import HeldRecords, Origin, Step, next_step
@@ -47,21 +47,26 @@ class PassingOn:
         held = [self._held.get(origin) for origin in sorted(job.origins) if self.offsets.is_open(*origin)]
         return [record for record in held if record is not None]
 
-    async def pass_on(self, order: Order, record: Record, cancelled: Callable[[], bool]) -> bool:
-        """Pass a request on where its lane is closed, after those before it; return whether it was. Raises
-        `BrokerUnavailable`, `ProtocolError`."""
-        while (step := self._next_step(order, record, cancelled)) is not Step.PASS_ON:
+    async def pass_on(
+        self, order: Order, record: Record, *, cancelled: Callable[[], bool], lacks: Callable[[], bool]
+    ) -> bool:
+        """Pass a request on, after those before it, where its lane is closed or this worker `lacks` the version that it
+        names; return whether it was. Raises `BrokerUnavailable`, `ProtocolError`."""
+        while (step := self._next_step(order, record, cancelled, lacks)) is not Step.PASS_ON:
             if step is Step.SERVE:
                 return False
             await asyncio.sleep(_POLL_S)
-        await self.producer.publish(champions_copy(record, self.topics))
-        metrics.passed_on.labels(self.lane).inc()
-        get_logger().info("passed_on", request_id=order.request.id, lane=self.lane)
+        if self.lane in PASSED_ON:
+            await self.producer.publish(champions_copy(record, self.topics))
+            metrics.passed_on.labels(self.lane).inc()
+            get_logger().info("passed_on", request_id=order.request.id, lane=self.lane)
         self.offsets.done(*record.origin)
         return True
 
-    def _next_step(self, order: Order, record: Record, cancelled: Callable[[], bool]) -> Step:
-        if not self.closed:
+    def _next_step(
+        self, order: Order, record: Record, cancelled: Callable[[], bool], lacks: Callable[[], bool]
+    ) -> Step:
+        if not (self.closed or lacks()):
             return Step.SERVE
         return next_step(
             closed=True,

@@ -171,7 +171,8 @@ class Intake:
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin) or await self._passed_on(order, record):
             return
-        served = self.versions.of(request.revision, request.epoch)
+        # The champion's lane has no other to pass on to: the answer says which version wrote it.
+        served = self.versions.of(request.revision, request.epoch) or self.versions.serving
         with served.preparing(), self.answers.preparing(order):
             job = await served.prepare(order, now)
             if request.created_unix_ms is not None:
@@ -195,10 +196,15 @@ class Intake:
         self.worker.accept(job, cancelled=self.cancelled.pop(job.order.request, now_unix_ms()))
 
     async def _passed_on(self, order: Order, record: Record) -> bool:
-        """Return whether a request was passed on because its lane is closed. Raises `BrokerUnavailable`,
-        `ProtocolError`."""
-        passing = self.passing
-        return passing is not None and await passing.pass_on(order, record, lambda: self.cancelled.knows(order.request))
+        """Return whether a request was passed on: its lane is closed, or the version that it names is not loaded.
+        Raises `BrokerUnavailable`, `ProtocolError`."""
+        passing, request = self.passing, order.request
+        return passing is not None and await passing.pass_on(
+            order,
+            record,
+            cancelled=lambda: self.cancelled.knows(request),
+            lacks=lambda: self.versions.of(request.revision, request.epoch) is None,
+        )
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Return whether the answer of the same request, asked before, answers it too. Wait first for an earlier answer

@@ -36,11 +36,12 @@ class LoadedVersions:
         """Return those that have a name, the one that serves first."""
         return tuple(name for name in (self._serving, *(self._loaded.keys() - {self._serving})) if name)
 
-    def of(self, revision: Revision | None, epoch: int | None) -> Served:
-        """Return the version for a request that names one: that one, where it is loaded and the request was not sent by
-        an older state of the registry than is known here; else the one that serves."""
-        named = self._loaded.get(revision or "")
-        return self.serving if named is None or (epoch or 0) < self.epoch else named
+    def of(self, revision: Revision | None, epoch: int | None) -> Served | None:
+        """Return the version that a request names, or the one that serves where it names none. Return None where the
+        named one is not loaded, or was taken off by a later state of the registry than the request's."""
+        if revision is None or revision == self._serving:
+            return self.serving
+        return self._loaded.get(revision) if (epoch or 0) >= self.epoch else None
 
     def add(self, served: Served) -> None:
         """Keep a version beside the one that serves."""

@@ -77,10 +77,10 @@ def next_action(now: Situation, now_unix_ms: float) -> Action | None:
 
 
 def wanted_by(state: State, lane: Lane) -> Revision | None:
-    """Return the version that a lane's workers serve in that state; None where it names none. The control lane has the
-    champion's, unless it has an alias of its own."""
-    own = state.aliases.get(lane)
-    return state.aliases.get(CHAMPION) if own is None and lane == "control" else own
+    """Return the version that a lane's workers serve in that state; None where it names none. A canary's workers
+    without an alias serve the champion's, so that they drop what was rolled back."""
+    own = state.revision(lane)
+    return state.aliases.get(CHAMPION) if own is None and lane == "canary" else own
 
 
 def wanted_beside(in_force: State, latest: State, lane: Lane) -> tuple[Revision, ...]:

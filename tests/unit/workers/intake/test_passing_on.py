@@ -1,10 +1,12 @@
-"""A closed lane's requests go to the champion, of each conversation in their order; what has text ends where it is."""
+"""Requests of a closed lane, and those of a version that is not loaded, go to the champion in their conversation's
+order; what has text ends where it is."""
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing, Record
 from shared.process.clock import now_unix_ms
 from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, Lane
 from shared.wire.messages import Cancel, ReplyDelta, ReplyDone
 from shared.wire.requests import Order, request_headers
 from shared.wire.topics import TopicNames
@@ -36,13 +39,15 @@ class LaneBench(Bench):
     moment later. A request is prepared as long as its seed says; Kafka fails to take as many records as `refuses`."""
 
     refuses: int = 0
+    lane: Lane = "canary"
+    lacks: bool = False
     passed: list[Outgoing] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.serving = self
-        self.topics = [CANARY]
+        self.topics = [self.topic]
         self.cancelled = RecentCancels()
         publish, soon = self.worker.publish, asyncio.get_running_loop().call_soon
         self.worker.publish = lambda progress: soon(publish, progress)  # type: ignore[method-assign]
@@ -56,15 +61,19 @@ class LaneBench(Bench):
             cancelled=self.cancelled,
             worker=self.worker,
             answers=self.answers,
-            passing=PassingOn(
-                producer=myself, topics=TOPICS, lane="canary", offsets=self.offsets, answers=self.answers
-            ),
+            passing=None
+            if self.lane == CHAMPION
+            else PassingOn(producer=myself, topics=TOPICS, lane=self.lane, offsets=self.offsets, answers=self.answers),
             **dict.fromkeys(("commits", "reader", "versions"), myself),
         )
 
-    def of(self, *_: object) -> "LaneBench":
-        """The version of every request is this one."""
-        return self
+    @property
+    def topic(self) -> str:
+        return TOPICS.requests("short", self.lane)
+
+    def of(self, *_: object) -> "LaneBench | None":
+        """The version of every request is this one, unless it is not loaded."""
+        return None if self.lacks else self
 
     def preparing(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -75,7 +84,7 @@ class LaneBench(Bench):
         )
         headers = request_headers(asked, source="gateway-1")
         key = asked.session.record_key
-        self.read(Record(CANARY, 0, len(self.records), key, msgpack_encode(asked.request), headers))
+        self.read(Record(self.topic, 0, len(self.records), key, msgpack_encode(asked.request), headers))
         return asked.request.id
 
     def read(self, record: Record) -> None:
@@ -196,6 +205,36 @@ async def test_a_copy_is_the_record_in_the_champions_topic_with_the_time_that_is
     [copy], [record] = bench.passed, bench.records
     topic, place = TOPICS.requests("short"), record.partition
     assert copy == Outgoing(topic, record.value, key=record.key, partition=place, headers=record.headers)
+
+
+@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("closed", [False, True])
+def test_no_lane_answers_for_a_version_that_it_has_not_loaded(lane: Lane, closed: bool) -> None:
+    @at_once
+    async def run() -> None:
+        bench = LaneBench(lane=lane, lacks=not closed)
+        bench.intake.close_lane(closed=closed)
+        asked = [bench.arrive("a"), bench.arrive("b", seed=3), bench.arrive("a")]
+        await bench.settle()
+        ended = [end.request_id for end in bench.ends()]
+        assert sorted(bench.ids_passed) == (sorted(asked) if lane in PASSED_ON else [])
+        assert sorted(ended) == (sorted(asked) if lane == CHAMPION else []), "the champion's is the last lane"
+        assert bench.offsets.positions.get((bench.topic, 0), 0) == len(asked), "all may be committed"
+
+    run()
+
+
+@at_once
+async def test_a_request_waits_for_the_one_before_it_and_is_answered_where_its_version_is_loaded_meanwhile() -> None:
+    bench = LaneBench()
+    bench.arrive("a", seed=20)
+    await bench.spin()
+    bench.lacks = True
+    bench.arrive("a")
+    await bench.spin(3)
+    bench.lacks = False
+    await bench.settle()
+    assert (bench.passed, sorted(end.request_id for end in bench.ends())) == ([], ["r0", "r1"])
 
 
 @at_once

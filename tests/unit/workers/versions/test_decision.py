@@ -126,6 +126,12 @@ def test_a_lane_serves_its_alias_and_control_the_champions(lane: Lane, serves: s
     assert tuple(each for each in wanted_beside(STATE, STATE, lane) if each != serves) == beside
 
 
+def test_a_canary_without_an_alias_goes_back_to_the_champions_version() -> None:
+    rolled_back = State(aliases={"champion": "v1"})
+    assert [wanted_by(rolled_back, lane) for lane in ("champion", "canary", "control")] == ["v1"] * 3
+    assert wanted_by(State(), "canary") is None
+
+
 def test_what_a_later_state_serves_is_loaded_before_its_time() -> None:
     later = State(aliases={"champion": "v4"})
     assert wanted_beside(STATE, later, "champion") == ("v3", "v4")

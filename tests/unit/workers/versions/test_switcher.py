@@ -51,15 +51,20 @@ async def test_under_load_nothing_is_dropped_or_mixed_and_no_foreign_kv_is_used(
         assert bench.remembered == ["v2", "v1", "v3"]
 
 
-@pytest.mark.parametrize(("epoch", "by"), [(None, "v1"), (0, "v1"), (1, "v2"), (9, "v2")])
-async def test_a_request_gets_the_loaded_version_that_it_names_unless_by_an_older_state(
-    monkeypatch: pytest.MonkeyPatch, epoch: int | None, by: str
+@pytest.mark.parametrize(("epoch", "by"), [(None, None), (0, None), (1, "v2"), (9, "v2")])
+async def test_a_request_gets_the_version_that_it_names_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, epoch: int | None, by: str | None
 ) -> None:
     async with switching(monkeypatch) as bench:
         bench.versions.add(await bench.loader.load_beside(bench._open("v2"), bench.versions.serving))
         bench.versions.epoch = 1
-        assert (await bench.ask("s", 0, revision="v2", epoch=epoch)).revision == by
-        assert (await bench.ask("s", 1, revision="elsewhere", epoch=9)).revision == "v1"
+        found = bench.versions.of("v2", epoch)
+        assert (found and found.revision) == by, "by an older state another version may have been taken off"
+        assert bench.versions.of("elsewhere", 9) is None
+        for revision in (None, "v1"):
+            assert bench.versions.of(revision, epoch) is bench.versions.serving
+        if by is not None:
+            assert (await bench.ask("s", 0, revision="v2", epoch=epoch)).revision == by
 
 
 async def test_the_one_before_ends_its_own_then_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
