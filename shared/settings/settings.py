@@ -26,6 +26,7 @@ from shared.settings.worker import KvSettings, ModelSettings, UpstreamSettings, 
 from shared.wire.requests import Defaults
 
 PREFIX = "REPLYLINE_"
+_BY_VERSION: Final = ("canary", "control", "shadow")
 _LEAST_STEP_LIMIT_S: Final = 5.0
 
 
@@ -106,6 +107,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 "worker.engine=upstream and upstream.url go together: set both, or neither, as in "
                 f"{PREFIX}WORKER__ENGINE=upstream {PREFIX}UPSTREAM__URL=http://127.0.0.1:8000/v1"
+            )
+        if self.worker.engine == "upstream" and self.worker.lane in _BY_VERSION:
+            raise ValueError(
+                f"worker.lane={self.worker.lane} answers by a version of the registry, and worker.engine=upstream has "
+                "none; use worker.lane=champion, light or cpu, or another engine"
             )
         return self
 

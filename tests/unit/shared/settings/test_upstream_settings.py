@@ -9,6 +9,7 @@ from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.settings.load_settings import load_settings
 from shared.settings.worker import UpstreamSettings
+from shared.wire.lanes import LANES, Lane
 
 
 def test_addresses_are_told_apart_by_commas_and_lose_their_last_slash() -> None:
@@ -38,6 +39,16 @@ def test_an_empty_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("\n")
     with pytest.raises(ValidationError, match="empty"):
         UpstreamSettings.model_validate({"url": "http://a/v1", "key_file": tmp_path / "key"})
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_that_is_judged_by_its_version_has_no_upstream(lane: Lane) -> None:
+    given = {"worker": {"engine": "upstream", "lane": lane}, "upstream": {"url": "http://a/v1"}}
+    if lane in {"champion", "light", "cpu"}:
+        assert Settings.model_validate(given).worker.lane == lane
+    else:
+        with pytest.raises(ValidationError, match=f"lane={lane} .* use worker.lane=champion"):
+            Settings.model_validate(given)
 
 
 @pytest.mark.parametrize("given", [{"worker": {"engine": "upstream"}}, {"upstream": {"url": "http://a/v1"}}])
