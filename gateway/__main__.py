@@ -92,7 +92,11 @@ class GatewayProcess:
         self._sockets = OpenSockets(most=most, quotas=settings.quotas, proxies=proxies, spare=REFUSALS)
         self._demand = self._make_demand(admissions)
         self._tracer = self._make_tracer()
-        self._observing = Observing(producer=self._kafka.side_producer, topic=settings.kafka.topics.observations)
+        self._observing = Observing(
+            producer=self._kafka.side_producer,
+            topic=settings.kafka.topics.observations,
+            state=lambda: self._admission_gate.state,
+        )
         self._serving = self._make_serving()
         self._draining = Drain()
         self._ready = self._readiness()
@@ -191,7 +195,7 @@ class GatewayProcess:
             quotas=redis.quotas,
             history=redis.history,
             bad_answers=redis.bad_answers,
-            on_rating=self._observing.rate,
+            observe=self._observing.receive,
         )
 
     def _readiness(self) -> Readiness:

@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.destination.choose import by_rule
+from gateway.destination.choose import destination_in
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.destination.destination import Destination
 from gateway.forwarding.forwarding import Copy
 from gateway.serving.admission_gate import AdmissionGate
 from shared.kafka import Outgoing, Record
-from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics
 from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import CHAMPION
 from shared.wire.messages import ChatRequest
 from shared.wire.requests import Defaults, Order, request_headers, settle
 from shared.wire.topics import TopicNames
@@ -29,10 +30,11 @@ class Router:
     source: str
 
     async def copy(self, request: ChatRequest, record: Record) -> Copy:
-        """Return a request's copy for its bucket, in its lane. Raises `ProtocolError`."""
+        """Return a request's copy for its bucket, in the champion's lane. Raises `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
         bucket = await self.token_count.bucket_of(order.request.input)
-        to = by_rule(order.session, bucket, self.admission_gate.view(now_unix_ms()))
+        # No gateway sees its answer, which would be no evidence for a canary.
+        to = destination_in(CHAMPION, bucket, self.admission_gate.state)
         headers = {**record.headers, **request_headers(order, source=self.source)}
         value = msgpack_encode(_complete(order, to))
         topic = self.topics.requests(to.bucket, to.lane)

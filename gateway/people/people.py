@@ -67,7 +67,7 @@ class People:
     quotas: Quotas
     history: History
     bad_answers: BadAnswers
-    on_rating: Callable[[Feedback], object] = lambda _: None
+    observe: Callable[[HandoffRequest | Feedback, SessionKey], object] = lambda *_: None
     answers: SessionAnswers = field(default_factory=SessionAnswers)
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -77,9 +77,9 @@ class People:
 
     def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
         """Start a hand-off, or record a rating. Raises `ProtocolError` where the message is refused."""
+        self.observe(message, connection.session.key)  # a rating of another gateway's answer too, which is refused here
         if isinstance(message, Feedback):
             self._rate(connection, message)
-            self.on_rating(message)
         else:
             self._start_request(connection, message)
 

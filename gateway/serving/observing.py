@@ -1,21 +1,26 @@
 """Write how a rollout's answers ended to `chat.observations`. Nothing waits for it, and no answer fails by it."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from gateway.people.session_answers import verdict_of
 from gateway.request.entry import Entry
-from gateway.telemetry.observation import observation_of, rating_of
+from gateway.telemetry.observation import OBSERVED, observation_of, rating_of
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
+from shared.versions.state import State
 from shared.wire.codec import msgpack_encode
-from shared.wire.messages import Feedback, Observation
+from shared.wire.messages import Feedback, HandoffRequest, Observation
 from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 
 _MOST_SENDING: Final = 256
@@ -24,10 +29,12 @@ _MOST_KEPT: Final = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class Observing:
-    """Owned by the gateway's event loop. The last answers are kept for their ratings."""
+    """Owned by the gateway's event loop. The last answers are kept for their ratings. `state` returns the registry's
+    state that holds now."""
 
     producer: Producer
     topic: str
+    state: Callable[[], State]
     sending: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _answers: OrderedDict[str, Observation] = field(default_factory=OrderedDict)
 
@@ -36,21 +43,50 @@ class Observing:
         seen = observation_of(entry, response, int(wire_unix_ms()))
         if seen is None:
             return
-        if seen.answered_by in {"", seen.revision}:  # a rating of another version's text is no evidence of this one
-            self._answers[seen.response_id] = seen
-        if len(self._answers) > _MOST_KEPT:
-            self._answers.popitem(last=False)
+        self._keep(seen)
         self._write(seen)
 
-    def rate(self, feedback: Feedback) -> None:
-        """Write what a customer thinks of such an answer, where that has changed."""
+    def receive(self, message: HandoffRequest | Feedback, session: SessionKey) -> None:
+        """Write that a customer rated such an answer, or asked for a person other than by a question. What ended at
+        another gateway is named without a revision: the controller has that gateway's observation of it."""
+        if isinstance(message, Feedback):
+            self._rate(message, session)
+        elif (seen := self._ended_elsewhere("", session)) is not None:
+            self._write(msgspec.structs.replace(seen, handed_over=True))
+
+    def _rate(self, feedback: Feedback, session: SessionKey) -> None:
+        """Write the rating of an answer if it has changed."""
         answer, verdict = self._answers.get(feedback.response_id), verdict_of(feedback)
-        if answer is None or verdict is None:
+        answer = answer or self._ended_elsewhere(feedback.response_id, session)
+        if answer is None or verdict is None or answer.conversation != session.digest:
+            return
+        if answer.answered_by not in {"", answer.revision}:  # another version's text is no evidence of this one
             return
         rated = rating_of(answer, "up" if verdict == "resolved" else "down", int(wire_unix_ms()))
         if rated.rating != answer.rating:
-            self._answers[rated.response_id] = rated
+            if rated.revision:
+                self._keep(rated)
             self._write(rated)
+
+    def _ended_elsewhere(self, response_id: str, session: SessionKey) -> Observation | None:
+        """Return the observation of an answer that is not kept here; None of a conversation of no observed lane."""
+        state = self.state()
+        if (lane := state.lane(session)) not in OBSERVED:
+            return None
+        return Observation(
+            response_id=response_id,
+            conversation=session.digest,
+            lane=lane,
+            revision="",
+            epoch=state.epoch,
+            unix_ms=int(wire_unix_ms()),
+            bucket="short",
+        )
+
+    def _keep(self, seen: Observation) -> None:
+        self._answers[seen.response_id] = seen
+        if len(self._answers) > _MOST_KEPT:
+            self._answers.popitem(last=False)
 
     def _write(self, seen: Observation) -> None:
         if len(self.sending) < _MOST_SENDING:

@@ -191,7 +191,7 @@ class Edge:
         )
         admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
         inflight = InflightTable()
-        observing = Observing(producer=producer, topic=TOPICS.observations)
+        observing = Observing(producer=producer, topic=TOPICS.observations, state=lambda: admission_gate.state)
         claims = Claims(places=self.places, producer=producer, topics=TOPICS, has_ended=inflight.has_ended)
         admission_gate = AdmissionGate(admissions, registry=self.registry, partition_of=claims.partition_of)
         limits = AdmissionLimits(
@@ -223,7 +223,7 @@ class Edge:
                 quotas=quotas,
                 bad_answers=bad_answers,
                 history=fakes["history"],
-                on_rating=observing.rate,
+                observe=observing.receive,
             ),
             tracer=Tracer(),
             observing=observing,

@@ -107,14 +107,14 @@ async def test_the_question_of_an_adopted_answer_is_read_in_its_lane(monkeypatch
     assert read[0][1:] == (TOPICS.requests("short", "canary"), Place(0, 1))
 
 
-async def test_the_inbox_is_routed_alike() -> None:
+async def test_the_inbox_asks_the_champion_since_no_gateway_observes_its_answers() -> None:
     bench = Bench()
     bench.registry.apply(Move(state=TO_CANARY, author="t", reason="r", unix_ms=0))
     bench.admissions.observe(report("w", lane="canary", revisions=("new",)), now_unix_ms())
     await bench.forward(record(0))
-    (copy,) = bench.producer.of(TOPICS.requests("short", "canary"))
+    (copy,) = bench.producer.of(TOPICS.requests("short"))
     sent = msgspec.msgpack.decode(copy.value or b"")
-    assert (sent["revision"], sent["epoch"]) == ("new", 1)
+    assert (sent["revision"], sent["epoch"]) == ("old", 1)
 
 
 def test_requests_are_counted_by_versions_that_the_registry_has() -> None:

@@ -12,7 +12,7 @@ from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
 from shared.versions.state import State as Versions
-from shared.wire.messages import Feedback, Observation, ResponseCreate, SessionStart
+from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, SessionStart
 from shared.wire.outcome import Timings
 from tests.support.builders.gateway import answer, make_entry, report
 from tests.support.fakes.gateways import TOPICS, Edge, done, quiet
@@ -113,6 +113,40 @@ async def test_an_answer_and_each_new_rating_of_it_are_written_once() -> None:
     assert {each.conversation for each in ratings} == {first.conversation}
     assert {each.ttft_ms for each in ratings} == {None}
     assert {each.partition for each in edge.producer.of(TOPICS.observations)} == {0}
+
+
+async def test_a_rating_of_another_versions_answer_is_no_evidence() -> None:
+    edge = Edge()
+    client = await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="old")])
+    await client.say(Feedback(response_id=edge.asked[0].id, rating="down"))
+    await quiet()
+    assert [(each.censored, each.answered_by, each.rating) for each in seen_by(edge)] == [(True, "old", None)]
+
+
+async def test_a_rating_at_another_gateway_and_a_wish_for_a_person_name_the_conversation() -> None:
+    edge = Edge(people=True)
+    client = await asked(edge)
+    await client.say(Feedback(response_id="resp_elsewhere", rating="down"), HandoffRequest(event_id="h"))
+    await quiet()
+    rated, wish = seen_by(edge)
+    assert (rated.response_id, rated.revision, rated.rating) == ("resp_elsewhere", "", "down")
+    assert (wish.revision, wish.handed_over, wish.rating) == ("", True, None)
+    assert rated.conversation == wish.conversation
+    edge.move(Versions(aliases={"champion": "old"}))
+    await client.say(Feedback(response_id="resp_elsewhere", rating="up"), HandoffRequest(event_id="h2"))
+    await quiet()
+    assert len(seen_by(edge)) == 2, "without a rollout nothing is written"
+
+
+async def test_nobody_rates_an_answer_of_another_conversation() -> None:
+    edge = Edge()
+    await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
+    other = await edge.connect().say(SessionStart(session_id="other"))
+    await other.say(Feedback(response_id=edge.asked[0].id, rating="down"))
+    await quiet()
+    assert [each.rating for each in seen_by(edge)] == [None]
 
 
 async def test_an_answer_whose_observation_cannot_be_written_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
