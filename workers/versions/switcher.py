@@ -91,9 +91,13 @@ class Switcher:
         self._wake.set()
 
     def missing(self) -> str | None:
-        """Return why the version that is to serve does not, for `/ready`."""
-        refusal = self.refused.get(self._situation().target)
-        return None if refusal is None else refusal.reason
+        """Return which version this worker lacks, which one answers meanwhile, and why, for `/ready`."""
+        now = self._situation()
+        if now.target == now.serving:
+            return None
+        refusal = self.refused.get(now.target)
+        why = "it is being loaded" if refusal is None else refusal.reason
+        return f"version {now.target} is not loaded, {now.serving or 'another'} answers: {why}"
 
     async def run(self) -> None:
         """Follow the registry until cancelled; a fault of our own costs one switch."""
