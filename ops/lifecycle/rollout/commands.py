@@ -148,8 +148,8 @@ def report(
 class SimulateOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline rollout simulate`."""
 
-    rollouts: Annotated[int, typer.Option(min=1, max=100_000, help="of two equal versions")] = 200
-    trials: Annotated[int, typer.Option(min=1, max=100_000, help="of each share of bad answers")] = 100
+    rollouts: Annotated[int, typer.Option(min=1, max=100_000, help="of each kind of two equal versions")] = 20
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="of each kind of a worse canary")] = 20
     rate: Annotated[float, typer.Option(min=0.01, max=10_000, help="the canary's answers a second")] = 2.0
     seed: Annotated[int, typer.Option(min=0, help="the same seed, the same result")] = 1
     json_path: JsonPath = None

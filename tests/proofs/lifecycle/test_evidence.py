@@ -2,34 +2,63 @@
 
 import pytest
 
-from ops.lifecycle.rollout.plan import Plan
-from ops.lifecycle.rollout.simulate import Traffic, row
+from ops.lifecycle.rollout.simulate import PLAN, equal, row, worse
 from tests.support.rows import Rows
+from tests.unit.ops.lifecycle.rollout.test_evidence import answers_to_the_alarm
 
-_BASE = 0.01
-_BAD = (0.15, 0.2, 0.3, 0.5, 1.0)
-_PLAN = Plan(version="0" * 12, champion="1" * 12, steps=(0.01, 0.1, 0.5), salt="simulated")
-_ROLLOUTS = 200
-_MOST_ROLLED_BACK = 2
+_RATE = 2.0
+_MOST_FALSE = 0.05
+_MOST_CUSTOMERS = 25
+_GOOD = (0, 1_000, 200_000)
+_MOST_ANSWERS = {1.0: 6, 0.3: 38}
 
 ALARM = "rollback: canary answers to the alarm"
+LATE = "rollback: answers to the alarm after good ones"
+CLASS = "rollback: a canary that is bad in one class only"
 FALSE = "A/A: rollouts of the champion against itself"
 
 
 @pytest.mark.rows(ALARM)
 def test_canary_answers_to_the_alarm(rows: Rows, whole: bool) -> None:
     """All that are as bad as this are to be rolled back."""
-    found = [row(_PLAN, Traffic(base=_BASE, bad=bad), _ROLLOUTS if whole else 20, seed=1) for bad in _BAD]
-    said = [f"{each.bad:.0%}: {each.median} (p90 {each.p90})" for each in found]
+    kinds = [traffic for traffic in worse(_RATE) if not traffic.only]
+    found = [row(PLAN, traffic, 200 if whole else 20, seed=1) for traffic in kinds]
+    said = [f"{each.name}: {each.median} (p90 {each.p90})" for each in found]
     rolled_back = all(each.rolled_back == each.rollouts for each in found)
     rows.found(ALARM, figure=f"{'; '.join(said)}; of {found[0].rollouts} rollouts each", holds=rolled_back)
 
 
+@pytest.mark.rows(LATE)
+def test_late_damage_is_found_as_fast_as_early_damage(rows: Rows) -> None:
+    found = {bad: [answers_to_the_alarm(good, bad) for good in _GOOD] for bad in _MOST_ANSWERS}
+    said = [f"{bad:.0%} bad: {', '.join(map(str, counts))}" for bad, counts in found.items()]
+    rows.found(
+        LATE,
+        figure=f"{'; '.join(said)} answers after {', '.join(f'{good:,}' for good in _GOOD)} good ones",
+        holds=all(max(counts) <= _MOST_ANSWERS[bad] for bad, counts in found.items()),
+    )
+
+
+@pytest.mark.rows(CLASS)
+def test_a_canary_that_is_bad_in_one_class_is_never_promoted(rows: Rows, whole: bool) -> None:
+    """A bucket, a language or a tenant with 1, 2 or 5 % of the questions."""
+    kinds = [traffic for traffic in worse(_RATE) if traffic.only]
+    found = [row(PLAN, traffic, 100 if whole else 10, seed=3) for traffic in kinds]
+    promoted, failed = sum(each.promoted for each in found), max(each.failed or 0 for each in found)
+    rows.found(
+        CLASS,
+        figure=f"{promoted} of {sum(each.rollouts for each in found)} promoted; at most {failed} customers failed",
+        holds=all(each.rolled_back == each.rollouts for each in found) and failed <= _MOST_CUSTOMERS,
+    )
+
+
 @pytest.mark.rows(FALSE)
-def test_nobody_rolls_back_the_champion_itself(rows: Rows) -> None:
-    found = row(_PLAN, Traffic(base=_BASE), _ROLLOUTS, seed=2)
+def test_the_champion_itself_is_not_rolled_back(rows: Rows, whole: bool) -> None:
+    """Both sides fail alike: never, always, in outages; conversations are long, or have just been moved."""
+    found = [row(PLAN, traffic, 1_000 if whole else 25, seed=2) for traffic in equal(_RATE)]
+    said = [f"{each.name.removeprefix('equal, ')}: {each.rolled_back}" for each in found]
     rows.found(
         FALSE,
-        figure=f"{found.rolled_back} of {found.rollouts} rolled back, {_BASE:.0%} of either side's answers bad",
-        holds=found.rolled_back <= _MOST_ROLLED_BACK,
+        figure=f"{'; '.join(said)}; of {found[0].rollouts} each",
+        holds=all(each.rolled_back <= _MOST_FALSE * each.rollouts for each in found),
     )

@@ -133,7 +133,7 @@ def test_the_interval_holds_the_measured_difference_and_narrows(worse: int, same
         assert more.interval(0.05)[1] - more.interval(0.05)[0] < high - low
 
 
-def alternating(good: int, bad: float) -> int:
+def answers_to_the_alarm(good: int, bad: float) -> int:
     """Return after how many answers of the canary that is bad in this share the alarm comes, after good ones."""
     evidence = Evidence(PLAN)
     for number in range(good):
@@ -150,7 +150,7 @@ def alternating(good: int, bad: float) -> int:
 @pytest.mark.parametrize(("bad", "most"), [(1.0, 6), (0.3, 38)])
 @pytest.mark.parametrize("good", [0, 50, 1_000])
 def test_late_damage_is_found_as_fast_as_early_damage(good: int, bad: float, most: int) -> None:
-    assert alternating(good, bad) <= most
+    assert answers_to_the_alarm(good, bad) <= most
 
 
 def bursts(draw: random.Random) -> Callable[[], float]:
