@@ -32,7 +32,8 @@ _ROUNDING: Final = 1e-3  # of the recorded e-value, which says later that this w
 _TTFTS: Final = 200
 _LEAST_TTFTS: Final = 20
 _SLOW: Final = 0.95
-_RECENT: Final = 20
+_RECENT: Final = 50
+_LEAST_RECENT: Final = 20
 _RECENT_MS: Final = 60_000
 _MOST_CONVERSATIONS: Final = 50_000
 
@@ -207,7 +208,7 @@ class Evidence:
     def control_bad(self, now_unix_ms: float) -> float | None:
         """Return the share of the control's recent answers that failed or missed; None where they are too few."""
         recent = [bad for unix_ms, bad in self._control if now_unix_ms - unix_ms <= _RECENT_MS]
-        return sum(recent) / len(recent) if len(recent) == _RECENT else None
+        return sum(recent) / len(recent) if len(recent) >= _LEAST_RECENT else None
 
 
 def _shown(log: float) -> float:

@@ -213,7 +213,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
     """Run so many rollouts, each with a seed of its own. One that becomes bad late is held at its first step."""
-    plan = replace(plan, min_answers=_NEVER) if traffic.good else plan
+    plan = replace(plan, min_answers=_NEVER, progress_s=_NEVER) if traffic.good else plan
     runs = [run(plan, traffic, seed * 1_000_003 + number) for number in range(rollouts)]
     back = [each for each in runs if each.ended == "roll back"]
     counts = sorted(each.canary_answers for each in back)
