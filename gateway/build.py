@@ -225,7 +225,7 @@ class Serving:
         """Return what each ended answer releases, and where it is counted."""
         gate = self.admission_gate
         return (
-            lambda entry, _: gate.release(entry),
+            lambda entry, _: gate.admissions.release(entry.response_id),
             lambda entry, _: self.claims.release(entry.request.session, entry.response_id),
             lambda entry, _: self.recall.leave(entry),
             count_answer,

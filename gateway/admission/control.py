@@ -44,13 +44,21 @@ class AdmissionLimits:
         )
 
 
-def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
-    """Raise `ProtocolError` where one more unanswered request is one too many."""
+def check_inflight(
+    limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool = False, memory_full: bool = False
+) -> None:
+    """Raise `ProtocolError` if there is no room for one more unanswered request."""
     if draining:
         raise _overloaded("shutting_down", "this gateway is going away; reconnect")
     check_connection(limits, of_connection)
     if inflight >= limits.max_inflight:
         raise _overloaded("queue_full", f"{counted(inflight, 'answer is', 'answers are')} in flight; try again")
+    if memory_full:
+        raise _overloaded("memory_full", "this gateway has no memory left for another request; try again")
+
+
+def _overloaded(code: str, message: str) -> ProtocolError:
+    return ProtocolError(code, message, kind="overloaded_error", retriable=True, retry_after_ms=_RETRY_AFTER_MS)
 
 
 def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
@@ -64,16 +72,6 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
             kind="rate_limit_error",
             retriable=True,
         )
-
-
-def check_memory(*, refuses: bool) -> None:
-    """Raise `ProtocolError` where there is no memory for one more request."""
-    if refuses:
-        raise _overloaded("memory_full", "this gateway has no memory left for another request; try again")
-
-
-def _overloaded(code: str, message: str) -> ProtocolError:
-    return ProtocolError(code, message, kind="overloaded_error", retriable=True, retry_after_ms=_RETRY_AFTER_MS)
 
 
 def check_length(max_input_tokens: int, num_tokens: int) -> None:
@@ -184,7 +182,7 @@ class Admission:
             self._shares.took(request_id, tenant)
             self._note_sent(request_id, owner, deadline, received_unix_ms)
             if reader is not None:
-                self.fleet.sent(reader, bucket, now_unix_ms)
+                reader.sent(bucket, now_unix_ms)
         return Decision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:

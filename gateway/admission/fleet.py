@@ -196,10 +196,6 @@ class Fleet:
                 by_bucket.setdefault(bucket, []).append(ms)
         return {bucket: sum(each) / len(each) for bucket, each in by_bucket.items()}
 
-    def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
-        """Count a request that this gateway has published and this worker will get."""
-        reader.sent(bucket, now_unix_ms)
-
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
         """Return whether a report is fresh by this gateway's own clock; after that was set back, a report from the
         future is not fresh either."""

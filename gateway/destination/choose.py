@@ -64,7 +64,7 @@ def below(question: Question, given_up: Destination, view: View) -> Destination 
             found = replace(asked, eta_ms=given_up.eta_ms)
             break
     view.admissions.of(given_up.lane).release(question.request_id)
-    view.ladder.note_given_up(question.session, given_up.lane, _step(found), counts=question.counts)
+    view.ladder.note_given_up(question.session, given_up.lane, _step(found), counts=_counts(question))
     return found
 
 
@@ -93,7 +93,7 @@ def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Des
 
 def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:
     """Note in the ladder which rung took a question, and whether the one above the level had a place for it."""
-    if not question.counts:
+    if not _counts(question):
         view.ladder.seat(question.session, _step(taken))
         return
     above, has_place = view.ladder.above(live), False
@@ -103,6 +103,11 @@ def _note(question: Question, taken: Destination | None, live: list[Step], wante
             question.bucket, question.deadline, partition=partition, now_unix_ms=view.now_unix_ms
         )
     view.ladder.note(question.session, _step(taken), live, above_has_place=has_place, now_unix_ms=view.now_unix_ms)
+
+
+def _counts(question: Question) -> bool:
+    """Return whether a question's outcome moves the ladder: not if its client asks for less time than the promise."""
+    return question.deadline.promised is None
 
 
 def _step(taken: Destination | None) -> Step | None:

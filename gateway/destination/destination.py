@@ -26,11 +26,6 @@ class Question:
     clock_ms: int = 0
     generation_known: bool = True
 
-    @property
-    def counts(self) -> bool:
-        """Return whether its outcome moves the ladder: not if its client asks for less time than the promise."""
-        return self.deadline.promised is None
-
 
 @dataclass(frozen=True, slots=True)
 class Destination:

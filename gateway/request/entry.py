@@ -57,10 +57,10 @@ class Entry:
     adoption: Adoption | None = None
     seen: int = 0
     seen_crc: int = 0
+    response_id: str = field(init=False)
 
-    @property
-    def response_id(self) -> str:
-        return self.request.response_id
+    def __post_init__(self) -> None:
+        self.response_id = self.request.response_id
 
     @property
     def input(self) -> str:

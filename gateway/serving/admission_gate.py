@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admission.breaker import BreakerState
-from gateway.admission.control import AdmissionLimits, check_inflight, check_memory
+from gateway.admission.control import AdmissionLimits, check_inflight
 from gateway.admission.ladder import Ladder
 from gateway.admission.lanes import LaneAdmissions
 from gateway.admission.partitions import skew
 from gateway.admission.worker_clocks import WorkerClocks
 from gateway.destination.report import Report
 from gateway.destination.view import PartitionOf, View
-from gateway.request.entry import Entry
 from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
@@ -54,8 +53,10 @@ class AdmissionGate:
 
     def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int) -> None:
         """Raise `ProtocolError` where one more unanswered request is one too many."""
-        check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=self.draining)
-        check_memory(refuses=self.memory.refuses)
+        memory_full = self.memory.refuses
+        check_inflight(
+            limits, inflight=inflight, of_connection=of_connection, draining=self.draining, memory_full=memory_full
+        )
 
     def view(self, now_unix_ms: float) -> View:
         """Return what a question's destination is decided by now."""
@@ -81,12 +82,6 @@ class AdmissionGate:
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
             self.report.log_breakers()
-
-    def withdraw(self, entry: Entry) -> None:
-        self.admissions.withdraw(entry.response_id)
-
-    def release(self, entry: Entry) -> None:
-        self.admissions.release(entry.response_id)
 
     # --- workers
 

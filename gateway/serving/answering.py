@@ -165,7 +165,7 @@ class Answering:
     def cancel(self, entry: Entry) -> None:
         """Cancel an answer that is not wanted any more. Raises nothing: a fault of our own ends it as failed."""
         with contained("answer", request_id=entry.response_id) as cancelling:
-            self.admission_gate.withdraw(entry)
+            self.admission_gate.admissions.withdraw(entry.response_id)
             self.end(entry, endings.cancel(entry, now_unix_ms()))
             self.stop_worker(entry)
         if cancelling.error is not None:

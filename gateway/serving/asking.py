@@ -37,17 +37,17 @@ class Asking:
 
     async def ask(self, connection: Connection, asked: ResponseCreate, now: float) -> None:
         """Accept a question received at `now`. Raises `ProtocolError` if it is refused."""
-        session = connection.session
-        generation, sure = await self.erasing.generation_of(session, now)
-        known = self.inflight.find(session.key, asked.event_id)
+        session, key = connection.session, connection.session.key
+        generation, sure = await self.erasing.generation_of(key, now)
+        known = self.inflight.find(key, asked.event_id)
         if known is not None:
             self._attach(connection, known, asked, now)
             return
         self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
         request = Request(
-            response_id=response_id(session.key, asked.event_id, asked.input, generation),
+            response_id=response_id(key, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
-            session=session.key,
+            session=key,
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
@@ -55,7 +55,7 @@ class Asking:
             generation=generation if sure else max(generation, int(now + correction_ms()) - 1),
             generation_known=sure,
             consent=session.consent,
-            log=self.sending.log_place(),
+            log=self.sending.publisher.log_place(),
             trace=self.tracer.start(asked.traceparent),
             asked=asked,
         )

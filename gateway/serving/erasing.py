@@ -12,7 +12,6 @@ from gateway.people.people import People
 from gateway.request.inflight import InflightTable
 from gateway.serving.answering import Answering
 from gateway.session.connection import Connection, refuse
-from gateway.session.protocol import Session
 from shared.conversation.erasure_log import ErasureLog
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
@@ -38,12 +37,12 @@ class Erasing:
     log: ErasureLog = field(default_factory=ErasureLog)
     _known: Erasures = field(default_factory=Erasures)
 
-    async def generation_of(self, session: Session, now: float) -> tuple[int, bool]:
+    async def generation_of(self, key: SessionKey, now: float) -> tuple[int, bool]:
         """Return the conversation's generation, and whether it is known for sure. While Redis is away, it is that of
         the last erasure known here."""
-        stored = await self.history.generation(session.key)
-        self._end_before(session.key, stored or 0, now)
-        return self._known.generation(session.key, now), stored is not None
+        stored = await self.history.generation(key)
+        self._end_before(key, stored or 0, now)
+        return self._known.generation(key, now), stored is not None
 
     def apply(self, erase: Erase, offset: int) -> None:
         """Apply an erasure that a gateway, perhaps this one, has published at that offset."""

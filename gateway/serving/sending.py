@@ -11,7 +11,6 @@ from gateway.destination.destination import Fallback, Question
 from gateway.destination.view import View
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
-from gateway.request.cursor import Place
 from gateway.request.entry import Entry
 from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
@@ -43,10 +42,6 @@ class Sending:
     shadowing: Shadowing
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
-    def log_place(self) -> Place | None:
-        """Return the place in the reply log from which the replies to a question sent now can be read."""
-        return self.publisher.log_place()
-
     def start(self, entry: Entry, session: Session) -> None:
         """Start sending a question; a fault ends its answer."""
         self.answering.run_for(entry, self._run(entry, session))
@@ -76,10 +71,11 @@ class Sending:
         if entry.answer.response is not None:  # while it waited for those before it
             return None
         try:
-            await self.quotas.charge_shared("ask", session.caller)
+            caller = session.caller
+            await self.quotas.charge_shared("ask", caller)
             bucket = await self.token_count.bucket_of(entry.input)
             connection = self.answering.connections.of(entry)
-            stand_in = await self.people.answer_wish(entry, connection, session.caller, asked.turns)
+            stand_in = await self.people.answer_wish(entry, connection, caller, asked.turns)
         except ProtocolError as error:
             self.answering.refuse(entry, error)
             return None
@@ -142,6 +138,6 @@ class Sending:
     def _fall_back(self, entry: Entry, error: BrokerUnavailable | ProtocolError) -> None:
         """Answer a question that Kafka did not take."""
         log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
-        self.admission_gate.withdraw(entry)
+        self.admission_gate.admissions.withdraw(entry.response_id)
         if not entry.answer.done:
             self.answering.fall_back(entry, "broker")

@@ -46,7 +46,7 @@ class Gate:
         """At the request's arrival, whatever the engine is at."""
         inflight, now_ms = self.admission.inflight, request.arrival_ms
         try:
-            check_inflight(self.limits, inflight=inflight, of_connection=0, draining=False)
+            check_inflight(self.limits, inflight=inflight, of_connection=0)
         except ProtocolError:
             return "refuse"
         decision = self.admission.decide(
