@@ -24,6 +24,8 @@ from shared.telemetry import metrics
 from shared.wire.session_key import SessionKey
 
 _MAX_TURNS = 50
+# A question is noted as open, where others claim a place, for at most this long after its end.
+_LATEST_RELEASE_MS = 1_000.0
 # So far back the turn of one request is looked for: its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
 _JOURNAL_FULL = 2
@@ -100,7 +102,8 @@ class History:
         `generation`: that was erased.
 
         `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
-        each turn that was open beside it. So the turns are the same whenever, and by whichever worker, they are read.
+        each turn that was open beside it, unless it had ended long before: a gateway that dies, or finds no Redis,
+        releases nothing. So the turns are the same whenever, and by whichever worker, they are read.
         None: leave out none."""
         # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
         # question may stand anywhere.
@@ -111,7 +114,8 @@ class History:
         def belongs(turn: Turn) -> bool:
             if turn.request_id == request_id or turn.generation < generation:
                 return turn.generation >= generation
-            if concurrent is not None and (turn.request_id in concurrent or request_id in turn.concurrent):
+            is_open = concurrent is not None and (turn.request_id in concurrent or request_id in turn.concurrent)
+            if is_open and (turn.ended_unix_ms is None or turn.ended_unix_ms + _LATEST_RELEASE_MS >= before_unix_ms):
                 return False
             return turn.asked_unix_ms < before_unix_ms
 

@@ -31,6 +31,11 @@ class Turn(Outcome, frozen=True, kw_only=True):
     generation: int = 0
     concurrent: tuple[str, ...] = ()
 
+    @property
+    def ended_unix_ms(self) -> float | None:
+        """Return when the answer ended; None if that is not known."""
+        return None if self.timings.total_ms is None else self.asked_unix_ms + self.timings.total_ms
+
 
 encode_turn: Final = msgspec.msgpack.Encoder().encode
 decode_turn: Final = msgspec.msgpack.Decoder(Turn).decode

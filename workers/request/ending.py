@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.wire.failed_ends import OWN_FAULT
@@ -53,9 +55,9 @@ def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -
     )
 
 
-def turn_of(job: Job, done: ReplyDone, *, others: Iterable[str] = ()) -> Turn | None:
+def turn_of(job: Job, done: ReplyDone, wire_now_unix_ms: float, *, others: Iterable[str] = ()) -> Turn | None:
     """Return the turn to remember; None of an answer that failed, has no text, or whose conversation was erased.
-    `others` are the conversation's questions that are open at this worker."""
+    `others` are the conversation's questions that are open at this worker; the time is by the wall clock."""
     if job.erased or not done.output_text or done.status == "failed":
         return None
     order, prompt = job.order, job.prompt
@@ -65,6 +67,7 @@ def turn_of(job: Job, done: ReplyDone, *, others: Iterable[str] = ()) -> Turn | 
         request_id=job.id,
         user=order.request.input,
         asked_unix_ms=order.asked_unix_ms,
+        timings=replace(done.timings, total_ms=wire_now_unix_ms - order.asked_unix_ms),
         grounding=prompt.grounding if by_model and job.outcome is None else done.grounding,
         # Of an upstream's answer only the text is known.
         output_ids=tuple(job.sequence.output_ids) if by_model and not prompt.messages else (),

@@ -12,7 +12,7 @@ from functools import partial
 
 from shared.conversation.erasures import Erasures
 from shared.conversation.history import History
-from shared.process.clock import now_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.records.deliveries import Partition
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.messages import Cancel, Erase, ReplyDone
@@ -192,7 +192,8 @@ class Worker:
         self._released(job)
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
-        if self._shadow is None and (turn := turn_of(job, done, others=self._answers.others(job))) is not None:
+        turn = None if self._shadow else turn_of(job, done, wire_unix_ms(), others=self._answers.others(job))
+        if turn is not None:
             self._history.remember(job.session, turn, journal=job.outcome is None)
 
     # --- the end of the process

@@ -89,6 +89,8 @@ class Recorded:
 
 def _stands_before(turn: Turn, request: ChatRequest) -> bool:
     beside = turn.request_id in request.concurrent or request.id in turn.concurrent
+    if turn.ended_unix_ms is not None and turn.ended_unix_ms + _MARGIN_MS < _created(request):
+        beside = False  # its gateway did not release it
     return not beside and turn.request_id != request.id and turn.asked_unix_ms < _created(request)
 
 

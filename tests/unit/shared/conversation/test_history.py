@@ -13,6 +13,7 @@ from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
+from shared.wire.outcome import Timings
 from shared.wire.session_key import SessionKey
 
 SESSION = SessionKey("t", "s")
@@ -98,6 +99,25 @@ async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_
     open_since = [f"r{asked}" for asked in range(20, 20 + num_since)]
     found = await history.turns(SESSION, limit=limit, before_unix_ms=10, request_id="me", concurrent=open_since)
     assert [turn.asked_unix_ms for turn in found] == [5, 6, 7, 8, 9]
+    await history.close()
+
+
+@pytest.mark.parametrize(("total_ms", "belongs"), [(None, False), (900.0, True), (3_999.0, True), (4_000.0, False)])
+@pytest.mark.parametrize("open_at", ["question", "turn"])
+async def test_a_turn_that_ended_long_before_a_question_is_in_its_prompt_although_it_is_noted_as_open(
+    monkeypatch: pytest.MonkeyPatch, total_ms: float | None, belongs: bool, open_at: str
+) -> None:
+    """Its gateway died, or had no Redis, when it ended."""
+    history, of_turn = History(RedisSettings()), ("me",) if open_at == "turn" else ()
+    ended = msgspec.structs.replace(TURN, timings=Timings(total_ms=total_ms), concurrent=of_turn)
+
+    async def read(*_: Any) -> list[bytes]:
+        return [msgspec.msgpack.encode(ended)]
+
+    monkeypatch.setattr(history._redis, "call", read)
+    concurrent = ["r"] if open_at == "question" else []
+    found = await history.turns(SESSION, limit=4, before_unix_ms=5_001, request_id="me", concurrent=concurrent)
+    assert found == [ended] * belongs
     await history.close()
 
 

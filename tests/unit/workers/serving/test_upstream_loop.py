@@ -38,8 +38,9 @@ async def test_an_answer_is_whole_and_its_usage_is_the_upstreams() -> None:
         assert await running.end(asked) == [("completed", "stop", "Within 30 days.")]
         assert (asked.usage().input_tokens, asked.usage().cached_tokens, asked.usage().output_tokens) == (50, 20, 2)
         done = terminal_event(asked, running.ends[asked.id], model="m", gateways="chat.replies")
-        turn = turn_of(asked, done)
+        turn = turn_of(asked, done, asked.order.asked_unix_ms + 900)
         assert turn is not None
+        assert (turn.timings.total_ms, turn.ended_unix_ms) == (900, asked.order.asked_unix_ms + 900)
         assert turn.output_ids == (), "of which only the text is known"
         assert fake.bodies[0]["model"] == "tiny", "the first that it lists"
         assert "priority" not in fake.bodies[0]
