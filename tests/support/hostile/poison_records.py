@@ -102,7 +102,7 @@ MALFORMED: dict[str, Poison] = {
     "a deep JSON field": Poison(b'{"x":' * 100_000, JSON),
     "JSON that is cut": Poison(written()[:-1], JSON),
     "JSON with something behind it": Poison(written() + b"x", JSON),
-    "a JSON list": Poison(b"[" + written() + b"]", JSON),
+    "a JSON list": Poison(b"[" + written() + b"," + written() + b"]", JSON),
 }
 
 TYPED_WRONG: dict[str, Poison] = {
@@ -135,14 +135,14 @@ TYPED_WRONG: dict[str, Poison] = {
             "temperature": (float("nan"), float("inf"), -0.1, 2.1, "hot", True),
             "top_p": (1.1, float("nan"), -1.0),
             "max_output_tokens": (0, -2, 2**53, 2**64 - 1, 1.5, True, "many"),
-            "seed": (2**63, "x"),
+            "seed": (1.5, "x"),
             "deadline_unix_ms": (-1, 2**53, "soon", True),
             "created_unix_ms": (-1, 2**53),
             "first_token_unix_ms": (-1, 2**53),
             "reply_partition": (-1, 2**53, "first"),
             "reply_topic": (["chat.replies"],),
             "stop": (["x"] * 5, ["x" * 65], [["x"]]),
-            "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, {"a": {}}, ["a"], "a"),
+            "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, ["a"], "a"),
             "traceparent": ("00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
         }.items()
         for value in values
