@@ -7,6 +7,8 @@
 
 import { ReplylineClient } from "replyline-client";
 
+if (typeof WebSocket === "undefined") fail(`Node ${process.versions.node} has no WebSocket; use Node 22 or newer`);
+
 const [question, ...url] = process.argv.slice(2);
 const client = new ReplylineClient({ url });
 let shown = "";

@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from shared.client.socket import address_of
+from shared.client.socket import address_of, no_connection
 from shared.client.telling import ConnectFailed
 
 OnFrame = Callable[[bytes, float], None]
@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
                 )
                 await wire.opened
         except (OSError, TimeoutError) as error:
-            raise ConnectFailed(f"cannot connect to {url}: {error or 'no answer'}; is it up? (replyline up)") from error
+            raise no_connection(url, error) from error
         return wire
 
     def send(self, payload: bytes) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from contextlib import ExitStack, suppress
+from socket import gaierror
 from typing import Any, Final, Self
 
 import msgspec
@@ -60,7 +61,7 @@ class Socket:
             except InvalidStatus as error:  # something else, or a gateway at another path
                 raise ConnectFailed(f"cannot connect to {url}: {error}; a gateway is at ws://HOST:PORT/ws") from error
             except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
-                raise ConnectFailed(f"cannot connect to {url}: {error}; is it up? (replyline up)") from error
+                raise no_connection(url, error) from error
             opened = cls(connection, codec, _session_of(url, codec, first))
             failing.pop_all()
             return opened
@@ -139,6 +140,12 @@ def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> Se
         if isinstance(message, SessionCreated):
             return message
     raise ConnectFailed(f"{url} does not speak {codec.name}")
+
+
+def no_connection(url: str, error: Exception) -> ConnectFailed:
+    """Return the error of an address to which no connection was made, with what to do."""
+    remedy = "check the host's name" if isinstance(error, gaierror) else "is it up? (replyline up)"
+    return ConnectFailed(f"cannot connect to {url}: {error or 'no answer'}; {remedy}")
 
 
 def address_of(url: str) -> WebSocketURI:

@@ -51,6 +51,9 @@ class FaqHit(msgspec.Struct, frozen=True):
     score: float
 
 
+_FORM = 'write a list of {"id": "…", "topic": "…", "en": {"question": "…", "alternatives": [], "answer": "…"}}'
+
+
 class _Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     question: str
     alternatives: tuple[str, ...]
@@ -111,7 +114,7 @@ def entries_of(content: bytes, path: Path | str, dropped: Counter[str] | None = 
     except UnicodeDecodeError as error:
         raise SettingsError(f"FAQ file {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise SettingsError(f"FAQ file {path}: {' '.join(str(error).split())}") from error
+        raise SettingsError(f"FAQ file {path}: {' '.join(str(error).split())}; {_FORM}") from error
     return [entry for record in records for entry in _in_each_language(record, path, counts)]
 
 

@@ -152,6 +152,21 @@ def test_an_answer_that_looks_like_a_mail_is_found_by_all_its_words(tmp_path: Pa
     assert [word for word in ("size", "postcode", "wardrobe") if not index.search(word)] == []
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ([record(alternatives=7)], "alternatives"),
+        ({}, "array"),
+        ([record() | {"english": {}}], "english"),
+        ([{"id": "a"}], "topic"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_the_form(tmp_path: Path, content: Any, what: str) -> None:
+    message = refusal(tmp_path / "faq.json", content)
+    assert what in message
+    assert '"en": {"question": "…", "alternatives": [], "answer": "…"}' in message
+
+
 def test_a_folder_without_json_and_a_file_that_is_missing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("[]", encoding="utf-8")
     for path, said in ((tmp_path, r"holds no \.json file"), (tmp_path / "none.json", r"none\.json: No such file")):
