@@ -4,19 +4,16 @@ Messages are the Structs of `shared.wire.messages`, so a script cannot say what 
 """
 
 import asyncio
-import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from shared.client.session import AsyncReplyline, new_event_id
 from shared.wire.codec import GATEWAY_CODECS
 from shared.wire.messages import (
     ClientMessage,
@@ -42,13 +39,9 @@ from shared.wire.messages import (
 )
 from shared.wire.outcome import ErrorDetail, Grounding, Reason, Replaced, Source, Status, Timings, Usage
 from shared.wire.outcome import Response as Answer
+from tests.browser.static_site import serve_widget
 
-WIDGET = Path(__file__).parents[2] / "gateway" / "widget"
 CODEC = GATEWAY_CODECS["chat.v1.json"]
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 LIMITS = Limits(
     max_message_bytes=65536,
     max_input_tokens=1024,
@@ -360,45 +353,25 @@ def ending(running: Running, script: Script, text: str) -> Answer:
     )
 
 
-# --- static files -----------------------------------------------------------------------------------------------------
+# --- the terminal's client
+
+HOUR_MS = 3_600_000
 
 
-def serve_widget(connection: ServerConnection, request: Request) -> Response | None:
-    """The page at `/`, its files under `/widget/`; `/ws` continues with the WebSocket handshake."""
-    if request.path == "/ws":
-        return None
-    name = "index.html" if request.path == "/" else request.path.partition("?")[0].removeprefix("/widget/")
-    if name not in {path.name for path in WIDGET.iterdir()}:
-        return connection.respond(404, "not found\n")
-    content_type = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
-    headers = Headers({"Content-Type": f"{content_type}; charset=utf-8", "X-Content-Type-Options": "nosniff"})
-    headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-    if request.path.startswith("/widget/"):
-        headers["Access-Control-Allow-Origin"] = "*"  # module scripts are always fetched with CORS
-        headers["Cross-Origin-Resource-Policy"] = "cross-origin"  # for embedders with COEP
-    return html_response((WIDGET / name).read_bytes(), headers)
+def url_of(gateway: ScriptedGateway) -> str:
+    return f"{gateway.origin.replace('http', 'ws')}/ws"
 
 
-def html_response(body: bytes, headers: Headers) -> Response:
-    headers["Content-Length"] = str(len(body))
-    headers["Connection"] = "close"
-    return Response(200, "OK", headers, body)
+def client_of(gateway: ScriptedGateway) -> AsyncReplyline:
+    """Patient beyond any test."""
+    return AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
 
 
-@asynccontextmanager
-async def foreign_site(html: str, policy: str | None = None) -> AsyncIterator[str]:
-    """Serve another shop's page, on a separate origin, with a Content-Security-Policy if one is given."""
-
-    def respond(connection: ServerConnection, request: Request) -> Response:
-        if request.path != "/":
-            return connection.respond(404, "not found\n")
-        headers = Headers({"Content-Type": "text/html; charset=utf-8"})
-        if policy is not None:
-            headers["Content-Security-Policy"] = policy
-        return html_response(html.encode(), headers)
-
-    async def refuse(connection: ServerConnection) -> None:
-        await connection.close()
-
-    async with serve(refuse, "127.0.0.1", 0, process_request=respond) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+async def ask(client: AsyncReplyline, text: str = "?") -> str:
+    shown = ""
+    async for event in client.ask(ResponseCreate(event_id=new_event_id(), input=text)):
+        if isinstance(event, ResponseDelta):
+            shown += event.delta
+        if isinstance(event, ResponseDone):
+            assert event.response.output_text == shown
+    return shown

@@ -2,17 +2,12 @@
 the time that the gateway gave, and no wait is endless."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
-from websockets.typing import Subprotocol
 
 from ops.client.chat import _answer, _forget, ask_once, converse
 from shared.client.session import AsyncReplyline, new_event_id
@@ -22,21 +17,17 @@ from shared.wire.messages import (
     ClientMessage,
     ErrorEvent,
     HandoffCreated,
-    Ping,
-    Pong,
     ResponseCancel,
     ResponseCreate,
-    ResponseDelta,
     ResponseDone,
     SessionClosing,
     SessionDelete,
     SessionStart,
 )
 from shared.wire.outcome import ErrorDetail
-from tests.browser.scripted_gateway import CODEC, Script, ScriptedGateway, Session
+from tests.browser.scripted_gateway import HOUR_MS, Script, ScriptedGateway, Session, ask, client_of, url_of
 from tests.support.system import eventually
 
-HOUR_MS = 3_600_000
 FULL_S = 7.0
 GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
 NOT_NOW = ErrorDetail(type="server_error", code="history_unavailable", message="try again", retryable=True)
@@ -60,48 +51,6 @@ class Forgetful(ScriptedGateway):
             await session.send(ErrorEvent(error=self.refusal))
         else:
             await super()._handle(session, message)
-
-
-@dataclass(slots=True)
-class Still:
-    """Takes the WebSocket and says nothing."""
-
-    url: str = ""
-    opened: int = 0
-    open: int = 0
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator["Still"]:
-        async def listen(connection: ServerConnection) -> None:
-            self.opened, self.open = self.opened + 1, self.open + 1
-            with suppress(ConnectionClosed):
-                while True:
-                    await connection.recv()
-            self.open -= 1
-
-        protocols = [Subprotocol(CODEC.name)]
-        async with serve(listen, "127.0.0.1", 0, subprotocols=protocols, ping_interval=None) as server:
-            self.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
-            yield self
-
-
-def url_of(gateway: ScriptedGateway) -> str:
-    return f"{gateway.origin.replace('http', 'ws')}/ws"
-
-
-def client_of(gateway: ScriptedGateway) -> AsyncReplyline:
-    """Patient beyond any test."""
-    return AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
-
-
-async def ask(client: AsyncReplyline, text: str = "?") -> str:
-    shown = ""
-    async for event in client.ask(ResponseCreate(event_id=new_event_id(), input=text)):
-        if isinstance(event, ResponseDelta):
-            shown += event.delta
-        if isinstance(event, ResponseDone):
-            assert event.response.output_text == shown
-    return shown
 
 
 @pytest.mark.timeout(20)
@@ -304,75 +253,6 @@ async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_
             await client.erase()
 
 
-@pytest.mark.timeout(20)
-async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
-    async with Still().serve() as still:
-        with pytest.raises(ConnectFailed, match=r"did not answer within 0.3 s"):
-            async with AsyncReplyline(still.url, codec="chat.v1.json"):
-                pass
-        assert still.opened == 1
-        await eventually(lambda: still.open == 0)
-
-
-@pytest.mark.timeout(20)
-async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
-    async with Still().serve() as still:
-        async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=4) as client:
-            asking = asyncio.create_task(ask(client))
-            await gateway.expect(ResponseCreate)
-            monkeypatch.setattr("shared.client.socket._OPEN_S", 0.3)
-            client._urls = (still.url,)
-            await gateway.hang_up(4001)
-            with pytest.raises(ConnectFailed):
-                await asking
-        assert still.opened > 1
-        await eventually(lambda: still.open == 0)
-
-
-@pytest.mark.timeout(20)
-async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.2)
-    gateway.heartbeat_s = 0.2
-    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
-    async with client_of(gateway) as client:
-        asking = asyncio.create_task(ask(client))
-        await gateway.expect(SessionStart, 2)
-        gateway.release()
-        assert await asking == "Half, and whole."
-    assert gateway.num_computed == 1
-
-
-@pytest.mark.timeout(20)
-async def test_who_has_no_patience_is_told_that_nothing_was_heard(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.client.socket._SLACK_S", 0.1)
-    gateway.heartbeat_s = 0.1
-    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
-    async with AsyncReplyline(url_of(gateway), codec="chat.v1.json", patience_s=0) as client:
-        with pytest.raises(ConnectFailed, match=r"nothing was heard for 0.3 s"):
-            await ask(client)
-
-
-@pytest.mark.timeout(20)
-async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.client.socket._SLACK_S", 1.0)
-    gateway.heartbeat_s = 1.0
-    async with client_of(gateway):
-        for _ in range(40):
-            await gateway.broadcast(Ping())
-            await asyncio.sleep(0.1)
-    assert len(gateway.starts) == 1
-
-
 @pytest.mark.parametrize(
     ("url", "wrong"),
     [
@@ -389,38 +269,6 @@ async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> Non
             pass
     assert str(raised.value).startswith(f"{url} is no gateway's address: ")
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.timeout(20)
-async def test_a_question_on_a_silent_line_is_asked_again_on_another(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.client.session._SILENCE_S", 0.2)
-    async with client_of(gateway) as client:
-        await ask(client, "First")
-        gateway.fall_silent()
-        assert await ask(client) == "You asked: ?"
-        gateway.fall_silent()
-        assert (await client.hand_off()).reason == "requested"
-    assert len(gateway.starts) == 3
-
-
-@pytest.mark.timeout(20)
-async def test_a_gateway_that_is_slow_but_alive_is_waited_for(
-    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any frame counts."""
-    monkeypatch.setattr("shared.client.session._SILENCE_S", 0.5)
-    gateway.scripts["?"] = Script(deltas=("Well.",), waits_to_confirm=True)
-    async with client_of(gateway) as client:
-        asking = asyncio.create_task(ask(client))
-        await gateway.expect(ResponseCreate)
-        await gateway.broadcast(Ping())
-        await gateway.expect(Pong)
-        await asyncio.sleep(0.8)  # beyond the limit
-        gateway.release()
-        assert await asking == "Well."
-    assert len(gateway.starts) == 1
 
 
 @pytest.mark.timeout(20)

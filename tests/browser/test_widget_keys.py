@@ -5,8 +5,9 @@ from playwright.async_api import Page, expect
 
 from shared.wire.messages import ResponseCreate
 from tests.browser.pages import OpenChat, ask
-from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 from tests.browser.shops import SHOPS
+from tests.browser.static_site import foreign_site
 
 COMPOSING: dict[str, dict[str, object]] = {
     "most browsers": {"isComposing": True},

@@ -8,7 +8,8 @@ from playwright.async_api import Browser, Page, expect
 from shared.wire.outcome import ErrorDetail, Grounding
 from tests.browser.pages import OpenChat
 from tests.browser.payloads import PAYLOADS
-from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.browser.scripted_gateway import Script, ScriptedGateway
+from tests.browser.static_site import foreign_site
 from tests.support.reliability import Reliability
 
 PART = 20

@@ -8,7 +8,8 @@ from playwright.async_api import Browser, Page, expect
 from shared.wire.messages import ResponseCancel, ResponseCreate
 from shared.wire.outcome import Grounding
 from tests.browser.pages import OpenChat
-from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.browser.scripted_gateway import Script, ScriptedGateway
+from tests.browser.static_site import foreign_site
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "page.html"
 

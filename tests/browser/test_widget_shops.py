@@ -7,8 +7,9 @@ from playwright.async_api import FrameLocator, Locator, Page, expect
 
 from shared.wire.messages import ResponseCreate
 from tests.browser.pages import OpenChat
-from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 from tests.browser.shops import SHOPS, Shop
+from tests.browser.static_site import foreign_site
 from tests.browser.test_widget_page import CONTRASTS
 
 TEXTS = (".panel", ".prose p", ".question p", "textarea")
