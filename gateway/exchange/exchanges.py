@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,6 +78,15 @@ class Exchanges:
             self.gateway.disconnect(exchange)
             raise RefusalError(exchange.failure)
         return exchange
+
+    @asynccontextmanager
+    async def visit(self, asker: Asker, session_name: str) -> AsyncIterator[Exchange]:
+        """Begin a session of that name, and end it with the block: its answers go on. Raises `ProtocolError`."""
+        exchange = await self.begin(asker, session_name)
+        try:
+            yield exchange
+        finally:
+            self.leave(exchange, keep=True)
 
     async def resume(self, asker: Asker, session_name: str, cursor: str, age_ms: int | None = None) -> Exchange:
         """Begin a session that continues the answer of that cursor after the text that its client has. Raises

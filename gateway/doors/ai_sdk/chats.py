@@ -64,11 +64,8 @@ class Chats:
 
     async def resume(self, asker: Asker, session: str) -> Running | None:
         """Return the answer that runs in this chat, or whose end no client received; else None."""
-        exchange = await self.exchanges.begin(asker, session)
-        try:
+        async with self.exchanges.visit(asker, session) as exchange:
             found = await self._find(exchange)
-        finally:
-            self.exchanges.leave(exchange, keep=True)
         if found is None:
             return None
         response_id, cursor = found
@@ -132,8 +129,5 @@ class Chats:
         await self._aborting.cancel()
 
     async def erase(self, asker: Asker, session: str) -> None:
-        exchange = await self.exchanges.begin(asker, session)
-        try:
+        async with self.exchanges.visit(asker, session) as exchange:
             await self.exchanges.erase(exchange)
-        finally:
-            self.exchanges.leave(exchange, keep=True)

@@ -84,14 +84,11 @@ class ChatwootDoor:
 
     async def _ask(self, asker: Asker, name: str, question: Question) -> str:
         """Ask, and return the cursor of the answer's beginning. Raises `ProtocolError`."""
-        exchange = await self.http.exchanges.begin(asker, name)
-        try:
+        async with self.http.exchanges.visit(asker, name) as exchange:
             await self.http.exchanges.ask(asker, exchange, question)
             if exchange.opened is None or exchange.seal is None:
                 raise ProtocolError("unavailable", "the answer is not assured", retriable=True)
             return exchange.seal.write([exchange.opened.resume_point])
-        finally:
-            self.http.exchanges.leave(exchange, keep=True)
 
 
 def _refusal(error: ErrorDetail) -> HttpResponse:

@@ -83,14 +83,7 @@ class GrpcDoor:
         """Return the service's methods. Each reads its messages itself, as bytes: one that does not come, or cannot be
         read, is refused as any other mistake."""
         responding = Responding(self.exchanges)
-
-        async def respond(call: Call) -> None:
-            await responding.respond(call, await call.request())
-
-        async def resume(call: Call) -> None:
-            await responding.resume(call, await call.request())
-
-        works = {"Respond": respond, "Resume": resume, "Chat": self._chatting.chat}
+        works = {"Respond": responding.respond, "Resume": responding.resume, "Chat": self._chatting.chat}
         return grpc.method_handlers_generic_handler(
             _SERVICE, {name: self._method(work) for name, work in works.items()}
         )

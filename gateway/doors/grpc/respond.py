@@ -26,8 +26,9 @@ _UNNAMED: Final = "body-"
 class Responding:
     exchanges: Exchanges
 
-    async def respond(self, call: Call, data: bytes) -> None:
+    async def respond(self, call: Call) -> None:
         """Ask, and write the answer. Raises `ProtocolError`."""
+        data = await call.request()
         said = read(data, v1.RespondRequest)
         session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
         asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
@@ -49,9 +50,9 @@ class Responding:
         finally:
             self.exchanges.leave(exchange, keep=asker.key is not None)
 
-    async def resume(self, call: Call, data: bytes) -> None:
+    async def resume(self, call: Call) -> None:
         """Write the rest of an answer. Raises `ProtocolError`."""
-        said = read(data, v1.ResumeRequest)
+        said = read(await call.request(), v1.ResumeRequest)
         session = checked({"session_id": said.pop("session_id")}, SessionStart).session_id
         resume = checked(said, Resume)
         exchange = await self.exchanges.resume(call.asker, session or "", resume.cursor, resume.age_ms)

@@ -12,16 +12,16 @@ from gateway.exchange.question import is_session_name
 from shared.errors import ProtocolError
 
 _RESPONSE: Final = re.compile(
-    r"(?P<id>resp_[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)\.(?P<cursor>[A-Za-z0-9_-]+)"
+    r"resp_(?P<id>[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)\.(?P<cursor>[A-Za-z0-9_-]+)"
 )
-_ITEM: Final = re.compile(r"msg_(?P<id>[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)")
+_ITEM: Final = re.compile(r"msg_(?P<id>[0-9a-f]{24})\.(?P<kind>[ct])(?P<session>[^/]+)(?P<cursor>)")
 _MAX_NAME_CHARS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseName:
-    """The name of a stored response. `goes_on`: its conversation is remembered here; else its client sent it, and keeps
-    it."""
+    """The name of a stored response, or without a `cursor` that of its message. `goes_on`: its conversation is
+    remembered here; else its client sent it, and keeps it."""
 
     response_id: str
     session: str
@@ -35,20 +35,10 @@ class ResponseName:
 
 def read_response_name(name: str, param: str) -> ResponseName:
     """Read a response's name. Raises `ProtocolError` for what is none of ours."""
-    found = _RESPONSE.fullmatch(name) if len(name) <= _MAX_NAME_CHARS else None
-    if found is None or not is_session_name(found["session"]):
+    found = _read(_RESPONSE, name)
+    if found is None:
         raise unknown_response(param)
-    cursor = found["cursor"] + "=" * (-len(found["cursor"]) % 4)
-    return ResponseName(found["id"], found["session"], cursor, goes_on=found["kind"] == "c")
-
-
-@dataclass(frozen=True, slots=True)
-class ItemName:
-    """The name of a stored response's message: that of its response, without the cursor."""
-
-    response_id: str
-    session: str
-    goes_on: bool
+    return found
 
 
 def item_id(response_name: str) -> str:
@@ -57,12 +47,17 @@ def item_id(response_name: str) -> str:
     return f"msg_{head or cursor}"
 
 
-def read_item_id(item: str) -> ItemName | None:
+def read_item_id(item: str) -> ResponseName | None:
     """Return the response that a message's id names; None if it is none of ours, or its response is not stored."""
-    found = _ITEM.fullmatch(item) if len(item) <= _MAX_NAME_CHARS else None
+    return _read(_ITEM, item)
+
+
+def _read(form: re.Pattern[str], name: str) -> ResponseName | None:
+    found = form.fullmatch(name) if len(name) <= _MAX_NAME_CHARS else None
     if found is None or not is_session_name(found["session"]):
         return None
-    return ItemName(f"resp_{found['id']}", found["session"], goes_on=found["kind"] == "c")
+    cursor = found["cursor"] + "=" * (-len(found["cursor"]) % 4)
+    return ResponseName(f"resp_{found['id']}", found["session"], cursor, goes_on=found["kind"] == "c")
 
 
 def unknown_response(param: str) -> ProtocolError:

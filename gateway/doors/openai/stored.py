@@ -79,27 +79,25 @@ class StoredResponses:
         named = {each: item for each in question.references[-MAX_TURNS:] if (item := read_item_id(each)) is not None}
         newest, said = named.get(question.references[-1]), dict[str, str]()
         for session, last in {item.session: item for item in named.values()}.items():
-            exchange = await self.http.exchanges.begin(self.http.asker(request), session)
-            try:
+            async with self.http.exchanges.visit(self.http.asker(request), session) as exchange:
                 await self.http.exchanges.charge_lookup(exchange)
                 texts = await self._texts(exchange, last.response_id, _LOOKS if last is newest else 1)
-            finally:
-                self.http.exchanges.leave(exchange, keep=True)
             if last is newest and last.goes_on and [*texts][-1:] == [last.response_id]:
                 return replace(question, turns=None, names=(session,))
             said |= {each: texts[item.response_id] for each, item in named.items() if item.response_id in texts}
         return responses_question(question.body, header, said)
 
     async def _texts(self, exchange: Exchange, response_id: str, looks: int) -> dict[str, str]:
-        """Return the answers that the conversation has, by their responses' ids; look that often for the one of that
-        id: a turn is written while its answer is sent."""
+        """Return the answers that the conversation has, by their responses' ids, one that is being written here last;
+        look that often for the one of that id: a turn is written while its answer is sent."""
         texts: dict[str, str] = {}
         for look in range(looks):
             await asyncio.sleep(_LOOK_S if look else 0)
             texts = {turn.request_id: turn.output_text for turn in await self._turns(exchange, response_id)}
             known = self.http.exchanges.gateway.inflight.named(exchange.session.key, response_id, None)
-            if known is not None and known.answer.response is not None:
-                texts.setdefault(response_id, known.answer.response.output_text)
+            if known is not None:
+                ended = known.answer.response
+                texts.setdefault(response_id, known.answer.text if ended is None else ended.output_text)
             if response_id in texts:
                 break
         return texts
@@ -119,22 +117,13 @@ class StoredResponses:
     async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
         """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
         await self._told(exchange, previous, "previous_response_id")
-        key = exchange.session.key
-        for _ in range(_LOOKS):
-            turns = await self._turns(exchange, previous.response_id)
-            if any(turn.request_id == previous.response_id for turn in turns):
-                if turns[-1].request_id != previous.response_id:
-                    raise ProtocolError(
-                        "not_the_last",
-                        "its conversation has gone on; name its last response",
-                        param="previous_response_id",
-                    )
-                return
-            known = self.http.exchanges.gateway.inflight.named(key, previous.response_id, None)
-            if known is not None:
-                return
-            await asyncio.sleep(_LOOK_S)
-        if await self.http.exchanges.history.generation(key) is None:
+        ids = [*await self._texts(exchange, previous.response_id, _LOOKS)]
+        if previous.response_id in ids[:-1]:
+            why = "its conversation has gone on; name its last response"
+            raise ProtocolError("not_the_last", why, param="previous_response_id")
+        if previous.response_id in ids:
+            return
+        if await self.http.exchanges.history.generation(exchange.session.key) is None:
             raise ProtocolError("history_unavailable", "try again", kind="server_error", retriable=True)
         raise unknown_response("previous_response_id")
 
@@ -238,12 +227,9 @@ class StoredResponses:
     async def delete(self, request: Request) -> Answer:
         """Erase a response, and its conversation with it."""
         name = _named(request)
-        exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
-        try:
+        async with self.http.exchanges.visit(self.http.asker(request), name.session) as exchange:
             await self._told(exchange, name, "response_id")
             await self.http.exchanges.erase(exchange)
-        finally:
-            self.http.exchanges.leave(exchange, keep=True)
         return page({"id": str(name), "object": "response", "deleted": True})
 
     # --- conversations
@@ -258,11 +244,8 @@ class StoredResponses:
     async def delete_conversation(self, request: Request) -> Answer:
         name = request.path_params["id"]
         _conversation(name)
-        exchange = await self.http.exchanges.begin(self.http.asker(request), name)
-        try:
+        async with self.http.exchanges.visit(self.http.asker(request), name) as exchange:
             await self.http.exchanges.erase(exchange)
-        finally:
-            self.http.exchanges.leave(exchange, keep=True)
         return page({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
