@@ -22,8 +22,7 @@ from workers.engine.upstream.choice import Choice
 from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.prepare import Preparer
-from workers.kv.cache import KvCache
-from workers.kv.opening import open_cache
+from workers.kv.cache import KvCache, open_cache
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import PromptBuilder, Prompts
 from workers.prompt.messages import MessageBuilder

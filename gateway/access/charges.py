@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.wire.messages import HandoffReason
 from shared.wire.session_key import SessionKey
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.exchange.lazy_timer import LazyTimer
+from gateway.exchange.exchange import LazyTimer
 from gateway.exchange.telling import Telling
 from gateway.http.requests import HttpRequests, watching
 from shared.telemetry.faults import contained

@@ -23,9 +23,8 @@ from shared.model.folder import GRAPH, GRAPH_DATA, TOKENIZER, ModelFolder, file_
 from shared.model.tokenizer import Tokenizer
 from shared.process.lifetime import fail
 from workers.engine.device.slots import slot_capacity
-from workers.graph.eight_bit.grids import GRIDS, GridName
 from workers.graph.eight_bit.qdq import RoundedLinear
-from workers.graph.eight_bit.quantize import quantize_rows
+from workers.graph.eight_bit.quantize import GRIDS, GridName, quantize_rows
 from workers.graph.sources.checkpoint import Checkpoint, Weight
 from workers.graph.sources.opening import open_source
 from workers.graph.tensorrt import write_tensorrt_decoder

@@ -19,7 +19,7 @@ from shared.errors import SettingsError
 from shared.model.folder import GRAPH, Architecture
 from shared.process.extras import install_command
 from workers.graph.decoder import cache_names
-from workers.graph.eight_bit.grids import GridName
+from workers.graph.eight_bit.quantize import GridName
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 

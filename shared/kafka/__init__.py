@@ -6,7 +6,7 @@ from shared.kafka.broker.administration import (
     grow_topics,
     more_partitions_command,
 )
-from shared.kafka.broker.closed_transports import take_for_broken
+from shared.kafka.broker.connection import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.groups import group_lag

@@ -16,10 +16,9 @@ from shared.nouns import counted
 from shared.settings.answers import AnswerSettings, FaqSettings
 from shared.settings.auth import AuthSettings
 from shared.settings.edge import EdgeSettings
-from shared.settings.gateway import AdmissionSettings, ChatwootSettings, GatewaySettings, HandoffSettings
+from shared.settings.gateway import AdmissionSettings, ChatwootSettings, GatewaySettings, HandoffSettings, QuotaSettings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.promise import LimitSettings, PromiseSettings
-from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings
 from shared.settings.telemetry import LogSettings, TracingSettings
 from shared.settings.worker import KvSettings, ModelSettings, UpstreamSettings, WorkerSettings

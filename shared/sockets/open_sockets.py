@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from shared.errors import ProtocolError
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import QuotaSettings
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

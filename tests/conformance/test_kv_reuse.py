@@ -25,8 +25,7 @@ from tests.support.system import eventually
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
-from workers.kv.cache import KvCache
-from workers.kv.opening import open_cache
+from workers.kv.cache import KvCache, open_cache
 from workers.kv.values import CODECS, Codec, decode, encode
 from workers.prompt.conversation import PromptBuilder
 from workers.schedule.lengths import OutputLengths

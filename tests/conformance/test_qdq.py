@@ -11,8 +11,8 @@ import pytest
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
 from tests.support.models.families import FAMILY_CONFIGS
 from tests.support.models.rounded import TEXT, checkpoint_of, rounded_of
-from workers.graph.eight_bit.grids import FP8, GRIDS, INT8, Grid
 from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.eight_bit.quantize import FP8, GRIDS, INT8, Grid
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 

@@ -12,8 +12,8 @@ from tests.support.models.rounded import TEXT, checkpoint_of, rounded_of
 from workers.engine import PrefillChunk
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
-from workers.graph.eight_bit.grids import GRIDS, Grid
 from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.eight_bit.quantize import GRIDS, Grid
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 

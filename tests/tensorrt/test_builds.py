@@ -12,9 +12,8 @@ import tensorrt_rtx_bindings as trt
 
 from ops.model.prepare import prepare_model
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
-from workers.graph.eight_bit.grids import GRIDS, Grid
 from workers.graph.eight_bit.qdq import RoundedLinear
-from workers.graph.eight_bit.quantize import quantize_rows
+from workers.graph.eight_bit.quantize import GRIDS, Grid, quantize_rows
 from workers.graph.sources.safetensors import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 

@@ -8,8 +8,7 @@ from grpc import aio
 from grpc.aio import ServicerContext
 
 from gateway.doors.grpc.messages import server_bytes
-from gateway.doors.grpc.metadata import asker_of
-from gateway.doors.grpc.refusals import status_of, trailers_of
+from gateway.doors.grpc.metadata import asker_of, status_of, trailers_of
 from gateway.exchange.question import Asker
 from gateway.exchange.refusals import RefusalError
 from shared.errors import ProtocolError

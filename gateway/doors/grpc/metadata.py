@@ -1,13 +1,20 @@
-"""Read a call's metadata. Pure."""
+"""Read a call's metadata, and write a refusal as its status and trailing metadata. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
+
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc import StatusCode
 
 from gateway.exchange.question import Asker, patience_ms
 from gateway.frontends.client_address import charged_address
 from gateway.http.headers import bearer, idempotency_key, traceparent
+from shared.errors import ErrorKind
 from shared.sockets.open_sockets import Network
+from shared.wire.outcome import ErrorDetail
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # gRPC's own, from a client that asks again by itself.
@@ -28,4 +35,46 @@ def asker_of(
         key=idempotency_key(texts),
         is_retry=_ATTEMPTS in texts,
         traceparent=traceparent(texts),
+    )
+
+
+_BY_KIND: Final[Mapping[ErrorKind, StatusCode]] = {
+    "invalid_request_error": StatusCode.INVALID_ARGUMENT,
+    "authentication_error": StatusCode.UNAUTHENTICATED,
+    "rate_limit_error": StatusCode.RESOURCE_EXHAUSTED,
+    "overloaded_error": StatusCode.UNAVAILABLE,
+    "server_error": StatusCode.INTERNAL,
+}
+_BY_CODE: Final = {
+    "cancelled": StatusCode.CANCELLED,
+    "instructions_not_allowed": StatusCode.PERMISSION_DENIED,
+    "key_reused": StatusCode.ABORTED,
+    "nobody_in_time": StatusCode.DEADLINE_EXCEEDED,
+    "response_not_found": StatusCode.NOT_FOUND,
+    "retried": StatusCode.ABORTED,
+    "too_many_connections": StatusCode.RESOURCE_EXHAUSTED,
+    "too_many_inflight": StatusCode.RESOURCE_EXHAUSTED,
+}
+_RETRY_AFTER_MS: Final = 1_000
+
+Trailers = tuple[tuple[str, str | bytes], ...]
+
+
+def status_of(error: ErrorDetail) -> StatusCode:
+    status = _BY_CODE.get(error.code) or _BY_KIND[error.type]
+    return StatusCode.UNAVAILABLE if status is StatusCode.INTERNAL and error.retryable else status
+
+
+def trailers_of(error: ErrorDetail) -> Trailers:
+    """Return the trailing metadata: google.rpc.Status, and gRPC's own word on a retry, which is none below 0."""
+    wait_ms = (error.retry_after_ms or _RETRY_AFTER_MS) if error.retryable else -1
+    status = Status(code=status_of(error).value[0], message=error.message)
+    about = {"type": error.type, **({"param": error.param} if error.param else {})}
+    status.details.add().Pack(ErrorInfo(reason=error.code.upper(), domain="replyline", metadata=about))
+    if error.retryable:
+        retry_delay = Duration(seconds=wait_ms // 1_000, nanos=wait_ms % 1_000 * 1_000_000)
+        status.details.add().Pack(RetryInfo(retry_delay=retry_delay))
+    return (
+        ("grpc-retry-pushback-ms", str(wait_ms)),
+        ("grpc-status-details-bin", status.SerializeToString()),
     )

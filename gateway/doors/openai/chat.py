@@ -5,8 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.doors.openai.error_body import error_body
 from shared.wire.outcome import ErrorDetail, Response
+
+
+def error_body(error: ErrorDetail) -> dict[str, Any]:
+    shown = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return {"error": shown}
+
 
 DONE: Final = b"data: [DONE]\n\n"
 _encode: Final = msgspec.json.Encoder().encode

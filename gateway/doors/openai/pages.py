@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from gateway.doors.openai.bodies import OpenAiQuestion
-from gateway.doors.openai.error_body import error_body
+from gateway.doors.openai.chat import error_body
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.telling import Teller, Telling
 from gateway.http.handlers import Answer

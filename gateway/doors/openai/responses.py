@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.doors.openai.chat import DONE
-from gateway.doors.openai.error_body import error_body
+from gateway.doors.openai.chat import DONE, error_body
 from gateway.doors.openai.names import item_id
 from gateway.exchange.refusals import no_answer
 from shared.wire.outcome import ErrorDetail, Response, Status

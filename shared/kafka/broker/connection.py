@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
@@ -71,3 +73,32 @@ async def stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
     stopping.cancel()
     if not done or stopping.cancelled() or stopping.exception() is not None:
         await consumer._client.close()  # noqa: SLF001
+
+
+_WRITERS: Final = ("send", "_send_sasl_token")
+
+
+def take_for_broken() -> None:
+    """Have a write to a closed transport raise `KafkaConnectionError`. Once a process.
+
+    uvloop raises `RuntimeError` there, and aiokafka takes only an `OSError` for the end of a connection: by any other
+    error its fetcher, sender and coordinator end for good (aio-libs/aiokafka#1038). It happens where the broker resets
+    a connection in the moment before a request is sent."""
+    for name in _WRITERS:
+        setattr(AIOKafkaConnection, name, _or_broken(getattr(AIOKafkaConnection, name)))
+
+
+def _or_broken(write: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(write)
+    def written(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return write(self, *args, **kwargs)
+        except KafkaError:  # a RuntimeError too
+            raise
+        except RuntimeError as error:
+            if self._writer is None or not self._writer.transport.is_closing():
+                raise
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise KafkaConnectionError(f"connection at {self.host}:{self.port} broken: {error}") from error
+
+    return written

@@ -12,8 +12,7 @@ from redis import Redis
 from gateway.access.charges import Caller, Kind, Tariff
 from gateway.access.quotas import Quotas
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 

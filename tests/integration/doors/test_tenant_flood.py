@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.access.charges import COSTS_UNITS
 from ops.measure.quantiles import percentile
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import QuotaSettings
 from tests.integration.support.crowds import Heard, Visitor
 from tests.integration.support.floods import FLOODS, Flood, Nuisance
 from tests.support.reliability import Reliability

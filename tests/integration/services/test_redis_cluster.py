@@ -18,8 +18,7 @@ from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, load, until_back

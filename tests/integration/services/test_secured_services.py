@@ -30,8 +30,7 @@ from shared.kafka import Outgoing, Producer, create_topics, describe_topics, gro
 from shared.kafka.groups import committed_offsets
 from shared.redis.client import blocking_redis
 from shared.settings import KvSettings, Settings
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS

@@ -25,7 +25,7 @@ from tests.support.fakes.kv_workers import Redis, Store
 from workers.engine.fake import FakeEngine
 from workers.engine.greedy import answer_greedily
 from workers.engine.load_model import load_model
-from workers.kv import opening
+from workers.kv import cache as opening
 from workers.request.job import Job
 from workers.request.open_answers import OpenAnswers
 from workers.request.reply_publisher import Settled

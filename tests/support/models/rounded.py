@@ -6,9 +6,8 @@ import numpy as np
 
 from ops.model.numerics.forward import predict
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
-from workers.graph.eight_bit.grids import INT8, Grid
 from workers.graph.eight_bit.qdq import RoundedLinear
-from workers.graph.eight_bit.quantize import quantize_rows
+from workers.graph.eight_bit.quantize import INT8, Grid, quantize_rows
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.sources.safetensors import SafetensorsSource
 

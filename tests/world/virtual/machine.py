@@ -32,8 +32,8 @@ import shared.records.commits
 import shared.redis.client
 import workers.building
 import workers.intake.lag
+import workers.kv.cache
 import workers.kv.nodes
-import workers.kv.opening
 import workers.process as worker_process
 from shared.faq import FaqIndex
 from shared.kafka import PartitionReader
@@ -203,7 +203,7 @@ def _share_what_is_read() -> None:
 
 def _remember_caches() -> None:
     """Have each process's KV be found, to be judged."""
-    open_cache = workers.kv.opening.open_cache
+    open_cache = workers.kv.cache.open_cache
 
     def opened(*args: Any) -> Any:
         NODE.get().kv = cache = open_cache(*args)

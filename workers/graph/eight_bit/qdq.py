@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workers.graph.eight_bit.grids import Grid
 from workers.graph.eight_bit.matrices import PlainMatrices
-from workers.graph.eight_bit.quantize import RoundedMatrix
+from workers.graph.eight_bit.quantize import Grid, RoundedMatrix
 from workers.graph.sources.checkpoint import Float32Array
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from gateway.access.charges import COSTS_UNITS, Caller, Charge, Kind, Tariff
 from gateway.access.local_quota import LocalQuota
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.wire.messages import HandoffReason
 from shared.wire.session_key import SessionKey
 

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.exchange.lazy_timer import LazyTimer
+from gateway.exchange.exchange import LazyTimer
 from tests.support.fakes.instant_loop import run_at_once
 
 _STEPS = st.lists(

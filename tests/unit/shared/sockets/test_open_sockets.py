@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ProtocolError
-from shared.settings.quotas import QuotaSettings
+from shared.settings.gateway import QuotaSettings
 from shared.sockets.open_sockets import OpenSockets
 
 MOST = 1_000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workers.graph.eight_bit.grids import FP8, GRIDS, Grid
+from workers.graph.eight_bit.quantize import FP8, GRIDS, Grid
 
 each_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 # Of E4M3: seven steps of an eighth in each octave from 2**-6 to 448, and as many below.

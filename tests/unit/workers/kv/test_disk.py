@@ -8,9 +8,9 @@ from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.kv_workers import SHARED, TALK, Workers, dropped
+from workers.kv.cache import _open_disk
 from workers.kv.disk import DiskTier
 from workers.kv.host import ENTRY_BYTES
-from workers.kv.opening import _open_disk
 
 OTHER = [*SHARED, *range(60, 72)]
 LITTLE = 3 * (ENTRY_BYTES + 200)  # bytes: of one conversation's blocks at most

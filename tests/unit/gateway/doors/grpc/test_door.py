@@ -18,8 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from gateway.doors.grpc import door
-from gateway.doors.grpc.metadata import asker_of
-from gateway.doors.grpc.refusals import status_of, trailers_of
+from gateway.doors.grpc.metadata import asker_of, status_of, trailers_of
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from shared.errors import ErrorKind
 from shared.settings.gateway import GatewaySettings
