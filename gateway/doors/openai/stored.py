@@ -61,7 +61,7 @@ class StoredResponses:
         check_model(question.model, self.models)
         if question.background and not question.store:
             raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
-        previous = self._previous(question)
+        previous = _previous(question)
         return await answer(
             self.http,
             request,
@@ -101,18 +101,6 @@ class StoredResponses:
             if response_id in texts:
                 break
         return texts
-
-    @staticmethod
-    def _previous(question: ResponsesQuestion) -> ResponseName | None:
-        """Return the response to continue from. Raises `ProtocolError`."""
-        if question.previous_response_id is None:
-            return None
-        name = read_response_name(question.previous_response_id, "previous_response_id")
-        if not name.goes_on:
-            raise ProtocolError(
-                "history_not_kept", "its conversation was its client's: send it again", param="previous_response_id"
-            )
-        return name
 
     async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
         """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
@@ -247,6 +235,18 @@ class StoredResponses:
         async with self.http.exchanges.visit(self.http.asker(request), name) as exchange:
             await self.http.exchanges.erase(exchange)
         return page({"id": name, "object": "conversation.deleted", "deleted": True})
+
+
+def _previous(question: ResponsesQuestion) -> ResponseName | None:
+    """Return the response to continue from. Raises `ProtocolError`."""
+    if question.previous_response_id is None:
+        return None
+    name = read_response_name(question.previous_response_id, "previous_response_id")
+    if not name.goes_on:
+        raise ProtocolError(
+            "history_not_kept", "its conversation was its client's: send it again", param="previous_response_id"
+        )
+    return name
 
 
 def _named(request: Request) -> ResponseName:
