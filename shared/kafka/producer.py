@@ -1,8 +1,5 @@
-"""Producing: idempotent, `acks=all`, no linger.
-
-aiokafka has one produce request in flight per broker and sends what has gathered meanwhile as the next batch, so a lone
-record leaves at once and a burst is batched by itself.
-"""
+"""Produce records: idempotent, `acks=all`, no linger. aiokafka has one produce request in flight per broker and sends
+what has gathered in that time as the next batch: a single record leaves immediately, a burst is batched."""
 
 import asyncio
 from collections import Counter
@@ -81,12 +78,10 @@ _ASKED: Final = ("min.insync.replicas", "retention.ms")
 class Producer:
     """Idempotent producer. `start` waits for the broker as long as it takes.
 
-    aiokafka numbers a record even when it gives it up (its time is over while the partition has no leader, or the
-    broker refuses it); the broker, which never saw that number, then refuses every later record of the partition. So
-    after a failed delivery another producer, with an id of its own, takes over as soon as it is connected, at most once
-    a second. A refusal by itself is no reason: what is written to that partition next, if anything ever is, fails and
-    is one.
-    """
+    aiokafka numbers a record even if it gives up on it (no leader in time, or the broker refuses it). The broker, which
+    never saw that number, then refuses every later record of the partition. So after a failed delivery another
+    producer with a new id takes over, at most once a second. A refusal alone is no failed delivery: the next record of
+    that partition fails, and is one."""
 
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
         self._settings = settings
@@ -144,12 +139,10 @@ class Producer:
         return len(partitions) if partitions else 0
 
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
-        """Put a record into the next batch; the future is done when the broker has acknowledged it.
-
-        Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued in time, `ProtocolError`
-        where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
-        `record_too_large`. `verdict` turns what the future raises into one of these.
-        """
+        """Put a record into the next batch, in order within its partition; the future is done when the broker has
+        acknowledged it. Raises `BrokerUnavailable` if it cannot be queued in time, `ProtocolError` if it never can
+        (`unknown_topic`, `topic_not_authorized`, `record_too_large`). `verdict` turns what the future raises into one
+        of these."""
         producer = self._producer
         if producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")

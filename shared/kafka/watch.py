@@ -26,11 +26,11 @@ class KafkaWatch:
 
     @property
     def away(self) -> bool:
-        """Return whether it has gone, as the log was told."""
+        """Return whether an outage has been logged."""
         return self._kafka.cause is not None
 
     def first_connected(self) -> None:
-        """Have the log told from now on when it goes; until now those told who try to make the first connection."""
+        """Log outages after this call. Before it, the callers that make the first connection log them."""
         self._was_connected = True
 
     async def run(self) -> None:

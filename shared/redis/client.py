@@ -1,9 +1,9 @@
-"""Make a client of Redis, for the event loop or for a thread of its own, without a retry: of one server, of the
-master that sentinels name at that moment, or of a cluster. The client is redis-py's own.
+"""Make redis-py's client of Redis, for the event loop or for a separate thread, without a retry: of one server, of the
+master that sentinels name, or of a cluster.
 
-The user stands in the URL, the password behind it or in a file (`rediss://user@host:6380/0`, `redis.password_file`).
-`rediss://` is TLS, checked against the system's authorities or against `redis.tls_ca`. What the URL's query may say
-besides is redis-py's (`?ssl_certfile=…`). Sentinels are asked without a login, with TLS where the servers have it.
+The URL has the user, and the password unless a file has it (`rediss://user@host:6380/0`, `redis.password_file`).
+`rediss://` is TLS, checked against the system's authorities or `redis.tls_ca`. The URL's query is redis-py's
+(`?ssl_certfile=…`). Sentinels are asked without a login, with TLS if the servers have it.
 """
 
 import asyncio
@@ -101,11 +101,8 @@ _TLS_OPTION: Final = "ssl_"
 
 
 class RedisClient:
-    """Redis for the event loop. Who calls bounds how long it may take (`RedisCalls`).
-
-    No more is asked at once than one server has connections; whoever comes then waits for one: redis-py's own pool that
-    waits costs a third of a call.
-    """
+    """Redis for the event loop. The caller bounds the time of a call (`RedisCalls`). At most as many calls run as one
+    server has connections, others wait: redis-py's own waiting pool costs a third of a call."""
 
     def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
         """Make the client. Raises `SettingsError` where the URL is none."""
@@ -150,9 +147,8 @@ class RedisClient:
 
 
 def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
-    """Return a client for the event loop; `aclose` closes its connections. `timeout_ms` is how long its caller waits
-    for a call: sentinels and a cluster's nodes that do not answer are given up within it. Raises `SettingsError` where
-    the URL is none."""
+    """Return a client for the event loop; `aclose` closes its connections. Sentinels and a cluster's nodes that do not
+    answer are given up within `timeout_ms`, the caller's limit for a call. Raises `SettingsError` for a bad URL."""
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
     try:
         if (sentinels := settings.sentinels) is not None:
@@ -178,12 +174,10 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
 
 def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
     """Return a client of one server, or of the sentinels' master, for one thread: one connection, each of whose reads
-    and writes takes at most `timeout_ms`.
+    and writes takes at most `timeout_ms`. Raises `SettingsError` for a bad URL.
 
-    A large value goes out in pieces, each with that limit: Python counts a socket's timeout over all of a write.
-    RESP2, since servers may send over RESP3 that they are about to move and have redis-py wait longer meanwhile.
-    Raises `SettingsError` where the URL is none.
-    """
+    A large value is sent in pieces, each with that limit: Python counts a socket's timeout over all of a write. RESP2:
+    over RESP3 a server may announce that it moves, and redis-py then waits longer."""
     limits: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **_BLOCKING, **_socket_limits(timeout_ms)}
     try:
         if (sentinels := settings.sentinels) is not None:

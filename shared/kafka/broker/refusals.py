@@ -1,7 +1,5 @@
-"""Why there is no way to Kafka: aiokafka says only that there is none.
-
-So where it found none, a connection is made and thrown away again, to see at which step it ends.
-"""
+"""Find out why Kafka cannot be reached: aiokafka does not say. A connection is made and closed again, to see at which
+step it fails."""
 
 import ssl
 from typing import Final

@@ -1,8 +1,5 @@
-"""Fetch by sessions (KIP-227): a request names only the partitions of which something has changed since the last one,
-and the broker answers only for those that have something new.
-
-aiokafka names all partitions of a consumer each time, and is answered for each: a worker has 72.
-"""
+"""Fetch by sessions (KIP-227): a request names only the partitions that changed since the last one, and the broker
+answers only for those with new records. aiokafka names all partitions of a consumer each time: a worker has 72."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -30,15 +30,14 @@ class Membership(NamedTuple):
 class Losses:
     """Remembers which partitions were taken away.
 
-    aiokafka takes all of them at the beginning of each rebalance, and says at its end which are this member's now. One
-    given back is not lost, unless the group went on without this member for a while (its session had expired): then
-    another may have had it, and committed beyond what this one has open there.
+    aiokafka takes all of them when a rebalance begins, and names this member's when it ends. A partition that is given
+    back is not lost, unless this member's session had expired: then another member may have had it, and committed
+    beyond what this one has open there.
 
-    `since` is the membership that the last assignment was made for; None before the first. `held` are the partitions of
-    this member; None before the first assignment, and while a rebalance goes on. `unread` are the partitions lost since
-    the reader last handed over what it read: until then its owner may not know of them. `committing` is the commit
-    under way: aiokafka tries one again and again, in the end as the member that it is by then, so a rebalance ends it.
-    """
+    `since` is the membership of the last assignment; None before the first. `held` are this member's partitions; None
+    before the first assignment and during a rebalance. `unread` are those lost since the reader last returned records:
+    its owner may not know of them. `committing` is the commit under way, which a rebalance ends: aiokafka would retry
+    it as the member that it has become."""
 
     def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
         self._handed = handed

@@ -21,9 +21,9 @@ from shared.settings.kafka import KafkaSettings
 async def offsets_since(
     consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """Return, by partition, the offset of the first record that was written then or later by the topic's clock, or its
-    end where none was, or no time is given. librdkafka's broker knows no times: there it is the beginning. Raises
-    `KafkaError`."""
+    """Return, by partition, the offset of the first record that the topic's clock dates at that moment or later; the
+    partition's end if there is no such record or no moment is given, its beginning if the broker knows no times
+    (librdkafka's). Raises `KafkaError`."""
     if not partitions:
         return {}
     ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
@@ -55,12 +55,9 @@ class Kept:
 async def scan(
     settings: KafkaSettings, topic: str, *, since_unix_ms: int | None = None, newest: int | None = None
 ) -> AsyncIterator[Kept]:
-    """Each record once, a partition after another, in order; with `newest` only of so many of a partition, with
-    `since_unix_ms` only what was written then or later.
-
-    Raises `BrokerUnavailable` where nobody answers, also in the middle of it, the topic is missing, or aiokafka cannot
-    decode a record.
-    """
+    """Yield each record once, partition by partition, in order: the `newest` of each partition, those written at
+    `since_unix_ms` or later, or all. Raises `BrokerUnavailable` if the broker does not answer, at any time, if the
+    topic is missing, or if aiokafka cannot decode a record."""
     async with _consumer(settings, topic) as consumer:
         partitions = sorted(consumer.assignment())
         ends = await consumer.end_offsets(partitions)
@@ -81,10 +78,8 @@ async def scan(
 
 
 async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
-    """Each record that is written from now on, by its place and no clock; without end.
-
-    Raises `BrokerUnavailable` as `scan` does, and where the broker goes away.
-    """
+    """Yield each record that is written after this call, without end. Raises `BrokerUnavailable` as `scan` does, and if
+    the broker goes away."""
     async with _consumer(settings, topic) as consumer:
         # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
         for partition, end in (await consumer.end_offsets(consumer.assignment())).items():

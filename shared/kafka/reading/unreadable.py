@@ -1,10 +1,10 @@
-"""A record that aiokafka cannot decode, found and stepped over.
+"""Find a record that aiokafka cannot decode, and step over it.
 
-Kafka keeps a header's name as bytes and checks them not; sarama and librdkafka let a producer write any. aiokafka
-decodes them as UTF-8 while it hands out a batch, so that `getmany` raises `UnicodeDecodeError`, and would at each try:
-one such record would stop its partition for good. What stands behind it in the same batch, its producer's own records,
-cannot be reached either: aiokafka decodes a batch from its beginning. What `getmany` had drained before it raised, of
-other partitions too, is lost with the exception; so every partition goes back to what its reader has handed over.
+Kafka does not check the bytes of a header's name, and sarama and librdkafka let a producer write any. aiokafka decodes
+them as UTF-8 while it returns a batch: `getmany` raises `UnicodeDecodeError` at each try, and one such record would
+stop its partition for good. The later records of its batch cannot be reached either, as aiokafka decodes a batch from
+its beginning. Records that `getmany` had taken before it raised, of any partition, are lost with the exception; so
+every partition goes back to what its reader has returned.
 """
 
 import inspect
@@ -53,9 +53,9 @@ class HandedOver:
         limit_ms: int,
         keys: Container[bytes | None] | None = None,
     ) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout; with `keys` only what bears one of them.
-        `limit_ms`: the broker's time for a record before one that cannot be decoded. Raises `KafkaError`; then the next
-        call goes on from what this one was to hand over."""
+        """Return the records that have arrived, with `keys` those with one of these keys; none after the timeout.
+        `limit_ms`: the broker's time for a record before one that cannot be decoded. After a `KafkaError` the next call
+        returns what this one would have."""
         if self._rewind_owed:
             await self._rewind(consumer)
         try:
