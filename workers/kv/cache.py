@@ -87,10 +87,8 @@ log = get_logger()
 
 
 class Lane:
-    """`idle_due_s` says after how long without work `idle` is to be called (None: never); both run on the thread.
-
-    The thread is a daemon: what hangs in a system call does not hold up the process's end.
-    """
+    """A thread that runs one call after the other, and `idle` after `idle_due_s` without work (None: never). It is a
+    daemon: a hanging system call does not delay the process's end."""
 
     def __init__(self, name: str, *, idle: Callable[[], object], idle_due_s: Callable[[], float | None]) -> None:
         self._idle = idle
@@ -168,12 +166,11 @@ class KvCache:
         self._saves.start()
 
     async def find(self, sequence: Sequence, *, first: bool, standing: int = 0) -> Prefix:
-        """Return what there is of a prompt's KV, before it waits: all tokens but the last at most.
+        """Return the stored KV of a prompt, of all tokens but the last at most, before the prompt waits.
 
-        `first`: nothing was said in the conversation before, so only what a tenant's conversations share can have been
-        kept. `standing`: so many of the first tokens stand in a slot; what is no more than that is not fetched; nor is
-        anything while as much waits as the host memory may hold.
-        """
+        `first`: the conversation has no earlier turn, so only what a tenant's conversations share can be stored.
+        `standing`: the number of first tokens that a slot holds; KV of no more tokens is not fetched. Nothing is
+        fetched while as much waits to be saved as the host memory may hold."""
         if self._costs.prefill_ms(len(sequence.prompt_ids)) <= _WORTH_MS:
             return Prefix(kept=_ALL)
         prompt = ConversationTokens(

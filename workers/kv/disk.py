@@ -1,9 +1,8 @@
-"""Blocks that host memory has no room for, as files of a folder that is this process's own and ends with it.
+"""Keep blocks that host memory has no room for as files of a folder that this process alone reads, and removes.
 
-The files are read and written by the threads that load and save, without the memory's lock; a file that is missing, cut
-or changed fails its block's check and is computed anew. Nobody else may read the folder. Folders of processes that were
-killed are removed by the next that starts: theirs is whoever holds the lock in it.
-"""
+The threads that load and save use the files without the memory's lock; a file that is missing, cut or changed fails its
+block's check, and the block is computed again. A process that starts removes the folders of killed ones: those whose
+lock no process holds."""
 
 import fcntl
 import os

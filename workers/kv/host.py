@@ -1,8 +1,7 @@
-"""Encoded blocks in this process's memory, or what stands for them: the least recently used give way when the bytes run
-out. Pure.
+"""Keep encoded blocks, or handles of them, in this process's memory, and evict the least recently used. Pure.
 
-Each belongs to an owner, a conversation or what a tenant's conversations share, and is forgotten with it. Every
-operation takes the same time however many blocks there are, but `erase`, which takes as long as the owner has blocks.
+Each belongs to an owner, a conversation or what a tenant's conversations share, and is forgotten with it. Operations
+take constant time, but `erase` the time of the owner's number of blocks.
 """
 
 from collections import OrderedDict
@@ -23,11 +22,9 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class HostCache(Generic[V]):
-    """At most `max_bytes`; what is not used for `ttl_s` is gone. One thread owns it. `evicted(name, value, owner)` is
-    told what gives way to others, `dropped(value)` all that is no longer kept.
-
-    `num_bytes` counts values and `ENTRY_BYTES` each.
-    """
+    """At most `max_bytes`; a value that is not used for `ttl_s` is dropped. One thread owns it. It calls
+    `evicted(name, value, owner)` for what makes room for others, `dropped(value)` for all that it no longer keeps.
+    `num_bytes` counts values and `ENTRY_BYTES` each."""
 
     __slots__ = ("_dropped", "_entries", "_evicted", "_max_bytes", "_owners", "_ttl_ms", "num_bytes")
 

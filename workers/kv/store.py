@@ -111,11 +111,9 @@ class Held:
 class KvStore:
     """Used by one thread, except `available`. It connects at the first `probe`; until then it is not available.
 
-    `marks`: where it stands that a session was erased. `max_value_bytes` is the longest that a value of ours can be;
-    longer ones are never fetched. `count_dropped` is told the reason of each key or value that is deleted or passed
-    over: wrong_type, too_many, oversized. Methods raise `StoreUnavailable` and nothing else. `tells`: log when Redis
-    goes and comes; of two stores on one Redis one does.
-    """
+    `marks` is the Redis with the marks of erased sessions. Values above `max_value_bytes` are never fetched.
+    `count_dropped` gets the reason of each key or value that is deleted or skipped: wrong_type, too_many, oversized.
+    Methods raise `StoreUnavailable` and nothing else. `tells`: log outages; of two stores on one Redis one does."""
 
     def __init__(
         self,
@@ -177,9 +175,8 @@ class KvStore:
     def load(
         self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes] = ()
     ) -> Iterator[dict[bytes, bytes]]:
-        """Give the values of names that `ask` gave, the shared ones first, some at a time; those gone meanwhile are
-        left out. Redis says nothing until it has put a whole reply together, so each is of a few MiB, and the next is
-        under way while the values of one are used."""
+        """Yield the values of names that `ask` returned, shared ones first, without those that are gone. Redis sends a
+        reply only once it is whole, so each has a few MiB, and the next is requested while one is used."""
         tenant, own = session.tenant, session.of("kv")
         yield from self._load(shared_names, lambda some: ["MGET", *[shared_key(tenant, name) for name in some]])
         yield from self._load(names, lambda some: ["HMGET", own, *some])
@@ -214,11 +211,9 @@ class KvStore:
         shared: Mapping[bytes, bytes] | None = None,
         generation: int,
     ) -> int | None:
-        """Write the session's new blocks, drop others of it, write the shared ones that are not there: one round trip.
-
-        The bytes of values that Redis has taken; None where the turn's generation was erased, and nothing of it stays.
-        While Redis takes no writes this raises without asking it.
-        """
+        """Write the session's new blocks, drop others of it, write the shared ones that Redis lacks: one round trip.
+        Return the bytes of values written; None if the turn's generation was erased: nothing of it stays. Raises
+        without a call while Redis takes no writes."""
         batch = self._batch()
         if monotonic_s() < self._writes.retry_at_s:
             raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")

@@ -53,10 +53,8 @@ def value_bytes(layout: KvLayout, codec: Codec, num_tokens: int) -> int:
 
 
 def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
-    """Return the value of block `name`; `array` is `[layers, parts, heads, tokens, dim]`, of any strides.
-
-    Raises `ValueError` where a number is not finite, or too large for the codec: such a block must not be kept.
-    """
+    """Return the value of block `name`; `array` is `[layers, parts, heads, tokens, dim]`, of any strides. Raises
+    `ValueError` for a number that is not finite or too large for the codec: such a block must not be kept."""
     layers, parts, heads, tokens, dim = array.shape
     layout = KvLayout(layers=layers, parts=parts, heads=heads, dim=dim, dtype=array.dtype.str)
     effective = _effective(codec, layout.numpy_dtype)
@@ -82,11 +80,8 @@ def decode(
     data: bytes, layout: KvLayout, codec: Codec, num_tokens: int, *, name: bytes, checked: bool = False
 ) -> NDArray[Any]:
     """Return the array of block `name`, `layout.shape(num_tokens)`, for the engine to import: of `exact` and `fp16` a
-    view of `data`, in the numbers that it was kept in. `checked`: this process encoded the value itself or has decoded
-    it before, so it is only compared in its header and length.
-
-    Raises `BadBlock` where the value is anything but what is expected.
-    """
+    view of `data`. `checked`: this process has encoded or decoded the value before, so only header and length are
+    compared. Raises `BadBlock` for any other value than the expected."""
     effective = _effective(codec, layout.numpy_dtype)
     head = _head(layout, effective, num_tokens)
     payload = _payload(data, head, value_bytes(layout, codec, num_tokens))

@@ -52,11 +52,8 @@ class CostsKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CostTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The coefficients of the laws: what is kept on disk, and what a simulated engine takes its times from.
-
-    `mixed_ms` is the constant of a mixed call. `error_*` is the law's mean relative error, 0 to 1, over what it was
-    fitted to; 1 where nothing was measured.
-    """
+    """The coefficients of the laws, as they are stored, and as a simulated engine uses them. `mixed_ms` is the constant
+    of a mixed call. `error_*` is the law's mean relative error, 0 to 1, over its measurements; 1 without any."""
 
     schema_version: int = SCHEMA_VERSION
     key: CostsKey
@@ -85,12 +82,9 @@ PRIOR_PREFILL: Final = Law((5.0, 0.47, 0.003, 0.00023), error=1.0)
 
 
 class CostModel:
-    """Predicts, and learns the pace. Predictions are above zero, and never fall as rows, tokens, past or context grow.
-    `mixes`: rows and prompts of a step are one call, which takes at least as long as either part, and at most as both.
-
-    (Of two prefill calls with the same tokens in all, the one of more and shorter rows attends to less and may be the
-    cheaper; with more rows of the same length a call costs more.)
-    """
+    """Predicts, and learns the pace. Predictions are above zero, and never fall as rows of one length, tokens, past or
+    context grow. `mixes`: rows and prompts of a step are one call, which takes at least as long as either part, and
+    at most as both."""
 
     __slots__ = ("_decode", "_decode_pace", "_mixed_ms", "_prefill", "_prefill_pace", "mixes")
 

@@ -95,11 +95,8 @@ class OutputLengths:
         return self.remaining(key, 0, max_output_tokens, quantile)
 
     def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int:
-        """Return how many tokens are still to come at that quantile, given that `generated` were written and more
-        follow.
-
-        1 to `max_output_tokens - generated`, and 0 only where the limit is reached.
-        """
+        """Return how many tokens are still to come at that quantile, after `generated`: 1 to
+        `max_output_tokens - generated`, and 0 only at the limit."""
         left = max_output_tokens - generated
         if left <= 0:
             return 0

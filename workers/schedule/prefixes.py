@@ -65,11 +65,8 @@ class SlotPrefixes:
         return {left.sequence.session: left.token_ids for left in self._left.values()}
 
     def longest(self, sequence: Sequence, slot: int, running: Iterable[tuple[int, Sequence]]) -> Standing | None:
-        """Return the longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to
-        be.
-
-        `running` are the rows with their slots.
-        """
+        """Return the longest beginning of a prompt that a slot holds; of equal ones that in `slot`, where it is needed.
+        `running` are the rows with their slots."""
         best: Standing | None = None
         for place, left in self._left.items():
             length = _usable(sequence, left.sequence, left.token_ids)

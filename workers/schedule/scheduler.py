@@ -32,10 +32,7 @@ _WORTH_CALLS: Final = 4.0
 
 class Step(Struct, frozen=True, kw_only=True, gc=False):
     """One engine step: transfers of KV in their order, then decode rows and chunks of prompts, in any order or in one
-    call. Any part may be empty.
-
-    `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
-    """
+    call. Any part may be empty. `prefilled` and `decoded` are the sequences of the chunks and of the decode rows."""
 
     transfers: tuple[Transfer, ...]
     prefill: tuple[PrefillChunk, ...]

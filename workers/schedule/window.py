@@ -33,11 +33,9 @@ class Window:
             self._opened_unix_ms, self.closes_unix_ms = unix_ms, unix_ms + QUIET_MS
 
     def holds(self, now_unix_ms: float, *, rows: int, tokens: int, room: int, slack_ms: float, busy: bool) -> bool:
-        """Return if the waiting are held still: so many rows and tokens, with `room` in the slots for so many rows.
-
-        `slack_ms` is the least of all: the latest start, less now. `busy`: others run. Once closed it stays so until
-        somebody comes alone; a clock that was put back closes it.
-        """
+        """Return whether the waiting requests are held back: so many rows and tokens, with `room` in the slots.
+        `slack_ms` is the least time to a latest start. `busy`: others run. A closed window stays closed until a request
+        comes alone; a clock that was set back closes it."""
         if self.closes_unix_ms is None:
             return False
         bound_ms = BUSY_MS if busy else QUIET_MS

@@ -98,12 +98,8 @@ class Forecast:
         return slack_ms
 
     def step_ms(self, rows: int) -> float:
-        """Return the time from one token of a row to its next among `rows`: a decode step, and the prompts that come
-        between.
-
-        A row that writes `n` tokens is followed by another whose prompt is computed meanwhile, so each decode step of
-        `rows` is joined by `rows / n` prompts.
-        """
+        """Return the time from one token of a row to its next among `rows`: a decode step, and the prompts between.
+        After a row of `n` tokens another one's prompt is computed: `rows / n` prompts for each decode step."""
         rows = min(rows, self._num_slots)
         decode_ms = self._costs.decode_ms(rows, int(rows * (self._num_prompt + self._num_output / 2)))
         return decode_ms + (rows * self._prefill_ms / self._num_output if self._num_output else 0.0)
@@ -113,10 +109,8 @@ class Forecast:
         return self._costs.decode_ms(rows, 0)
 
     def releases(self, now_unix_ms: float, load: Load, step_ms: float, *, num_starts: int) -> tuple[list[float], float]:
-        """When each slot is free, as a heap; and when the prompts that have slots are computed.
-
-        Where no more are to start than slots are free, those that run are left out.
-        """
+        """Return when each slot is free, as a heap, and when the prompts in slots are computed. If the free slots
+        suffice for all that are to start, running rows are left out."""
         free = [now_unix_ms] * load.free
         prompts = now_unix_ms
         enough = num_starts <= load.free

@@ -241,9 +241,8 @@ class Goodput:
 def lost(
     rows: Collection[Sequence], forecast: Forecast, now_unix_ms: float, *, tried: Collection[str]
 ) -> list[Sequence]:
-    """Return those whose deadline is out of reach even for a short end and without another prompt between. While nobody
-    waits for their slots they are to go on, and what they can write by their deadline is read. `tried` run without much
-    hope: theirs must be likely to be reached."""
+    """Return the rows that lose their slot if another request waits for it: their deadline is out of reach even for a
+    short end and without another prompt between. The deadline of those `tried`, a bet, must be likely to be met."""
     if not rows:
         return []
     alone_ms = forecast.bare_step_ms(1)

@@ -48,9 +48,8 @@ class Item:
         return min(self.first_token_unix_ms - shown_ms, self.deadline_unix_ms - whole_ms) - now_unix_ms
 
     def late(self, start_unix_ms: float, step_ms: float, margin: float, *, spare: bool) -> bool:
-        """Return whether an answer that starts then ends too late, with all that it takes `margin` times as long as
-        predicted. Where slots are to spare, only if even a short one does whose first token is shown: trying costs
-        nobody anything, and is how lengths are learned."""
+        """Return whether an answer that starts then ends too late if all takes `margin` times the prediction. With
+        slots to spare, only if even a short one would: a try costs nothing, and teaches lengths."""
         num_held, num_output = (0, self.least_output) if spare else (self.num_held, self.num_output)
         first, slow_ms = start_unix_ms + self.prefill_ms * margin, step_ms * margin
         return (
