@@ -18,6 +18,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
 from shared.versions.state import State
 from shared.wire.codec import msgpack_encode
+from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Feedback, HandoffRequest, Observation
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
@@ -25,26 +26,32 @@ from shared.wire.topics import BROADCAST_PARTITION
 
 _MOST_SENDING: Final = 256
 _MOST_KEPT: Final = 10_000
+_MOST_CONVERSATIONS: Final = 20_000
 
 
 @dataclass(slots=True, kw_only=True)
 class Observing:
-    """Owned by the gateway's event loop. The last answers are kept for their ratings. `state` returns the registry's
-    state that holds now."""
+    """Owned by the gateway's event loop. The last answers are kept for their ratings, and the lane of each
+    conversation's last answer. `state` returns the registry's state that holds now."""
 
     producer: Producer
     topic: str
     state: Callable[[], State]
     sending: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _answers: OrderedDict[str, Observation] = field(default_factory=OrderedDict)
+    _lanes: OrderedDict[str, Lane] = field(default_factory=OrderedDict)
 
     def end(self, entry: Entry, response: Response) -> None:
         """Write how an answer of the lanes canary and control has ended."""
-        seen = observation_of(entry, response, int(wire_unix_ms()))
-        if seen is None:
-            return
-        self._keep(seen)
-        self._write(seen)
+        conversation, lane = entry.request.session.digest, entry.publication.destination.lane
+        before = self._lanes.pop(conversation, None)
+        seen = observation_of(entry, response, int(wire_unix_ms()), moved=None if before is None else before != lane)
+        self._lanes[conversation] = CHAMPION if seen is not None and seen.censored else lane
+        if len(self._lanes) > _MOST_CONVERSATIONS:
+            self._lanes.popitem(last=False)
+        if seen is not None:
+            self._keep(seen)
+            self._write(seen)
 
     def receive(self, message: HandoffRequest | Feedback, session: SessionKey) -> None:
         """Write that a customer rated such an answer, or asked for a person other than by a question. What ended at

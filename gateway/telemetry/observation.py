@@ -7,6 +7,7 @@ import msgspec
 from gateway.destination.destination import Destination
 from gateway.request.entry import Entry
 from gateway.telemetry.attainment import attainment
+from shared.faq import detect_language
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Observation, Rating
 from shared.wire.outcome import BY_MODEL, Response
@@ -14,7 +15,7 @@ from shared.wire.outcome import BY_MODEL, Response
 OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 
 
-def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observation | None:
+def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: bool | None = None) -> Observation | None:
     """Return the observation of an answer that has ended, None where it is no evidence: of another lane, cancelled
     before its first text, adopted from the gateway that observes it, or late only by a deadline that its client set
     sooner than the promise.
@@ -39,6 +40,9 @@ def observation_of(entry: Entry, response: Response, unix_ms: int) -> Observatio
         epoch=to.epoch or 0,
         unix_ms=unix_ms,
         bucket=to.bucket,
+        language=detect_language(entry.input),
+        tenant=entry.request.session.tenant,
+        moved=moved,
         failed=failed,
         missed=missed,
         unsure=own and response.source == "unsure",

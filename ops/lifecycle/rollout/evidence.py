@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
+from msgspec.structs import replace
+
 from ops.lifecycle.rollout.classes import Class, Classes
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, WAITING, Metric, Side, Tally
@@ -40,10 +42,11 @@ _MOST_CONVERSATIONS: Final = 50_000
 
 @dataclass(slots=True)
 class _Conversation:
-    """`bad` are the metrics in which it counts no more."""
+    """`bad` are the metrics in which it counts no more, `newest` its last answer that counts."""
 
     answers: int = 0
     ratings: int = 0
+    newest: Observation | None = None
     last: str = ""
     last_rated: str = ""
     bad: set[Metric] = field(default_factory=set)
@@ -89,6 +92,8 @@ class Evidence:
     def add(self, seen: Observation) -> None:
         """Take the next observation. One of another version, of an answer that was begun before the rollout, or that
         has been counted, changes nothing."""
+        if not seen.revision and seen.rating is not None:
+            seen = self._rated_elsewhere(seen)
         side = self._side(seen)
         if side is None:
             return
@@ -97,6 +102,14 @@ class Evidence:
             self._add_rating(side, talk, seen)
         elif seen.response_id != talk.last:
             self._add_answer(side, talk, seen)
+
+    def _rated_elsewhere(self, seen: Observation) -> Observation:
+        """Return a rating that came to a gateway which does not know its answer, with the version and classes of that
+        answer where it is the conversation's last."""
+        talk = self._conversations.get(seen.conversation)
+        if talk is None or talk.newest is None or seen.response_id != talk.last:
+            return seen
+        return replace(talk.newest, rating=seen.rating)
 
     def _side(self, seen: Observation) -> Side | None:
         if seen.epoch < self.plan.epoch or seen.censored or seen.cancelled or seen.handed_over:
@@ -121,7 +134,7 @@ class Evidence:
             self._tally(rated, "rating", bad=seen.rating == "down")
 
     def _add_answer(self, side: Side, talk: _Conversation, seen: Observation) -> None:
-        talk.last = seen.response_id
+        talk.last, talk.newest = seen.response_id, seen
         talk.answers += 1
         if self._cold[side] < self.plan.warmup:
             self._cold[side] += 1

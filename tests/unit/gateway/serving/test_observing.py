@@ -115,6 +115,21 @@ async def test_an_answer_and_each_new_rating_of_it_are_written_once() -> None:
     assert {each.partition for each in edge.producer.of(TOPICS.observations)} == {0}
 
 
+async def test_an_answer_names_its_language_and_tenant_and_whether_its_conversation_has_moved() -> None:
+    edge = Edge()
+    client = await asked(edge)
+    edge.receive_replies([done(edge.asked[0].id, "Two weeks.", revision="new", lane="canary")])
+    for number, share in enumerate((1.0, 0.0, 1.0)):
+        edge.move(Versions(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=share)))
+        await client.say(ResponseCreate(event_id=f"e{number}", input="多久能退货？"))
+        await quiet()
+        own = {"revision": "new", "lane": "canary"} if share else {"revision": "old"}
+        edge.receive_replies([done(edge.asked[-1].id, "Two weeks.", **own)])
+        await quiet()
+    found = [(each.language, each.tenant, each.moved) for each in seen_by(edge)]
+    assert found == [("en", "demo", None), ("zh", "demo", False), ("zh", "demo", True)]
+
+
 async def test_a_rating_of_another_versions_answer_is_no_evidence() -> None:
     edge = Edge()
     client = await asked(edge)

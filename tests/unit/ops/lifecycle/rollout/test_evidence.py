@@ -96,6 +96,13 @@ def test_what_is_not_of_the_rollout_does_not_count(stray: dict[str, object]) -> 
     assert not evidence.tallies["failed"].answers
 
 
+@pytest.mark.parametrize("side", ["canary", "control"])
+def test_a_rating_from_another_gateway_counts_for_the_version_of_its_answer(side: Side) -> None:
+    rating = {"revision": "", "rating": "down", "ttft_ms": None}
+    evidence = evidence_of(seen(1, side), seen(1, side, **rating), seen(2, side, **rating))
+    assert evidence.tallies["rating"].bad == {side: 1}, "an answer that is not known counts nowhere"
+
+
 def test_an_answer_counts_once_and_not_while_its_side_is_cold() -> None:
     evidence = evidence_of(seen(1), seen(2), seen(2), seen(3), plan=replace(PLAN, warmup=1))
     assert evidence.answered("canary") == 2
