@@ -165,8 +165,8 @@ class RequestPublisher:
             log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
     async def erase(self, session: SessionKey, generation: int) -> None:
-        """Tell every worker and gateway to forget a conversation's earlier generations, and `replyline learn` its
-        copies. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Publish an erasure: workers and gateways forget a conversation's earlier generations, and `replyline learn`
+        removes its copies. Raises `BrokerUnavailable`, `ProtocolError`."""
         self._check_there()
         erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
         record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
@@ -174,7 +174,7 @@ class RequestPublisher:
         await self.forget(session, generation)
 
     async def forget(self, session: SessionKey, unix_ms: int) -> None:
-        """Publish that no copy of what a conversation held until then may be kept. Raises `BrokerUnavailable`,
+        """Publish that no copy of what a conversation held before `unix_ms` may be kept. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         self._check_there()
         forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()

@@ -1,4 +1,4 @@
-"""Choose which bad answers to show to whoever corrects them. Pure.
+"""Choose which bad answers to show to the person who corrects them. Pure.
 
 Ratings are few and biased, and one source may send many: a question counts by its distinct sources, and of one source
 only so many questions are shown. No number of ratings changes an answer: a person does.

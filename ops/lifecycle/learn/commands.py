@@ -73,7 +73,7 @@ def confirm(
 def export(
     out: Annotated[Path, typer.Option(help="folder to write: train.jsonl, judge.jsonl, people.txt")],
 ) -> None:
-    """Write the confirmed corrections for `optimize distill --targets`; nobody's are both trained on and judged by."""
+    """Write the confirmed corrections for `optimize distill --targets`, each customer's in one half of them."""
     settings = settings_of("learn")
     faq = faq_folder(settings.faq.path)
     asyncio.run(_forgotten(settings))
@@ -164,19 +164,11 @@ def _check_wording(candidate: Candidate, question: str, answer: str) -> None:
     """Refuse a text for every customer that has a customer's own words or personal data. Raises `SettingsError`."""
     written = [rated.bad.question for rated in candidate.rated]
     theirs = {each for text in written for each in personal_data(text)}
-    found = {
-        "--question": personal_data(question),
-        "--answer": [each for each in personal_data(answer) if each in theirs],
-    }
-    for option, text in (("--question", question), ("--answer", answer)):
-        if any(is_quoted(text, each) for each in written):
-            raise SettingsError(
-                f"{option} {text!r} has a customer's own sentence; every customer can read it: rephrase it"
-            )
-        if found[option]:
-            raise SettingsError(
-                f"{option} {text!r} has {', '.join(found[option])}; every customer can read it: leave it out"
-            )
+    of_answer = [each for each in personal_data(answer) if each in theirs]
+    for option, text, personal in (("--question", question, personal_data(question)), ("--answer", answer, of_answer)):
+        found = ["a customer's own sentence"] if any(is_quoted(text, each) for each in written) else personal
+        if found:
+            raise SettingsError(f"{option} {text!r} has {', '.join(found)}; every customer can read it: rephrase it")
 
 
 def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_ms: float) -> Lesson:
@@ -194,8 +186,8 @@ def _lesson(candidate: Candidate, answer: str, question: str, by: str, now_unix_
 
 
 async def _people(settings: Settings, tenant: str | None, session: str | None, *, erased: bool) -> dict[str, int]:
-    """Return the digests of the conversations that are meant, and until when all of them goes. Raises `SettingsError`
-    where none is."""
+    """Return the conversations that the options name: digest → Unix ms until which all of it goes. Raises
+    `SettingsError` if they name none."""
     forgotten = await _forgotten(settings)
     if session is None and not erased:
         raise SettingsError("name a conversation by --session (and --tenant), or take --erased")

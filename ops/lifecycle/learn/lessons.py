@@ -38,7 +38,7 @@ class Lesson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_lessons(folder: Path) -> list[Lesson]:
-    """Read the lessons beside the FAQ. Raises `SettingsError` that names the line."""
+    """Read the lessons in the FAQ's folder. Raises `SettingsError` that names the line."""
     file = folder / FILE
     if not file.exists():
         return []
@@ -84,7 +84,7 @@ def of_people(lessons: Iterable[Lesson], people: Collection[str]) -> list[Lesson
 
 
 def split(lessons: Iterable[Lesson]) -> tuple[list[Lesson], list[Lesson]]:
-    """Return the lessons to train on and those to judge by, about one in eight, chosen by the customers alone: nobody
+    """Return the lessons to train on and those to judge by, about one in eight, chosen by the customers alone: none
     is on both sides. A lesson of people on both sides trains nothing, and is judged by."""
     learned: list[Lesson] = []
     judged: list[Lesson] = []

@@ -21,16 +21,18 @@ _NAME: Final = re.compile(
     r"|(?:我叫|我姓|我的名字(?:叫|是)|姓名[:：]?)\s*([\u4e00-\u9fff]{1,4})"
 )
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+(?:[.!?](?=\S)[^.!?\n。！？]+)*")
-_MIN_SENTENCE_WORDS: Final = 3
-_MIN_SENTENCE_HAN: Final = 5
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_MIN_WORDS: Final = 3
+_MIN_HAN: Final = 5
 
 
 def is_quoted(text: str, customer: str) -> bool:
-    """Return whether a text is what a customer wrote, or contains a whole sentence of it, whatever its case, spaces and
+    """Return whether a text is what a customer wrote, or contains a whole sentence of it, in any case, spacing and
     punctuation. A sentence of fewer than three words counts only alone."""
     written = wording(text)
-    return written == wording(customer) or any(said in written for said in _sentences(customer))
+    found = (match[0] for match in _SENTENCE.finditer(customer))
+    long = (each for each in found if len(each.split()) >= _MIN_WORDS or len(_HAN.findall(each)) >= _MIN_HAN)
+    return written == wording(customer) or any((said := wording(each)) and said in written for each in long)
 
 
 def personal_data(text: str) -> list[str]:
@@ -40,20 +42,13 @@ def personal_data(text: str) -> list[str]:
 
 
 def _found(text: str) -> Iterator[str]:
-    facts = facts_in(text)
-    for fact in facts:
+    for fact in facts_in(text):
+        written = f'"{text[fact.start : fact.stop]}"'
         if fact.kind in _KINDS:
-            yield f'{_KINDS[fact.kind]} "{text[fact.start : fact.stop]}"'
+            yield f"{_KINDS[fact.kind]} {written}"
+        elif fact.kind == "number" and any(n >= _MIN_LONG_NUMBER and n % _ROUND for n in fact.figures):
+            yield f"a long number {written}"
     for match in _ORDER.finditer(text):
         yield f'an order number "{match[1]}"'
-    for fact in facts:
-        if fact.kind == "number" and any(abs(n) >= _MIN_LONG_NUMBER and n % _ROUND for n in fact.figures):
-            yield f'a long number "{text[fact.start : fact.stop]}"'
     for match in _NAME.finditer(text):
         yield f'a name "{match[match.lastindex or 0]}"'
-
-
-def _sentences(customer: str) -> Iterator[str]:
-    for match in _SENTENCE.finditer(customer):
-        if len(match[0].split()) >= _MIN_SENTENCE_WORDS or len(_HAN.findall(match[0])) >= _MIN_SENTENCE_HAN:
-            yield wording(match[0])

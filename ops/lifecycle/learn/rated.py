@@ -1,4 +1,4 @@
-"""Read and remove the bad answers that gateways keep beside conversations in Redis."""
+"""Read and remove the bad answers that gateways keep in Redis, with their conversations."""
 
 import re
 from collections.abc import AsyncIterator

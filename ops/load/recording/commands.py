@@ -11,7 +11,7 @@ from ops.command_line import DEFAULT_URL, HtmlPath, JsonPath, Token, UrlOfGatewa
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
-    """Whichever of the two limits is reached first ends it."""
+    """The limit that is reached first ends the recording."""
 
     path: Annotated[Path, typer.Argument(metavar="FILE", help="to be written; must not exist")]
     minutes: Annotated[float, typer.Option(min=0.001, max=10_080, help="ends after so long")] = 10.0

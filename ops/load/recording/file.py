@@ -1,5 +1,5 @@
-"""A recording as a file: gzipped JSON lines, written beside its place and moved there whole. It can be read as far as
-it was written, and each fault of it is told in one line.
+"""A recording as a file: gzipped JSON lines, written next to its place and moved there whole. It can be read as far as
+it was written, and each fault of it is one line.
 
 The lines are a `Header`, and an `Asked` for each request in the order in which they came.
 """
@@ -48,7 +48,7 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_T
 
 class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="asked"):
     """A request. `at_ms` runs from the first one's arrival in its topic, `first_token_ms` and `deadline_ms` from the
-    request's own creation. `tenant` and `session` are hashes by a key that nobody keeps.
+    request's own creation. `tenant` and `session` are hashes by a key that is not kept.
 
     `text` and `stop` are there only where the customer has consented, and then `person`, the conversation's digest, by
     which they can be removed; `input_tokens` are the text's, always.
@@ -119,10 +119,9 @@ class RecordingWriter:
             self.partial.rename(self._path)
 
     def forget(self, forgotten: Mapping[str, int]) -> None:
-        """Remove the words of forgotten conversations from what was written until now, and go on."""
+        """Remove the words of forgotten conversations from what is written, and continue."""
         self.flush()
-        written = read_recording(self.partial)
-        new = _without(written, forgotten, self.partial.with_name(f"{self.partial.name}.new"))
+        new, _ = _without(read_recording(self.partial), forgotten, self.partial.with_name(f"{self.partial.name}.new"))
         if new is not None:
             new.flush()
             with self._disk():
@@ -138,7 +137,7 @@ class RecordingWriter:
     def close(self) -> None:
         """Break it off: what was written stays in `partial`."""
         if not self._file.closed:
-            with suppress(RecordingFailed):  # told by whoever wrote
+            with suppress(RecordingFailed):  # raised where it was written
                 self.flush()
             with suppress(OSError):
                 self._file.close()
@@ -175,29 +174,27 @@ class Recording:
 def forget_in(path: Path, forgotten: Mapping[str, int]) -> int:
     """Remove the words of forgotten conversations from a recording that is no longer written; return from how many
     requests. Raises `SettingsError`, `RecordingFailed`."""
-    recording = read_recording(path)
-    new = _without(recording, forgotten, path.with_name(f"{path.name}.new"))
-    if new is None:
-        return 0
-    new.finish()
-    path.with_name(f"{path.name}.new").replace(path)
-    return sum(_is_gone(recording, each, forgotten) for each in recording.asked)
+    rest = path.with_name(f"{path.name}.new")
+    new, num_gone = _without(read_recording(path), forgotten, rest)
+    if new is not None:
+        new.finish()
+        rest.replace(path)
+    return num_gone
 
 
-def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -> RecordingWriter | None:
-    """Return a writer of that path that has written the recording without those words; None where it has none."""
-    if not any(_is_gone(recording, each, forgotten) for each in recording.asked):
-        return None
+def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -> tuple[RecordingWriter | None, int]:
+    """Write a recording to `path` without the words of forgotten conversations; return its writer, None if it has none,
+    and from how many requests they are missing."""
+    start = recording.header.started_unix_ms
+    gone = [
+        each.person is not None and must_go(forgotten, (each.person,), start + each.at_ms) for each in recording.asked
+    ]
+    if not any(gone):
+        return None, 0
     new = RecordingWriter(path, recording.header)
-    for each in recording.asked:
-        gone = _is_gone(recording, each, forgotten)
-        new.write(msgspec.structs.replace(each, text=None, stop=(), person=None) if gone else each)
-    return new
-
-
-def _is_gone(recording: "Recording", asked: Asked, forgotten: Mapping[str, int]) -> bool:
-    arrived_unix_ms = recording.header.started_unix_ms + asked.at_ms  # at the earliest
-    return asked.person is not None and must_go(forgotten, (asked.person,), arrived_unix_ms)
+    for each, is_gone in zip(recording.asked, gone, strict=True):
+        new.write(msgspec.structs.replace(each, text=None, stop=(), person=None) if is_gone else each)
+    return new, sum(gone)
 
 
 def read_recording(path: Path) -> Recording:

@@ -88,4 +88,4 @@ def test_an_answer_may_have_the_shops_own_numbers_and_not_the_customers() -> Non
 )
 def test_the_shops_own_wording_is_taken(text: str) -> None:
     assert personal_data(text) == []
-    _check_wording(candidate(WORDS, "Why so slow?"), text, "Yes.")
+    _check_wording(candidate(WORDS, "Hi! Why? Do it now please", "? ? ? 1", "May I?"), text, "Yes.")
