@@ -97,11 +97,9 @@ class Quotes:
         self._quoted: set[str] = set()
 
     def instead_of(self, sentence: str, shown: str) -> Quote | None:
-        """Return the quote that stands in the place of a sentence; None where nothing fits that has not been said.
-
-        Of the entry that fits best, the sentence that does: by unit and by shared words. Where nothing is `shown` yet,
-        the entry's sentences before that one, too, and its first if none fits.
-        """
+        """Return the quote that replaces a sentence: of the entry that fits best the sentence that fits best, by unit
+        and shared words. If nothing is `shown` yet, the entry's sentences before it too, or its first if none fits.
+        None if all that fits has been said."""
         meant = _read(sentence)
         entries = self._read_entries()
         entry = max(entries, key=lambda each: _likeness(meant, each), default=None)

@@ -2,9 +2,8 @@
 
     tokens → detokenizer → guard, if there is one → text → deltas
 
-A text is the text only once the guard lets it pass; so deltas, `so_far` and the terminal event are of one text. Once an
-answer has begun its tokens are read when its next delta is due, all at once: reading costs by the piece, hardly by its
-length.
+Deltas, `so_far` and the terminal event have the text that the guard has let pass. After an answer's first text its
+tokens are read when the next delta is due, as a read costs the same for any number.
 """
 
 import codecs

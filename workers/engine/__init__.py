@@ -103,10 +103,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillChunk:
-    """A run of prompt tokens to be added to a slot that already holds `past` tokens.
-
-    `sampling` is given with the last chunk of a prompt, and only then is a token sampled.
-    """
+    """A run of prompt tokens to be added to a slot that already holds `past` tokens. `sampling` is given with the last
+    chunk of a prompt, and only then is a token sampled."""
 
     slot: int
     past: int
@@ -130,11 +128,9 @@ class Engine(Protocol):
     def info(self) -> EngineInfo: ...
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None.
-
-        More than one chunk (at most `info.max_prefill_rows`) may be given only where every one has `past == 0` and
-        the slots are consecutive and ascending. The result is the same as one call a chunk, token for token.
-        """
+        """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None. Several
+        chunks, at most `info.max_prefill_rows`, need `past == 0` and consecutive, ascending slots; the result is that
+        of one call for each chunk, token for token."""
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
         """One step for slots `0 .. len(rows)-1`, in that order; where `info.mixes` for any. Returns the sampled token
@@ -159,8 +155,6 @@ class MixingEngine(Engine, Protocol):
     """An engine whose `info.mixes`."""
 
     def mixed(self, chunks: Sequence[PrefillChunk], rows: Sequence[DecodeRow]) -> tuple[list[int | None], list[int]]:
-        """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both.
-
-        The chunks, at most `info.max_prefill_rows`, and the rows are each for another slot, in any order, with any
-        pasts. There may be none of either. The tokens are those that `decode` and `prefill` would return.
-        """
+        """Compute chunks and decode rows in one call, which reads the weights once; return the tokens of both: those
+        that `decode` and `prefill` would return. The chunks, at most `info.max_prefill_rows`, and the rows are each for
+        another slot, in any order, with any pasts. There may be none of either."""

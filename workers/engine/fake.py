@@ -28,12 +28,10 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class FakeEngine(MixedCalls):
-    """`Engine` that emits ids of `vocabulary`, and now and then `stop_token_id`.
-
-    Each step ends an answer with a chance of one in `mean_answer_tokens` (None: never), decided by the sequence's
-    content. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and by its rows,
-    a mixed call by all of them; at zero it does not sleep at all. Each `revision` has a KV and answers of its own.
-    """
+    """`Engine` that emits ids of `vocabulary`. Each step ends an answer by `stop_token_id` with a chance of one in
+    `mean_answer_tokens` (None: never), decided by the sequence's content. A call sleeps its scripted milliseconds: a
+    prefill by its tokens, a decode by the step and its rows, a mixed call by all of them; zero does not sleep. Each
+    `revision` has its own KV and answers."""
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""The layout of an engine's KV: pure.
-
-An array of KV is `[layers, parts, heads, tokens, dim]` in the engine's own numbers; `parts` are key and value.
-"""
+"""The layout of an engine's KV, `[layers, parts, heads, tokens, dim]` in its own numbers; `parts` are key and value.
+Pure."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,10 +17,8 @@ BFLOAT16: Final = "<u2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """`dtype` is a numpy name of floats or integers (`float32`, `<f4`), kept in its little-endian short form.
-
-    Raises `ValueError` for sizes that are not in 1 to 65,535 (`parts`: 255), and for other dtypes.
-    """
+    """`dtype` is a numpy name of floats or integers (`float32`, `<f4`), kept in its little-endian short form. Raises
+    `ValueError` for sizes that are not in 1 to 65,535 (`parts`: 255), and for other dtypes."""
 
     layers: int
     parts: int

@@ -32,11 +32,9 @@ class LoadedModel:
 
 
 def load_model(settings: Settings, *, verify: bool = True, beside: LoadedModel | None = None) -> LoadedModel:
-    """Load what `worker.engine` names. Without `verify` the files are not hashed: that was done a moment ago. `beside`:
-    a model that serves meanwhile; a tokenizer of the same file is shared, for to read one stops all else for 0.2 s.
-
-    Raises `ModelError` with the command that prepares it, `SettingsError`.
-    """
+    """Load what `worker.engine` names. Without `verify` the files, hashed a moment ago, are not hashed again. `beside`:
+    a model that serves at the same time, whose tokenizer is shared if its file is the same: reading one blocks for 0.2
+    s. Raises `ModelError` with the command that prepares it, `SettingsError`."""
     match settings.worker.engine:
         case "fake":
             return _load_fake(settings)

@@ -122,10 +122,8 @@ class OnnxEngine:
     def _run(
         self, first_slot: int, token_ids: NDArray[np.int64], lengths: list[int], last: list[int]
     ) -> NDArray[np.float32]:
-        """Add `token_ids` `[rows, T]` to the slots from `first_slot`, which then hold `lengths` tokens.
-
-        Returns the logits `[rows, vocabulary]` after each row's token `last`; the next step overwrites them.
-        """
+        """Add `token_ids` `[rows, T]` to the slots from `first_slot`, which then hold `lengths` tokens. Return the
+        logits `[rows, vocabulary]` after each row's token `last`; the next step overwrites them."""
         key = (first_slot, len(token_ids))
         if key not in self._bindings:
             slots = slice(first_slot, first_slot + len(token_ids))
@@ -181,11 +179,8 @@ class _Binding:
 
 
 def _reserve(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Zeros that take memory only where they are written.
-
-    Not np.zeros: numpy asks for huge pages, and then the first token of a slot makes all of it resident. Decoding is
-    no slower with small ones.
-    """
+    """Return zeros that take memory only once they are written. np.zeros asks for huge pages, and the first token of a
+    slot would make all of it resident; decoding is no slower with small pages."""
     pages = mmap.mmap(-1, math.prod(shape) * np.dtype(np.float32).itemsize)
     return np.frombuffer(pages, np.float32).reshape(shape)
 

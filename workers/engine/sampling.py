@@ -1,8 +1,5 @@
-"""Picks the next token of each row from its logits: greedy, by temperature, from the nucleus (top-p).
-
-The random number of a token is a function of (seed, position) alone, so a sequence that is computed again, elsewhere
-or in another batch, gets the same one.
-"""
+"""Pick the next token of each row from its logits: greedy, by temperature, from the nucleus (top-p). The random number
+of a token is a function of (seed, position): a sequence that is computed again in any batch gets the same one."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,11 +15,9 @@ _GOLDEN_GAMMA: Final = 0x9E3779B97F4A7C15
 
 
 def sample(logits: NDArray[np.float32], samplings: Sequence[Sampling], positions: Sequence[int]) -> list[int]:
-    """One token for each row of `logits` `[rows, vocabulary]`.
-
-    `positions[i]` is the place that row i's token will have in its sequence, counted from 0. Of equal logits greedy
-    takes the smallest id. Raises `EngineError` where a row has no finite maximum.
-    """
+    """Return one token for each row of `logits` `[rows, vocabulary]`. `positions[i]` is the place that row i's token
+    will have in its sequence, from 0. Of equal logits greedy takes the smallest id. Raises `EngineError` if a row has
+    no finite maximum."""
     best = logits.argmax(axis=1)
     peaks = logits[np.arange(len(best)), best]
     if not np.isfinite(peaks).all():
@@ -62,11 +57,8 @@ def _draw(logits: NDArray[np.float32], peak: float, sampling: Sampling, draw: fl
 
 def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
     """Return the fewest tokens that hold `top_p` of the mass, likeliest first; equal ones by id (Holtzman et al.,
-    2020).
-
-    Sorting the whole vocabulary is not needed: tokens below `(1 - top_p) / n` of the mass hold less than `1 - top_p`
-    of it together, so the nucleus lies within the rest.
-    """
+    2020). Only a part of the vocabulary is sorted: tokens below `(1 - top_p) / n` of the mass hold less than
+    `1 - top_p` of it together, so the nucleus lies within the rest."""
     total = weights.sum()
     candidates = np.flatnonzero(weights >= (1.0 - top_p) * total / weights.size)
     order = np.argsort(-weights[candidates], kind="stable")

@@ -27,10 +27,9 @@ async def read_cancels(
     cancelled: RecentCancels,
     adopt: Callable[[Adopt], None],
 ) -> None:
-    """Read until cancelled: the cancels of the request `partitions` that this worker has, and of those whose requests
-    are still `answered` here though another worker has them by now. Of a new partition also the cancels of the last two
-    minutes, which another worker has read until now. `partitions` is None while a rebalance goes on: then the same are
-    read on."""
+    """Read until cancelled: the cancels of this worker's request `partitions`, and of those that it lost while their
+    requests are still `answered` here. Of a new partition read the cancels of the last two minutes too. While
+    `partitions` is None, in a rebalance, keep to the earlier ones."""
 
     async def read() -> list[Record]:
         if (held := partitions()) is not None:

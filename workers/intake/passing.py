@@ -21,9 +21,8 @@ class Step(Enum):
 
 
 def next_step(*, closed: bool, cancelled: bool, late: bool, behind: bool) -> Step:
-    """Return what is done next with a request that has no text. Of a closed lane only what nobody waits for any more,
-    and what comes too late for its first text, ends here. `behind`: an earlier one of its conversation may leave
-    still."""
+    """Return what is done next with a request that has no text. In a closed lane only cancelled ones, and those too
+    late for their first text, end here. `behind`: an earlier one of its conversation may still leave."""
     if not closed or cancelled or late:
         return Step.SERVE
     return Step.WAIT if behind else Step.PASS_ON

@@ -192,9 +192,8 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
 
 
 def _earlier_turns(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """Return the last turns before this question: those that came with the request, or else the remembered. Under its
-    id there may be a turn that is no answer: its own, which was cancelled and does not stand in its own prompt; or
-    another question's, which does where it was asked before."""
+    """Return the last turns before this question: those in the request, else the remembered ones. A turn under its id
+    may be its own cancelled one, which is left out, or another question's, which stays if it was asked before."""
     if (given := order.request.turns) is not None:
         return [
             Turn(request_id=f"told-{place}", user=turn.user, output_text=turn.assistant, source="model")

@@ -112,10 +112,9 @@ class Intake:
         metrics.partitions_paused.set(bool(resting))
 
     def _partitions_revoked(self) -> None:
-        """Give up the partitions that a rebalance took. Their parked records are dropped: whoever has the partition
-        reads them again from the committed offset. A record whose delivery is not noted yet is not begun
-        (`Commits.await_delivery`). An answer that is under way goes on to its end; its offset is no longer
-        committed here."""
+        """Give up the partitions that a rebalance took. Drop their parked records: the next owner reads them again from
+        the committed offset. A record whose delivery is not noted yet is not begun (`Commits.await_delivery`). Answers
+        under way continue to their end; their offsets are no longer committed here."""
         revoked = set(self.reader.pop_revoked())
         if revoked:
             self._lookahead.drop(lambda record: record.origin[0] in revoked)
@@ -207,9 +206,8 @@ class Intake:
         )
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Return whether the answer of the same request, asked before, answers it too. Wait first for an earlier answer
-        that was cancelled or erased to end, as long as this request's deadline allows: without Kafka it does not.
-        Raises `ProtocolError`."""
+        """Return whether an earlier answer to the same request answers it. Wait before that, until its deadline, for
+        the end of an earlier one that was cancelled or erased. Raises `ProtocolError`."""
         while self.answers.is_ending(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break

@@ -21,10 +21,8 @@ _MAX_CHARS_PER_TOKEN: Final = 64
 
 
 def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the first sentences of a text, as many as fit; where not even one does, as many of its words.
-
-    Never a part of a word: of "100 days" half a figure would be a wrong one.
-    """
+    """Return the first sentences of a text that fit, or if none does its first words: never a part of one, as half of
+    "100 days" would be wrong."""
     if len(text) <= max_tokens or count(text) <= max_tokens:
         return text
     text = text[: max_tokens * _MAX_CHARS_PER_TOKEN]

@@ -61,12 +61,9 @@ Entries = tuple[Grounding, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """`shared_tokens` of the first `ids` hold the shop's words alone: no customer's, and nothing said to one.
-
-    `grounding` are the FAQ entries that stand in it for the question, its own or an earlier turn's; `window_start` is
-    the `request_id` of its first turn, None where it has none. For an upstream it is `messages`; of its tokens their
-    number alone is known, by estimate: the ids are a range.
-    """
+    """The first `shared_tokens` of `ids` hold the shop's words alone. `grounding` are the FAQ entries in it for the
+    question, its own or an earlier turn's; `window_start` is the `request_id` of its first turn, None without one. An
+    upstream gets `messages`; then `ids` is a range of the estimated number of tokens."""
 
     ids: Sequence[int]
     shared_tokens: int
@@ -85,11 +82,9 @@ class BuildPrompt(Protocol):
         max_tokens: int,
         instructions: str | None = None,
     ) -> Prompt:
-        """Build a conversation's next prompt, of at most `max_tokens`, and of the turns no more than their budget: the
-        oldest turns give way first, then the lowest-ranked FAQ entries. `instructions` stand for the system text.
-
-        Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
-        """
+        """Build a conversation's next prompt of at most `max_tokens`, its turns within their budget: drop the oldest
+        turns first, then the lowest-ranked FAQ entries. `instructions` replace the system text. Raises `ProtocolError`
+        (`input_too_long`) if the question alone does not fit."""
 
 
 class Prompts(Protocol):

@@ -106,9 +106,8 @@ class OpenAnswers:
     # --- requests for an answer that is being written, or was lately
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Return whether a request is being answered already, or was lately: then it is not computed again. Its record
-        is done when that answer is; its reader gets all of the text. Raises `ProtocolError` where another request under
-        its id is being answered."""
+        """Return whether a request is being answered, or was lately: its record is then done with that answer, and its
+        reader gets the whole text. Raises `ProtocolError` if its id is another request's that is being answered."""
         job = self._jobs.get(order.request.id)
         if job is not None:
             if not job.answers(order):
@@ -128,9 +127,9 @@ class OpenAnswers:
         return job is not None and job.leaving and origin not in job.origins
 
     def adopt(self, adopt: Adopt) -> None:
-        """Publish an answer to the gateway that its client has moved to, the text so far at once, even if there is
-        none: so the gateway need not read it from the log. Nothing is published of an answer that is not here, or that
-        is cancelled, erased or asked for by another request."""
+        """Publish an answer to the gateway that its client has moved to, beginning with the text so far, so that the
+        gateway need not read the log. Publish nothing of an answer that is not here, cancelled, erased, or another
+        request's."""
         target, job = (self._replies, adopt.reply_partition), self._jobs.get(adopt.request_id)
         if job is None:
             done = self._recent.named(adopt.request_id, now_unix_ms())

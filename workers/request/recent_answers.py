@@ -100,16 +100,12 @@ _SLICE_MS: Final = 10_000.0
 
 
 class RecentCancels:
-    """A cancel may come before its request, or be read before it by the worker that has just got its partition. It is
-    kept for two minutes, and a twelfth longer at most. Where more than `capacity` come in that time the
-    oldest are forgotten, ten seconds of them at once.
+    """Keeps cancels that come before their requests, or are read before them after a rebalance, for two minutes and a
+    twelfth longer at most; above `capacity` the oldest ten seconds are forgotten.
 
-    A cancel names its request by id, by reply partition (None: any) and by creation (None: any), so that the same
-    request asked again is not cancelled. Only the hash of these is kept: the chance of a collision is below one in
-    10^13. Times are by this process's clock alone: compared with the creation by the gateway's, a skew would lose a
-    cancel. A request that is read later than its cancel is kept is computed in vain; by then the longest deadline of
-    the defaults is past.
-    """
+    A cancel names its request by id, reply partition (None: any) and creation (None: any), so that the same request
+    asked again is not cancelled. Only the hash of these is kept: a collision has a chance below one in 10^13. Times are
+    this process's: compared with the creation by the gateway's clock, a skew would lose a cancel."""
 
     def __init__(self, capacity: int = _MOST_CANCELS) -> None:
         self._capacity = capacity

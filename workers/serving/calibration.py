@@ -123,11 +123,8 @@ def load_or_calibrate(
     budget_s: float = BUDGET_S,
     clock_s: Callable[[], float] = monotonic_s,
 ) -> tuple[CostModel, str]:
-    """Return the model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
-
-    What is measured is written to `path`; where that fails, or its laws do not fit it, the text says so. No path:
-    nothing is read or kept.
-    """
+    """Return the model, and its origin: "loaded", or "calibrated: " and why. Raises `EngineError`. Measurements are
+    written to `path`; the text says if that fails, or if the laws do not fit them. No path: nothing is read or kept."""
     if path is None:
         table = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
         return CostModel.from_state(table), "calibrated: not kept"
@@ -150,11 +147,9 @@ def load_or_calibrate(
 def calibrate(
     engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = monotonic_s
 ) -> CostTable:
-    """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more. Raises `EngineError`.
-
-    Overwrites the KV of every slot: only for an engine that holds no sequence. Where the time is too short for every
-    kind of call, what is not measured is as in `CostModel.prior`.
-    """
+    """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more; what is not measured in
+    that time is as in `CostModel.prior`. Overwrites the KV of every slot: the engine may hold no sequence. Raises
+    `EngineError`."""
     times_ms: defaultdict[_Probe, list[float]] = defaultdict(list)
     end_s = clock_s() + budget_s
     for probe in _probes(engine.info, times_ms):
@@ -199,10 +194,8 @@ def save(path: Path, table: msgspec.Struct) -> None:
 
 
 def _probes(info: EngineInfo, times_ms: Mapping[_Probe, Sequence[float]]) -> Iterator[_Probe]:
-    """Give what to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
-
-    Decode steps come first: they are the cheapest, and most of what an engine does.
-    """
+    """Yield what to time next: each kind of call that fits the engine once, decode steps first (the cheapest, and most
+    of what an engine does), then those whose times so far are in doubt."""
     near = min(_NEAR_TOKENS, info.max_length // 2)
     # Far is no farther: what a row reads takes memory, and every slot is read.
     far = max(info.max_length // 8, min(2 * near, info.max_length - 1))
@@ -251,11 +244,9 @@ def _mixed_ms(laws: CostModel, times_ms: Mapping[Work, Sequence[float]]) -> floa
 
 
 def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
-    """Return the law of calls with these features and times. Where nothing was measured, the prior.
-
-    The least of a call's times says how calls compare: they are held up at times, never hurried. How fast they are
-    is the median's to say, of those that were not held up for long.
-    """
+    """Return the law of calls with these features and times; the prior without any. The least of a call's times says
+    how calls compare, as they may be delayed and never sped up; the median of those without a long delay says how fast
+    they are."""
     if not times_ms:
         return prior
     features = np.array(list(times_ms))

@@ -1,6 +1,5 @@
-"""Keep the answers that are being written, and publish what is new of them: first texts and ends at once, all other
-text together every `interval_s`. On the way to the client each message costs by itself, hardly by its length.
-"""
+"""Keep the answers that are being written, and publish their new text: first texts and ends immediately, all other text
+together every `interval_s`, as a message costs the same at any length."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

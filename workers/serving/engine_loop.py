@@ -83,10 +83,8 @@ class Release:
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`computes`: its thread uses the engine.
-
-    `keep` takes the KV of a sequence that has ended, from a token on, after its end was published; `changed` is
-    called where the outlook has changed: both on the engine's thread."""
+    """`computes`: its thread uses the engine. `keep` gets the KV of a sequence from a token on, after its end was
+    published; `changed` is called when the outlook has changed: both on the engine's thread."""
 
     engine: Engine
     scheduler: Scheduler

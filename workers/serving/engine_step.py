@@ -74,11 +74,9 @@ def _compute(engine: Engine, rows: Tokens[DecodeRow], chunks: Tokens[PrefillChun
 
 
 def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> frozenset[int]:
-    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`.
-
-    What is exported is given to `keep` at once: its conversation's next question may be on its way. One that cannot be
-    imported or kept harms no other: returns the slots in which there is not what should be.
-    """
+    """Carry out transfers in their order, and return the slots that lack what was to be imported: one that fails harms
+    no other. Exports go to `keep` immediately, as the conversation's next question may be on its way. Raises
+    `EngineError`."""
     spoiled: set[int] = set()
     for item in transfers:
         if isinstance(item, Move):
