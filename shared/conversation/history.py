@@ -96,15 +96,14 @@ class History:
     ) -> list[Turn]:
         """Return the last `limit` turns asked before that moment, in the order they were asked; among them, and beyond
         the limit, the one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where
-        Redis is away.
-        Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
-        answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
-        `generation`: that was erased.
+        Redis is away. Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked
+        later may be answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an
+        earlier `generation`: that was erased.
 
         `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
         each turn that was open beside it, unless it had ended long before: a gateway that dies, or finds no Redis,
-        releases nothing. So the turns are the same whenever, and by whichever worker, they are read.
-        None: leave out none."""
+        releases nothing. So the turns are the same whenever, and by whichever worker, they are read. None: leave out
+        none."""
         # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
         # question may stand anywhere.
         num_looked_at = _MAX_TURNS if limit > 0 else _LOOK_BACK_TURNS if request_id is not None else 0

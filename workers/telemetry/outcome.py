@@ -13,9 +13,8 @@ Outcome = Literal["kept", "missed", "failed", "withdrawn"]
 
 def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
     """`kept`: the answer ended by itself, begun in time. `missed`: its first text came late, or it was cut by its
-    deadline or given up.
-    `failed`: the engine did. `withdrawn`: its client cancelled it in time, or asked for a sooner deadline than the
-    shop promises and it was missed."""
+    deadline or given up. `failed`: the engine did. `withdrawn`: its client cancelled it in time, or asked for a sooner
+    deadline than the shop promises and it was missed."""
     sequence = finished.sequence
     if finished.status == "failed":
         return "failed"

@@ -1,7 +1,6 @@
 """Reads a Hugging Face folder (`config.json`, `*.safetensors`) as a `Checkpoint`.
 
-The format is a little-endian 64-bit header length, a JSON header and raw bytes: the README of
-safetensors, "Format".
+The format is a little-endian 64-bit header length, a JSON header and raw bytes: the README of safetensors, "Format".
 """
 
 import json
