@@ -172,11 +172,8 @@ class AsyncReplyline:
             self._socket.expect_frame(self._silence_s)
 
     async def ask(self, question: str | ResponseCreate) -> AsyncGenerator[AnswerEvent, None]:
-        """Yield the events of one answer, until its `ResponseDone`. A second `ResponseCreated` says that the text comes
-        otherwise, from its beginning.
-
-        Raises `Refused`, and `ConnectFailed` when the connection ends first, and for good.
-        """
+        """Yield the events of one answer, until its `ResponseDone`. After a second `ResponseCreated` another text comes
+        from its beginning. Raises `Refused`, and `ConnectFailed` if the connection ends for good before that."""
         request = ResponseCreate(event_id=new_event_id(), input=question) if isinstance(question, str) else question
         waiting = self._waiting[request.event_id] = _Question(request)
         try:

@@ -1,7 +1,5 @@
-"""The answers of a conversation that its customer has rated bad, for the person who corrects them. Pure.
-
-They are kept only with the customer's consent to training, and are erased with the conversation.
-"""
+"""The answers that a customer has rated bad, for the person who corrects them: kept only with the customer's consent to
+training, and erased with the conversation. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
-"""Keep the open hand-offs in Redis: one of a conversation, until it is resolved or its time has passed.
-
-A cache, as all that is kept there: without it a customer may be handed over twice, and nothing else happens.
-"""
+"""Keep the open hand-off of each conversation in Redis until it is resolved or expires. A cache: without it a customer
+may be handed over twice."""
 
 from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.conversation.session_value import SessionValue

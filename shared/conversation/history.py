@@ -1,8 +1,8 @@
 """Keep what was said in Redis: the last turns of each conversation.
 
-A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
-gone or hangs costs one timeout now and then and never an answer. A turn that it did not take is tried again for a
-while; one that is lost for good is counted.
+A cache: every call has a timeout, and after a failure no call is made for a while, so a Redis that is gone or hangs
+costs one timeout at times and never an answer. A turn that was not written is retried for a while; a lost one is
+counted.
 """
 
 import asyncio
@@ -137,9 +137,8 @@ class History:
         return found
 
     def remember(self, session: SessionKey, turn: Turn, *, journal: bool = True) -> None:
-        """Append without waiting; into an edge's journal too, unless the centre has it. Whoever asks this process
-        meanwhile gets the turn already: a conversation's requests come to one worker while the group is stable, so its
-        next question finds it."""
+        """Append without waiting; into an edge's journal too, unless the centre has it. This process reads the turn
+        immediately: the conversation's next question comes to this worker while the group is stable."""
         self._writing.start(session, turn, journal=journal)
 
     def forget(self, session: SessionKey, generation: int) -> None:

@@ -1,8 +1,5 @@
-"""The journal of what an edge has answered and erased and its centre does not know yet, in order: a list in the edge's
-Redis.
-
-A turn goes in with the history's own append, an erasure with its own script, so neither is in one place alone.
-"""
+"""The journal of the answers and erasures of an edge that its centre does not know yet, in order: a list in the edge's
+Redis. Turns and erasures are written in one script with the history, so neither is in one place alone."""
 
 from typing import Any, Final
 

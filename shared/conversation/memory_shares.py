@@ -1,8 +1,8 @@
 """Decide which tenant has too much of the memory that conversations are kept in: pure.
 
-A tenant may hold so many times what is still free (Choudhury and Hahne, "Dynamic queue length thresholds", 1998). So
-one that asks alone has nearly all of it, one that floods leaves room for the others, and whoever holds little is always
-remembered. What a tenant holds is reckoned by its part of what this process was to keep of late.
+A tenant may hold a multiple of what is still free (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one
+that asks alone may have nearly all, one that floods leaves room, and small tenants always fit. What a tenant holds is
+estimated by its part of this process's recent writes.
 """
 
 from collections import Counter

@@ -105,12 +105,9 @@ _Found = Fact | _Number
 
 
 def facts_in(text: str, *, opens: bool = True) -> tuple[Fact, ...]:
-    """Return the facts that a text states, in their order. `opens`: the text is one's beginning, where "1." may number
-    a line.
-
+    """Return the facts that a text states, in their order. `opens`: a text begins here, where "1." may number a line.
     Not facts are ordinals ("first", 第一次), line numbers, "one" and 一 without a unit, vague amounts ("a few", 几天).
-    A numeric date is read with the day first, a year first where it has four digits.
-    """
+    A numeric date is read with the day first, or the year if that has four digits."""
     if not text.isascii():
         text = _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
     plain = text.translate(_PLAIN).replace("**", "  ").replace("__", "  ")

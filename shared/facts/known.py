@@ -21,11 +21,9 @@ _lasting_facts = lru_cache(4_096)(facts_in)
 
 
 class Known:
-    """The facts of texts that are taken to be true: `bears_out` says whether a statement is among them.
-
-    A number with a unit must stand there with a unit of the same kind ("two weeks" for "14 days", not "14 euros" nor
-    "14 working days"); a number alone may be any number of theirs.
-    """
+    """The facts of texts that are taken as true: `bears_out` says whether a statement is among them. A number with a
+    unit needs one with a unit of the same kind ("two weeks" for "14 days", not "14 euros" nor "14 working days"); a
+    number alone may be any of theirs."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         """`texts` are a shop's, which stand in many prompts: what is in them is remembered beyond this object."""

@@ -8,9 +8,8 @@
                                                      of a person
     nothing fits                                   → "I don't know", and the offer of a person
 
-A model that is asked what no entry answers makes something up, and the smaller it is the more of it; so it is not
-asked. Whether an entry fits is told by scores alone, so who writes "ignore your instructions" gets what his question
-finds.
+A model that is asked what no entry answers makes something up, a small one more; so it is not asked. Scores alone
+decide whether an entry fits: "ignore your instructions" gets what the question finds.
 """
 
 from collections.abc import Sequence

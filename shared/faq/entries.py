@@ -1,7 +1,5 @@
-"""The FAQ's entries: what a shop asks and answers, and how a file of them is read.
-
-One file holds every language of an entry side by side, so that a fact is changed in all of them at once.
-"""
+"""The FAQ's entries, and how a file of them is read. A file has all languages of an entry together, so that a fact is
+changed in all of them."""
 
 import codecs
 from collections import Counter
@@ -22,9 +20,8 @@ MAX_ENTRIES = 20_000  # of all languages; with 100,000 each change took 23 s and
 
 
 class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One question and its answer in one language. `id` is the same in every language.
-
-    `also` are further wordings for the search alone: models are neither calibrated nor trained on them."""
+    """One question and its answer in one language. `id` is the same in every language. `also` are further wordings for
+    the search alone: models are neither calibrated nor trained on them."""
 
     id: str
     topic: str
@@ -70,12 +67,9 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_entries(path: Path, dropped: Counter[str] | None = None) -> list[FaqEntry]:
     """Read the entries of an FAQ file, or of all `*.json` of a folder by name, an entry's languages together. Invisible
-    characters that only break words are left out, and counted in `dropped`.
-
-    Raises SettingsError, in one line that names the file, if it cannot be read, is not UTF-8 JSON of the expected shape
-    (a byte order mark is let pass), holds an id or a question twice (however it is typed), a text that is not fit to be
-    shown, or more than `MAX_ENTRIES`.
-    """
+    characters that only break words are left out, and counted in `dropped`. Raises `SettingsError`, in one line that
+    names the file, if it cannot be read, is not UTF-8 JSON of the expected shape (a byte order mark is accepted), holds
+    an id or a question twice (however typed), a text that is not fit to be shown, or more than `MAX_ENTRIES`."""
     entries = [entry for file in _files(path) for entry in entries_of(_content(file), file, dropped)]
     if not entries:
         raise SettingsError(f"FAQ {path}: holds no entry")

@@ -1,7 +1,7 @@
 """Decide whether a question leans on the one before it: "And how long does that take?", "那运费呢？". Pure.
 
-Judged by how it is worded and by how well it does alone. A question that says enough to be found by itself is a new
-one, however it begins: it is never drawn back to what was talked of before.
+Judged by its wording and by what it finds alone. A question that finds enough by itself is a new one, however it
+begins.
 """
 
 import re

@@ -1,8 +1,7 @@
-"""The FAQ of the moment: its file is looked at twice a second, and a changed one takes the old one's place.
+"""Keep the FAQ's index up to date: check its file twice a second, and replace the index if the file has changed.
 
-Indexed on a thread of its own, then put in place at once: a search sees the old index or the new one. A file that is
-wrong is said once and changes nothing. Nothing is read while it is still being written: a change counts when two looks
-in a row have seen the same.
+A separate thread builds the index: a search sees the old one or the new one. A wrong file is logged once and changes
+nothing. A change counts once two checks in a row have seen the same, so that no half-written file is read.
 """
 
 import asyncio

@@ -93,11 +93,9 @@ def ends_of(text: str) -> Plain:
 
 
 def detect_language(text: str) -> Language:
-    """Return the FAQ's language for a text, judged by its script alone: Chinese, or English for everything else.
-
-    A Latin word counts as much as a Chinese character, so that a brand or an SKU within a Chinese sentence leaves it
-    Chinese. Kana and Hangul mean Japanese and Korean, which the FAQ does not speak.
-    """
+    """Return the FAQ's language for a text by its script: Chinese, or English for everything else. A Latin word counts
+    as a Chinese character, so that a Chinese sentence with a brand or an SKU stays Chinese. Kana and Hangul mean
+    Japanese and Korean, which the FAQ does not speak."""
     text = ends_of(text)
     han = sum(len(run) for run in _HAN.findall(text))
     if not any(map(str.isalnum, text)):

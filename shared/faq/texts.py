@@ -1,7 +1,7 @@
 """Check that a text is fit to stand in the FAQ: it is shown to customers as it is, and put into prompts. Pure.
 
-HTML is refused rather than rendered. The widget and every other client show an answer as plain text; what a renderer
-would drop (a link's address, a list's order, a table) is what the customer needed, so the shop has to write it out.
+HTML is refused: every client shows an answer as plain text, and what a renderer would drop (a link's address, a list's
+order, a table) is what the customer needs, so the shop has to write it out.
 """
 
 import json

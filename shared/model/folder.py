@@ -54,11 +54,8 @@ class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="li
 
 
 class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="llama3"):
-    """Slow rotations are divided by `factor`, fast ones kept, those between are blended (Llama 3.1).
-
-    A rotation is slow where it turns fewer than `low_freq_factor` times within `original_positions`, fast where more
-    than `high_freq_factor` times.
-    """
+    """Slow rotations, which turn fewer than `low_freq_factor` times within `original_positions`, are divided by
+    `factor`; fast ones, above `high_freq_factor` times, are kept; those between are blended (Llama 3.1)."""
 
     factor: float
     low_freq_factor: float
@@ -73,11 +70,9 @@ class FactorScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="fa
 
 
 class Architecture(Struct, frozen=True, kw_only=True):
-    """The numbers of a Llama-family decoder, and in what its families differ.
-
-    `rope_theta` is the base of the rotary embedding's frequencies; `query_key_norm` are RMS norms of each head's query
-    and key before they are rotated (Qwen3).
-    """
+    """The numbers of a Llama-family decoder, and in what its families differ. `rope_theta` is the base of the rotary
+    embedding's frequencies; `query_key_norm` are RMS norms of each head's query and key before they are rotated
+    (Qwen3)."""
 
     num_layers: int
     num_heads: int
@@ -177,10 +172,8 @@ class ModelFolder:
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
-        """Read `path`'s manifest and compare the files' sizes with it; with `verify` their sha256 too.
-
-        Raises `ModelError` with the remedy where anything is missing or differs.
-        """
+        """Read `path`'s manifest and compare the files' sizes with it; with `verify` their sha256 too. Raises
+        `ModelError` with the remedy if anything is missing or differs."""
         folder = cls(path, _read_manifest(path))
         opened = {NATIVE} if folder.manifest.dialect == "native" else {GRAPH, GRAPH_DATA}
         unnamed = {*opened, TOKENIZER} - {entry.name for entry in folder.manifest.files}

@@ -1,8 +1,5 @@
-"""Read what NVIDIA's management library says of the GPUs, where its package `nvidia-ml-py` is installed and there is
-one.
-
-NVML's calls: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-"""
+"""Read the state of NVIDIA's GPUs by NVML, if the package `nvidia-ml-py` and a GPU are there. Its calls:
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"""
 
 import importlib
 import os

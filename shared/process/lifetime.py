@@ -20,12 +20,9 @@ log = get_logger()
 
 
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`, a SIGINT after that ends the process at once. Returns
-    the exit status.
-
-    A wrong setting or model is one line on stderr and status 2; another `ReplylineError` or an `OSError` one line and
-    status 1.
-    """
+    """Run `serve(stop)` on uvloop, and return the exit status. SIGINT and SIGTERM set `stop`, a SIGINT after that ends
+    the process immediately. A wrong setting or model is one line on stderr and status 2; another `ReplylineError` or an
+    `OSError` one line and status 1."""
 
     async def main() -> None:
         stop = asyncio.Event()

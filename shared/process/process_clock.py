@@ -11,10 +11,8 @@ HELD_MS: Final = 1_000.0
 
 @dataclass(slots=True)
 class ProcessClock:
-    """A process's time, and what the wire's is ahead of it.
-
-    `start_unix_ms` is the wall clock where the monotonic one stands at 0. Any thread may read; one alone observes.
-    """
+    """A process's time, and what the wire's is ahead of it. `start_unix_ms` is the wall clock at the monotonic clock's
+    0. Any thread may read; one alone observes."""
 
     start_unix_ms: float
     correction_ms: int = field(default=0, init=False)

@@ -1,7 +1,5 @@
-"""The one place that makes threads, and what they wait for.
-
-The machinery is the context's: where several processes run in one interpreter, they are threads of its schedule.
-"""
+"""Make threads, and what they wait for. The context may replace the machinery: several processes that run in one
+interpreter are threads of its schedule."""
 
 import faulthandler
 import threading

@@ -8,11 +8,9 @@ from shared.records.deliveries import Deliveries, Partition
 
 @dataclass(slots=True)
 class _Window:
-    """A partition from the first offset opened: those not done, in order, each with whether it is claimed; and the next
-    after the last one opened.
-
-    What is done leaves no trace, so a backlog skipped behind one slow answer costs nothing.
-    """
+    """A partition from the first offset opened: the offsets not done, in order, each with whether it is claimed; and
+    the next after the last one opened. A done offset leaves no trace: a backlog behind one slow answer costs
+    nothing."""
 
     start: int
     end: int

@@ -1,8 +1,7 @@
-"""Process records, each by itself, from its reading until it is done.
+"""Process records, each by itself, until they are done: a bad one does not keep those after it from being committed.
 
-Whatever is wrong with a record, those after it are processed and committed. A record that cannot be decoded or handled
-becomes a dead letter with its reason, and its reader gets an error if the record names its id and a reply topic. A
-record that ends the processes that work on it is set aside after the fourth.
+A record that cannot be decoded or handled becomes a dead letter with its reason, and its reader gets an error if the
+record names its id and a reply topic. A record that ends the processes that work on it is set aside after the fourth.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Traces on their way to a store, on a thread of their own: nobody waits for it, and nothing fails without it.
+"""Export traces to a store on a separate thread: no caller waits for it, and nothing fails without it.
 
-What is handed over is facts; the thread makes spans of them. It is bounded: while the store is away or slow, what does
-not fit is dropped and counted. That it is away is said once, and once that it is back.
+The thread makes spans of the facts that it gets. Its queue is bounded: while the store is away or slow, the rest is
+dropped and counted. An outage is logged once, and once its end.
 """
 
 import sys

@@ -122,11 +122,9 @@ class KeepRules:
     ratio: float = 0.0
 
     def why(self, *, trace_id: int, missed: bool, total_ms: float, deadline_ms: float) -> Why | None:
-        """Why the trace of an ended request is kept; None where it is not. Each missed deadline is.
-
-        The ratio goes by the trace's id, by the same 64 bits as OpenTelemetry's `TraceIdRatioBased`: whoever samples at
-        as much keeps the same traces.
-        """
+        """Return why the trace of an ended request is kept, as each with a missed deadline is; None if it is not. The
+        ratio uses the same 64 bits of the trace's id as OpenTelemetry's `TraceIdRatioBased`: a service that samples at
+        the same ratio keeps the same traces."""
         if missed:
             return "missed"
         if total_ms >= deadline_ms / 2:
