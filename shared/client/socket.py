@@ -1,10 +1,11 @@
 """One WebSocket to a gateway, from its `session.created` to its end."""
 
 import asyncio
+import json
 import math
 from contextlib import ExitStack, suppress
 from socket import gaierror
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -15,7 +16,7 @@ from websockets.uri import WebSocketURI, parse_uri
 from shared.client.telling import ConnectFailed
 from shared.errors import SettingsError
 from shared.wire.codec import Codec
-from shared.wire.lenient import well_formed
+from shared.wire.lenient import read_json
 from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionStart
 from shared.wire.outcome import Message
 
@@ -118,15 +119,7 @@ def _encode(codec: Codec[ServerMessage], message: Message) -> bytes:
     try:
         return codec.encode(message)
     except UnicodeEncodeError:
-        return codec.encode(msgspec.convert(_well_formed(msgspec.to_builtins(message)), type(message)))
-
-
-def _well_formed(value: Any) -> Any:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {well_formed(name): _well_formed(inner) for name, inner in value.items()}
-    return [_well_formed(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return codec.encode(msgspec.convert(read_json(json.dumps(msgspec.to_builtins(message))), type(message)))
 
 
 def _session_of(url: str, codec: Codec[ServerMessage], first: bytes | str) -> SessionCreated:
