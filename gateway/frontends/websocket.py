@@ -21,7 +21,7 @@ from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
-from gateway.session.connection import refuse, send_away
+from gateway.session.connection import refuse, reject, send_away
 from gateway.session.protocol import CloseCode, Session
 from gateway.session.protocol import State as SessionState
 from gateway.session.session_limits import SessionLimits
@@ -215,9 +215,7 @@ class WebSocketFrontend:
         try:
             error = socket.line.refusal if isinstance(socket, BoundedConnection) else None
             if error is not None:
-                refuse(connection, error)
-                close = session.reject(error)
-                connection.close(close.code, close.reason)
+                reject(connection, error)
             if error is not None or not self.gateway.connect(connection):
                 await connection.closed()
                 return

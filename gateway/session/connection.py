@@ -56,6 +56,13 @@ def send_away(connection: Connection) -> None:
     connection.close(CloseCode.INTERNAL, "internal error")
 
 
+def reject(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
+    """Send a client an error, and close its session: it cannot be opened."""
+    refuse(connection, error, event_id)
+    close = connection.session.reject(error)
+    connection.close(close.code, close.reason)
+
+
 def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
     """Send a client an error, and count it; close a connection that has had too many."""
     metrics.refused.labels(error.code).inc()

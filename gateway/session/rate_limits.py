@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gateway.access.charges import Kind
 from gateway.access.quotas import Quotas
-from gateway.session.connection import Connection, refuse
+from gateway.session.connection import Connection, refuse, reject
 from gateway.session.protocol import Ask, CheckToken, Effect, EraseSession, ForPeople, OpenSession
 from shared.errors import ProtocolError
 from shared.sockets.open_sockets import OpenSockets
@@ -25,8 +25,7 @@ class RateLimits:
         try:
             self.sockets.add(session.connection_id, session.caller.address)
         except ProtocolError as error:
-            refuse(connection, error)
-            _reject(connection, error)
+            reject(connection, error)
             return False
         return True
 
@@ -48,9 +47,7 @@ class RateLimits:
             if kind not in {"ask", "token"}:
                 await self.quotas.charge_shared(kind, caller)
         except ProtocolError as error:
-            refuse(connection, error, _event_id_of(effect))
-            if _opens(effect):
-                _reject(connection, error)
+            (reject if _opens(effect) else refuse)(connection, error, _event_id_of(effect))
             return False
         return True
 
@@ -86,8 +83,3 @@ def _event_id_of(effect: Effect) -> str | None:
         case ForPeople(message):
             return message.event_id
     return None
-
-
-def _reject(connection: Connection, error: ProtocolError) -> None:
-    close = connection.session.reject(error)
-    connection.close(close.code, close.reason)
