@@ -79,6 +79,7 @@ UnixMs = Annotated[
         extra={"reads": lambda said: read_time(_whole(said))},
     ),
 ]
+ReplyPartition = Annotated[int, Meta(ge=0, le=MAX_INTEGER, extra={"reads": _none_at_minus_1})]
 PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
 MaxOutputTokens = Annotated[
     int, Meta(ge=1, le=MAX_INTEGER, description="-1 is read as none", extra={"reads": _none_at_minus_1})

@@ -17,6 +17,7 @@ from shared.wire.fields import (
     Metadata,
     Milliseconds,
     PredictedMs,
+    ReplyPartition,
     RequestIds,
     Revision,
     Seed,
@@ -265,7 +266,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     deadline_unix_ms: UnixMs | None = None
     first_token_unix_ms: UnixMs | None = None
     reply_topic: str | None = None
-    reply_partition: Count | None = None
+    reply_partition: ReplyPartition | None = None
     metadata: Metadata = field(default_factory=dict)
     traceparent: Traceparent | None = None
     consent: Consent | None = None

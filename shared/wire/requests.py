@@ -199,7 +199,9 @@ def names_in(value: bytes | None, headers: Headers, key: bytes | None) -> Names 
         id=_word(fields.get("id")) or text_of(headers, CE_ID) or "",
         session_id=_word(fields.get("sessionid")) or (key or b"").decode("utf-8", "replace").partition("/")[2],
         reply_topic=_word(fields.get("replytopic")) or text_of(headers, REPLY_TOPIC),
-        reply_partition=partition if isinstance(partition, int) else number_of(headers, REPLY_PARTITION),
+        reply_partition=partition
+        if isinstance(partition, int) and partition != -1
+        else number_of(headers, REPLY_PARTITION),
     )
     return names if 0 < len(names.id) <= _MOST_NAME_CHARS and len(names.session_id) <= _MOST_NAME_CHARS else None
 

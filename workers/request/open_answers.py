@@ -37,9 +37,10 @@ class UnreadAnswers:
         return True
 
     async def refuse(self, target: Target, done: ReplyDone) -> None:
-        """Publish the end of a request that is not served; return when it is acknowledged. Nobody is told where another
-        request under its id is being answered: a reader would take the end for that one's."""
-        if done.request_id not in self._jobs:
+        """Publish the end of a request that is not served; return when it is acknowledged. Nothing is published to
+        the reader of another request under its id, who would take the end for that one's."""
+        job = self._jobs.get(done.request_id)
+        if job is None or target not in job.targets:
             acknowledged = asyncio.Event()
             self._end(target, done, acknowledged.set)
             await acknowledged.wait()

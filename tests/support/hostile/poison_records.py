@@ -139,7 +139,7 @@ TYPED_WRONG: dict[str, Poison] = {
             "deadline_unix_ms": (-1, 2**53, "soon", True),
             "created_unix_ms": (-1, 2**53),
             "first_token_unix_ms": (-1, 2**53),
-            "reply_partition": (-1, 2**53, "first"),
+            "reply_partition": (-2, 2**53, "first"),
             "reply_topic": (["chat.replies"],),
             "stop": (["x"] * 5, ["x" * 65], [["x"]]),
             "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, ["a"], "a"),

@@ -25,7 +25,7 @@ from shared.errors import ProtocolError
 from shared.versions.registry import decode_entry
 from shared.wire import codec
 from shared.wire.lenient import UNREADABLE
-from shared.wire.requests import open_request
+from shared.wire.requests import names_in, open_request
 
 HALF = "where is my parcel \ud83d"
 ASKS = {"type": "response.create", "event_id": "e1", "input": HALF, "seed": 7, "deadline_ms": 9_000, "turns": []}
@@ -230,6 +230,14 @@ def test_a_record_is_read_from_its_envelope(entrance: str, envelope: str) -> Non
     at = ENTRANCES[entrance]
     assert at.read(ENVELOPES[envelope](at.message)) == at.read(at.message)
     assert at.decode(b"\3\0" + bytes(16) + json.dumps(at.message).encode()) == at.read(at.message)
+
+
+def test_a_reply_partition_of_minus_1_is_none() -> None:
+    """As Kafka's clients write an unknown one."""
+    assert open_request(json.dumps({**RECORD, "reply_partition": -1}).encode(), {}).reply_partition is None
+    names = names_in(json.dumps({**RECORD, "reply_partition": -1, "input": ""}).encode(), {}, None)
+    assert names is not None
+    assert names.reply_partition is None
 
 
 def test_a_field_with_an_envelopes_name_is_none() -> None:

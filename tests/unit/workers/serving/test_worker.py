@@ -187,6 +187,23 @@ def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id()
     assert bench.offsets.committable() == {TOPIC: 2}
 
 
+async def test_a_refused_request_under_an_open_id_has_its_end_at_its_own_reader_alone() -> None:
+    """Two tenants chose the same id."""
+    bench = Bench()
+    bench.accept(0, output=5)
+    (job,) = bench.answers.jobs
+    (reader,) = job.targets
+    await bench.answers.unread.refuse(reader, TOO_LATE)
+    assert bench.ends() == []
+    refusing = asyncio.create_task(bench.answers.unread.refuse(HOME, TOO_LATE))
+    await asyncio.sleep(0)
+    assert bench.ends() == [TOO_LATE]
+    bench.acknowledge(target=HOME)
+    await refusing
+    bench.run()
+    assert bench.ends()[-1].output_text == "aaaaa"
+
+
 def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() -> None:
     """After a rebalance, past its deadline: an empty end would reach its reader first."""
     bench = Bench()
@@ -277,7 +294,7 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
 
 
 async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
-    """Not where another request under that id is being answered: its reader would take it for that one's end."""
+    """Not its reader of another request under that id: it would be taken for that one's end."""
     bench = Bench()
     telling = asyncio.create_task(bench.answers.unread.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1)))
     await quiet()
@@ -287,7 +304,8 @@ async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledg
     await telling
     assert bench.worker.idle
     bench.accept(0)
-    await bench.answers.unread.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1))
+    (reader,) = bench.answers.jobs[0].targets
+    await bench.answers.unread.refuse(reader, failed_end("r0", "s", OWN_FAULT, attempt=1))
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
