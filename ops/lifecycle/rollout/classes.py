@@ -13,7 +13,15 @@ from shared.wire.topics import BUCKETS
 ALL: Final = "all"
 
 # Most of alpha is for what can be detected soonest, and harms most.
-_ALPHA_OF: Final[dict[Metric, float]] = {"failed": 0.43, "missed": 0.43, "slow": 0.05, "unsure": 0.05, "rating": 0.04}
+_ALPHA_OF: Final[dict[Metric, float]] = {
+    "failed": 0.42,
+    "missed": 0.42,
+    "slow": 0.05,
+    "unsure": 0.04,
+    "rating": 0.03,
+    "cancelled": 0.02,
+    "handed_over": 0.02,
+}
 _MOST_LANGUAGES: Final = 4
 # So many that a tenant with 1 % of the answers is always judged by itself.
 _MOST_TENANTS: Final = 100

@@ -20,8 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
-from msgspec.structs import replace
-
 from ops.lifecycle.rollout.classes import Class, Classes
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import METRICS, WAITING, Metric, Side, Tally
@@ -38,16 +36,19 @@ _RECENT: Final = 50
 _LEAST_RECENT: Final = 20
 _RECENT_MS: Final = 60_000
 _MOST_CONVERSATIONS: Final = 50_000
+_MOST_ANSWERED: Final = 8
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """`bad` are the metrics in which it counts no more, `newest` its last answer that counts."""
+    """`answered` are its last answers; `side` and `classes` those of the last that counts. `bad` are the metrics in
+    which it counts no more."""
 
+    answered: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_ANSWERED))
     answers: int = 0
     ratings: int = 0
-    newest: Observation | None = None
-    last: str = ""
+    side: Side | None = None
+    classes: tuple[Class, ...] | None = None
     last_rated: str = ""
     bad: set[Metric] = field(default_factory=set)
 
@@ -90,33 +91,25 @@ class Evidence:
         return self._classes.whole.tallies
 
     def add(self, seen: Observation) -> None:
-        """Take the next observation. One of another version, of an answer that was begun before the rollout, or that
-        has been counted, changes nothing."""
-        if not seen.revision and seen.rating is not None:
-            seen = self._rated_elsewhere(seen)
+        """Take the next observation. One of another version, of an answer that was begun before the rollout, that
+        another version gave in time, or that has been counted, changes nothing."""
         side = self._side(seen)
         if side is None:
             return
         talk = self._conversation(seen.conversation)
-        if seen.rating is not None:
-            self._add_rating(side, talk, seen)
-        elif seen.response_id != talk.last:
+        if not seen.revision:
+            self._add_elsewhere(side, talk, seen)
+        elif seen.rating is not None:
+            self._add_rating(side, talk, seen, self._classes.find(seen))
+        elif seen.response_id not in talk.answered:
             self._add_answer(side, talk, seen)
 
-    def _rated_elsewhere(self, seen: Observation) -> Observation:
-        """Return a rating that came to a gateway which does not know its answer, with the version and classes of that
-        answer where it is the conversation's last."""
-        talk = self._conversations.get(seen.conversation)
-        if talk is None or talk.newest is None or seen.response_id != talk.last:
-            return seen
-        return replace(talk.newest, rating=seen.rating)
-
     def _side(self, seen: Observation) -> Side | None:
-        if seen.epoch < self.plan.epoch or seen.censored or seen.cancelled or seen.handed_over:
+        if seen.epoch < self.plan.epoch or seen.censored:
             return None
-        if seen.lane == "canary" and seen.revision == self.plan.version:
+        if seen.lane == "canary" and seen.revision in {self.plan.version, ""}:
             return "canary"
-        return "control" if seen.lane == "control" and seen.revision == self.plan.champion else None
+        return "control" if seen.lane == "control" and seen.revision in {self.plan.champion, ""} else None
 
     def _conversation(self, digest: str) -> _Conversation:
         """Return what is known of a conversation. Those that have been quiet longest are forgotten."""
@@ -126,15 +119,23 @@ class Evidence:
             self._conversations.popitem(last=False)
         return talk
 
-    def _add_rating(self, side: Side, talk: _Conversation, seen: Observation) -> None:
+    def _add_elsewhere(self, side: Side, talk: _Conversation, seen: Observation) -> None:
+        """Take what a gateway says of another one's answer: it counts if that one's observation has."""
+        if talk.side != side or talk.classes is None:
+            return
+        if seen.rating is not None and seen.response_id in talk.answered:
+            self._add_rating(side, talk, seen, talk.classes)
+        elif seen.handed_over:
+            self._tally(_Counted(side, talk, talk.answers == 1, talk.classes), "handed_over", bad=True)
+
+    def _add_rating(self, side: Side, talk: _Conversation, seen: Observation, classes: tuple[Class, ...]) -> None:
         if seen.response_id != talk.last_rated:
             talk.last_rated = seen.response_id
             talk.ratings += 1
-            rated = _Counted(side, talk, talk.ratings == 1, self._classes.find(seen))
-            self._tally(rated, "rating", bad=seen.rating == "down")
+            self._tally(_Counted(side, talk, talk.ratings == 1, classes), "rating", bad=seen.rating == "down")
 
     def _add_answer(self, side: Side, talk: _Conversation, seen: Observation) -> None:
-        talk.last, talk.newest = seen.response_id, seen
+        talk.answered.append(seen.response_id)
         talk.answers += 1
         if self._cold[side] < self.plan.warmup:
             self._cold[side] += 1
@@ -143,17 +144,27 @@ class Evidence:
             return
         first = talk.answers == 1
         answer = _Counted(side, talk, first, self._classes.find(seen), seen.ttft_ms or 0.0)
+        talk.side, talk.classes = side, answer.classes
+        for metric in self._judged_by(seen):
+            self._tally(answer, metric, bad=getattr(seen, metric))
+        if seen.answered_by not in {"", seen.revision}:
+            return
         for each in answer.classes:
             each.answers[side] += 1
         self.answers[seen.bucket, side][seen.epoch] += 1
-        self._tally(answer, "failed", bad=seen.failed)
-        self._tally(answer, "missed", bad=seen.missed)
-        self._tally(answer, "unsure", bad=seen.unsure)
         # Of an answer that may be the first after a move, the cold cache is seen in its first text.
         if seen.ttft_ms is not None and not (first and seen.moved is None):
             self._add_ttft(answer)
         if side == "control":
             self._control.append((seen.unix_ms, seen.failed or seen.missed))
+
+    def _judged_by(self, seen: Observation) -> tuple[Metric, ...]:
+        """Return the metrics that an answer says something of."""
+        if seen.answered_by not in {"", seen.revision}:
+            return ("missed",)
+        if seen.cancelled or seen.handed_over:
+            return ("cancelled", "handed_over")
+        return ("failed", "missed", "unsure", "cancelled", "handed_over")
 
     def _add_ttft(self, answer: _Counted) -> None:
         """Take the time to a first text. It is slow by the control's p95 of the pairs before its own: both of a pair

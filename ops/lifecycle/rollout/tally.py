@@ -12,7 +12,7 @@ from ops.lifecycle.rollout.detector import Detector, pair_bets, share_bets
 from ops.lifecycle.rollout.plan import Plan
 
 Side = Literal["canary", "control"]
-Metric = Literal["failed", "missed", "slow", "unsure", "rating"]
+Metric = Literal["failed", "missed", "slow", "unsure", "rating", "cancelled", "handed_over"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
 # Answers wait for a partner no longer than this many answers of their own side: both of a pair belong to one moment.

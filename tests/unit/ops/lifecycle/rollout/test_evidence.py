@@ -56,6 +56,8 @@ def test_a_canary_that_always_fails_is_found_out_within_ten_answers() -> None:
         ({"unsure": True}, "unsure"),
         ({"ttft_ms": 900.0}, "slow"),
         ({"rating": "down"}, "rating"),
+        ({"cancelled": True}, "cancelled"),
+        ({"handed_over": True}, "handed_over"),
     ],
 )
 def test_each_metric_alone_raises_the_alarm(bad: dict[str, object], metric: str) -> None:
@@ -244,3 +246,22 @@ def test_no_alarm_comes_before_five_answers_of_the_control() -> None:
         for number in range(50):
             evidence.add(seen(2 * number, failed=True, missed=True))
         assert not evidence.alarm
+
+
+def test_an_answer_by_another_version_counts_as_missed_if_it_was_late_and_else_nowhere() -> None:
+    censored = evidence_of(seen(1, censored=True, answered_by="cccccccccccc"))
+    assert not censored.tallies["missed"].answers
+    late = evidence_of(seen(1, missed=True, answered_by="cccccccccccc"))
+    counted = {metric: tally.answers["canary"] for metric, tally in late.tallies.items() if tally.answers}
+    assert (counted, late.answered("canary")) == ({"missed": 1}, 0)
+
+
+def test_what_another_gateway_says_of_an_answer_counts_if_that_answer_has() -> None:
+    said = {"revision": "", "conversation": "a"}
+    rated, wish = seen(1, rating="down", **said), seen(3, handed_over=True, **said)
+    wish = replace(wish, response_id="")
+    assert not evidence_of(rated, wish).tallies["rating"].answers
+    known = evidence_of(seen(1, conversation="a"), rated, wish).tallies
+    assert [known[metric].bad["canary"] for metric in ("rating", "handed_over")] == [1, 1]
+    other = evidence_of(seen(1, "control", conversation="a"), rated, wish).tallies
+    assert [other[metric].bad["canary"] for metric in ("rating", "handed_over")] == [0, 0], "it is on the other side"
