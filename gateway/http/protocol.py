@@ -49,17 +49,17 @@ class BoundedHttp(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         if len(self.headers) > HEAD_LINES:  # a body's trailers too
-            self._mistake = _TOO_LARGE
-            raise ValueError
+            self._reject(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         self.line.head_bytes = 0
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
-            self._mistake = _TOO_LARGE
-            raise ValueError
+            self._reject(_TOO_LARGE)
         if self.line.is_proxied:
             forwarded = Headers(raw=self.headers).getlist("x-forwarded-for")
             self.line.charge(charged_address(self.line.peer, forwarded, self._trusted))
+        if (error := self.line.refusal) is not None:
+            self._reject(error)
         if not (self.parser.should_upgrade() and self._should_upgrade()):
             self.line.end_head()
         super().on_headers_complete()
@@ -79,18 +79,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.line.head_bytes = 0
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if (error := self.line.refusal) is not None:
-            self._refuse(error)
-            return
-        super()._start_asgi_task(cycle, app)
-
-    def handle_websocket_upgrade(self) -> None:
-        if (error := self.line.refusal) is not None:
-            self._refuse(error)
-            return
-        self.ws_protocol_class = BoundedSocket
-        super().handle_websocket_upgrade()
+    def _reject(self, error: ProtocolError) -> None:
+        """Have the parser stop, and `send_400_response` refuse the request by that error. Raises `ValueError`."""
+        self._mistake = error
+        raise ValueError
 
     def send_400_response(self, msg: str) -> None:
         del msg

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.frontends.paths import plain_path
 from gateway.frontends.sockets import client_bounds
-from gateway.http.protocol import BoundedHttp
+from gateway.http.protocol import BoundedHttp, BoundedSocket
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.bounded import bounded
 from shared.sockets.listening import BACKLOG
@@ -34,7 +34,7 @@ class HttpServer:
         config = uvicorn.Config(
             self._serve_plain,
             http=bounded(partial(BoundedHttp, trusted=settings.trusted_proxies), client_bounds(settings, self.sockets)),
-            ws="websockets-sansio",
+            ws=BoundedSocket,
             ws_max_size=settings.max_message_bytes,
             ws_ping_interval=settings.heartbeat_s,
             ws_ping_timeout=settings.heartbeat_s,

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.http.protocol import BoundedHttp
+from gateway.http.protocol import BoundedHttp, BoundedSocket
 from shared.sockets.bounded import BoundedTransport, Bounds
 from shared.sockets.open_sockets import OpenSockets
 
@@ -71,7 +71,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def connect(sockets: OpenSockets, peer: str = CLIENT, *, head_s: float = 60, unread_s: float = 60) -> Wire:
-    config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, ws=BoundedSocket, lifespan="off", log_config=None)
     config.load()
     bounds = Bounds(sockets=sockets, head_s=head_s, unread_s=unread_s)
     wire = Wire(peer)
@@ -175,16 +175,19 @@ async def test_a_head_that_does_not_come_ends_its_connection(begun: bytes) -> No
     assert wire.ended
 
 
-async def test_one_connection_too_many_of_an_address_is_refused_and_another_address_is_answered() -> None:
+@pytest.mark.parametrize(("request_bytes", "taken"), [(HEAD + b"\r\n", 200), (UPGRADE % b"", 101)])
+async def test_one_connection_too_many_of_an_address_is_refused_and_another_address_is_answered(
+    request_bytes: bytes, taken: int
+) -> None:
     sockets = OpenSockets(most=100, spare=2)
     wires = [connect(sockets) for _ in range(13)]
     assert [wire.ended for wire in wires] == [""] * 12 + ["aborted"]
     for wire in wires[9:12]:
-        await send(wire, HEAD + b"\r\n", 1)
-    assert [status(wire) for wire in wires[9:12]] == [200, 503, 503]
+        await send(wire, request_bytes, 1)
+    assert [status(wire) for wire in wires[9:12]] == [taken, 503, 503]
     other = connect(sockets, "192.0.2.8")
-    await send(other, HEAD + b"\r\n", 1)
-    assert status(other) == 200
+    await send(other, request_bytes, 1)
+    assert status(other) == taken
 
 
 async def test_one_connection_too_many_behind_a_proxy_is_refused_by_its_client_s_address() -> None:
