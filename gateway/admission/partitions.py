@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final, Literal
 
+from msgspec import Struct
+
 # What a prediction may be wrong by: nearer ones are alike, and the key's hash decides.
 _ALIKE_MS: Final = 50.0
 _ALIKE_SHARE: Final = 0.25
@@ -28,8 +30,7 @@ class Wait:
     cold_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A conversation's partition, the same number in every topic, and why; both None if the key's hash decides.
     `concurrent` are the conversation's other questions that have no end yet."""
 

@@ -1,6 +1,6 @@
 """Decide where a question goes: by the registry's rule, then by the ladder, for the lane that answers in time. Pure."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.admission.ladder import STEPS, Step
 from gateway.destination.destination import Destination, Fallback, Question
@@ -83,12 +83,8 @@ def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Des
     )
     if decision.fallback is not None:
         return Fallback(decision.fallback, wanted)
-    return replace(
-        destination_in(lane, question.bucket, view.state),
-        partition=partition,
-        eta_ms=decision.eta_ms,
-        claimed=wanted.claimed,
-    )
+    state, eta_ms, bucket = view.state, decision.eta_ms, question.bucket
+    return Destination(lane, state.revision(lane), state.epoch or None, partition, eta_ms, bucket, wanted.claimed)
 
 
 def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:

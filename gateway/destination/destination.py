@@ -1,7 +1,8 @@
 """Where a question goes, as one value: to a lane's workers, or to the fallback. Pure."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from gateway.admission.control import FallbackReason
 from gateway.admission.partitions import Claimed
@@ -13,8 +14,7 @@ from shared.wire.session_key import SessionKey
 _UNCLAIMED: Final = Claimed()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """A question that seeks a destination. Its times on the wire are `clock_ms` ahead of this process's. Without
     `generation_known` Redis did not answer a moment ago, and is not asked again."""
 
@@ -27,8 +27,7 @@ class Question:
     generation_known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """The workers that a question is sent to: those of a lane, by the topic of its bucket.
 
     `revision` is the lane's version by the registry's state of `epoch`; None if the registry is empty. `partition` is
@@ -47,8 +46,7 @@ class Destination:
 TO_CHAMPION: Final = Destination()
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
+class Fallback(Struct, frozen=True):
     """The fallback answers at once, for this reason; `wanted` is the destination that the registry's rule names."""
 
     reason: FallbackReason

@@ -1,7 +1,8 @@
 """All that a question's destination is decided by, as it is at one moment. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.admission.ladder import STEPS, Ladder, Step
 from gateway.admission.lanes import LaneAdmissions
@@ -15,8 +16,7 @@ PartitionOf = Callable[[SessionKey, Bucket, Lane, int | None], int | None]
 None while the number of partitions is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """The registry's state at `now_unix_ms`, the lanes' workers, breakers and shares, the ladder, and whether memory is
     short (`sheds`). The state does not change while a question waits for Redis; the lanes' books are the living ones,
     so a worker or breaker that changes meanwhile counts."""
@@ -41,4 +41,5 @@ class View:
 
     def steps(self, bucket: Bucket) -> list[Step]:
         """Return the ladder's lanes that have a live worker, from the top down."""
-        return [step for step in STEPS if self.is_live(step, bucket)]
+        known = {lane for lane, _ in self.admissions}
+        return [step for step in STEPS if step in known and self.is_live(step, bucket)]

@@ -47,9 +47,10 @@ class Shadowing:
     def keep(self, entry: Entry, view: View) -> None:
         """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
         to = entry.publication.destination
-        if to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
+        share = view.state.shadow_share
+        if not share or to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
             return
-        if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < view.state.shadow_share:
+        if Rule(salt=SHADOW, share=0.0).point(entry.request.session) < share:
             if len(self.open) >= _MOST_OPEN:
                 del self.open[next(iter(self.open))]
             self.open[entry.response_id] = None

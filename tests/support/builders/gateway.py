@@ -1,8 +1,9 @@
 """Builders of what a gateway works on: requests, replies, answers, reports of workers, what a cursor tells."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from gateway.destination.destination import TO_CHAMPION
 from gateway.request import endings, replies, resumption
@@ -51,7 +52,7 @@ def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received:
     """`fields` are the request's, the answer's, its publication's or the entry's own; `bucket` its destination's."""
     if "bucket" in fields:
         given = fields.get("destination", TO_CHAMPION)
-        fields["destination"] = replace(given, bucket=fields.pop("bucket"))
+        fields["destination"] = structs.replace(given, bucket=fields.pop("bucket"))
     deadline = Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard)
     request, answer, publication, own = (
         {name: value for name, value in fields.items() if name in each.__dataclass_fields__}
