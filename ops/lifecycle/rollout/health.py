@@ -15,9 +15,7 @@ from shared.process.clock import now_unix_ms
 from shared.records.log_readers import read_demand, read_reports
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import caught
-from shared.wire.lanes import Lane, in_lane
-from shared.wire.messages import WorkerReport
-from shared.wire.scaling import DemandReport
+from shared.wire.lanes import in_lane
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
 _LOOK_S: Final = 2.0
@@ -36,24 +34,14 @@ class Watch:
 
     async def follow(self) -> None:
         """Read the workers' reports until cancelled."""
-
-        def observe(worker_id: str, report: WorkerReport | None) -> None:
-            self.around.observe_worker(worker_id, report, now_unix_ms())
-
-        await read_reports(self.reports, observe)
+        await read_reports(self.reports, lambda name, said: self.around.observe_worker(name, said, now_unix_ms()))
 
     async def follow_gateways(self) -> None:
         """Read the gateways' reports until cancelled."""
-
-        def observe(gateway_id: str, report: DemandReport | None) -> None:
-            self.around.observe_gateway(gateway_id, report, now_unix_ms())
-
-        topic, partitions = self.kafka.topics.demand, (BROADCAST_PARTITION,)
-        reader = PartitionReader(
-            self.kafka, client_id="replyline-rollout", topic=topic, partitions=partitions, unhurried=True
-        )
+        topic = self.kafka.topics.demand
+        reader = PartitionReader(self.kafka, client_id="replyline-rollout", topic=topic, unhurried=True)
         try:
-            await read_demand(reader, observe)
+            await read_demand(reader, lambda name, said: self.around.observe_gateway(name, said, now_unix_ms()))
         finally:
             await reader.stop()
 
@@ -73,16 +61,15 @@ class Watch:
 
     async def _lag(self) -> str | None:
         """Count what waits in the topics of each lane that has workers; return why it is not known."""
-        lanes = [lane for lane, workers in self.around.lanes.items() if workers.slots(now_unix_ms())]
+        group, topics = self.kafka.workers_group, self.kafka.topics
         try:
-            self.around.waiting = {lane: await self._waiting(lane) for lane in lanes}
+            for lane, workers in self.around.lanes.items():
+                of_lane = [topics.requests(bucket, lane) for bucket in BUCKETS]
+                lag = await group_lag(self.kafka, in_lane(group, lane), of_lane) if workers.slots(now_unix_ms()) else {}
+                self.around.waiting[lane] = sum(lag.values())
         except BrokerUnavailable as error:
             return str(error)
         return None
-
-    async def _waiting(self, lane: Lane) -> int:
-        topics = [self.kafka.topics.requests(bucket, lane) for bucket in BUCKETS]
-        return sum((await group_lag(self.kafka, in_lane(self.kafka.workers_group, lane), topics)).values())
 
     async def _gateway(self, address: str) -> str | None:
         """Return what is wrong at a gateway's page. A page that cannot be read says nothing, so it is wrong too."""

@@ -3,8 +3,7 @@
 Unknown is not healthy: a report that is missing, old, or of a gateway that follows another epoch freezes the rollout.
 """
 
-from collections import deque
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,12 +37,12 @@ class Surroundings:
 
     lanes: dict[Lane, LaneWorkers] = field(default_factory=lanes_of_a_rollout)
     since_unix_ms: float | None = None
-    waiting: Mapping[Lane, int] = field(default_factory=dict)
+    waiting: dict[Lane, int] = field(default_factory=dict)
     faults: list[str] | None = None
     _gateways: dict[str, tuple[DemandReport, float]] = field(default_factory=dict)
-    _busy: deque[tuple[float, int]] = field(default_factory=deque)
+    _busy: float = 0.0
     _degraded_ms: float = 0.0
-    _asked_unix_ms: float | None = None
+    _asked_unix_ms: float = math.inf
 
     def observe_worker(self, worker_id: str, report: WorkerReport | None, now_unix_ms: float) -> None:
         for workers in self.lanes.values():
@@ -56,61 +55,47 @@ class Surroundings:
 
     def health(self, plan: Plan, state: State, moved_unix_ms: float, now_unix_ms: float) -> Health:
         """Return the health by which a rollout is judged; `state` is in force, its newest move was made at
-        `moved_unix_ms`. Called at each decision."""
+        `moved_unix_ms`. Call it at each decision: it measures how long the system has been degraded."""
         is_new = self.since_unix_ms is None or now_unix_ms - self.since_unix_ms < SILENT_MS
         unknown = ["the workers' reports are not read yet"] if is_new else []
         unknown += ["the lag is not known yet"] if self.faults is None else self.faults
         overload = [] if is_new else lacking(self.lanes, wanted(plan), now_unix_ms)
-        overload += self._behind(now_unix_ms)
+        slots = {lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()}
+        for lane, waiting in self.waiting.items():
+            if slots[lane] and waiting > _REQUESTS_A_SLOT * slots[lane]:
+                overload.append(f"{waiting} requests of lane {lane} wait for {counted(slots[lane], 'slot')}")
         for gateway_id, (report, seen_unix_ms) in sorted(self._gateways.items()):
-            silent_ms = now_unix_ms - seen_unix_ms
+            silent_ms, moved_ms = now_unix_ms - seen_unix_ms, now_unix_ms - moved_unix_ms
             if silent_ms > _FORGOTTEN_MS:
                 del self._gateways[gateway_id]  # its deployer is alerted
             elif silent_ms > SILENT_MS:
                 unknown.append(f"gateway {gateway_id} is silent")
             elif report.rung is None:
                 unknown.append(f"gateway {gateway_id} does not report its ladder and breakers; upgrade it")
-            elif report.epoch != state.epoch and now_unix_ms - moved_unix_ms > _FOLLOWS_MS:
+            elif report.epoch != state.epoch and moved_ms > _FOLLOWS_MS:
                 unknown.append(f"gateway {gateway_id} follows epoch {report.epoch}, not {state.epoch}")
             else:
-                overload += _overload(report, gateway_id)
-        if not self._gateways:
-            unknown.append("no gateway reports")
+                overload += [f"the breaker of lane {lane} at gateway {gateway_id} is open" for lane in report.breakers]
+                overload += (
+                    [] if report.rung == CHAMPION else [f"the ladder of gateway {gateway_id} is at {report.rung}"]
+                )
+        unknown += [] if self._gateways else ["no gateway reports"]
+        self._measure(is_degraded=bool(overload), now_unix_ms=now_unix_ms)
         loaded = self.lanes[CHAMPION].loaded(plan.version, now_unix_ms)
         return Health(
             degraded=overload,
-            degraded_ms=self._degraded_for(bool(overload), now_unix_ms),
+            degraded_ms=self._degraded_ms,
             unknown=unknown,
             champions_loaded=not is_new and bool(loaded) and all(loaded.values()),
-            slots={lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()},
-            busy=self._most_busy(now_unix_ms),
+            slots=slots,
+            busy=round(self._busy),
         )
 
-    def _behind(self, now_unix_ms: float) -> list[str]:
-        slots = {lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()}
-        return [
-            f"{waiting} requests of lane {lane} wait for {counted(slots[lane], 'slot')}"
-            for lane, waiting in self.waiting.items()
-            if slots[lane] and waiting > _REQUESTS_A_SLOT * slots[lane]
-        ]
-
-    def _degraded_for(self, is_degraded: bool, now_unix_ms: float) -> float:
-        """Return for how long the system has been degraded. Healthy time takes half of its length off again, so that a
-        reason that flaps counts too."""
-        gap_ms = min(now_unix_ms - (self._asked_unix_ms or now_unix_ms), _LONGEST_GAP_MS)
+    def _measure(self, *, is_degraded: bool, now_unix_ms: float) -> None:
+        """Measure the time that the system is degraded; healthy time takes half its length off, so a reason that flaps
+        adds up. The most requests at once decay within minutes."""
+        gap_ms = min(max(now_unix_ms - self._asked_unix_ms, 0.0), _LONGEST_GAP_MS)
         self._asked_unix_ms = now_unix_ms
         self._degraded_ms = max(0.0, self._degraded_ms + (gap_ms if is_degraded else -gap_ms / 2))
-        return self._degraded_ms
-
-    def _most_busy(self, now_unix_ms: float) -> int:
-        """Return the most requests that the lanes had at once in the last minute."""
-        self._busy.append((now_unix_ms, sum(workers.requests(now_unix_ms) for workers in self.lanes.values())))
-        while now_unix_ms - self._busy[0][0] > _BUSY_MS:
-            self._busy.popleft()
-        return max(requests for _, requests in self._busy)
-
-
-def _overload(report: DemandReport, gateway_id: str) -> list[str]:
-    reasons = [f"the breaker of lane {lane} at gateway {gateway_id} is open" for lane in report.breakers]
-    is_below = report.rung not in (None, CHAMPION)
-    return [*reasons, f"the ladder of gateway {gateway_id} is at {report.rung}"] if is_below else reasons
+        requests = sum(workers.requests(now_unix_ms) for workers in self.lanes.values())
+        self._busy = max(float(requests), self._busy * (1 - gap_ms / _BUSY_MS))
