@@ -189,7 +189,7 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
         if kind not in MOVES:
             continue
         if kind == "promote" and state.rule is not None:
-            source.promote(max(decision.shares.values()) / state.rule.share)
+            source.promote(decision.share / state.rule.share)
         state = next_state(plan, decision, state, state.epoch + 1)
         moves.append(Move(state=state, author="simulate", reason=decision.reason, unix_ms=int(source.now_ms)))
         at = standings(plan, moves)
