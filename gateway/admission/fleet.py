@@ -21,7 +21,7 @@ from gateway.admission.partitions import Wait
 from shared.wire.fields import Revision
 from shared.wire.messages import Bucket, WorkerReport
 
-# A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
+# A request takes about this time until a worker counts it, and a report until it is read: what was sent just before a
 # report came is not in it yet.
 _TRANSIT_MS: Final = 50.0
 
@@ -42,7 +42,7 @@ class KnownWorker:
     _tried_unix_ms: dict[Bucket, float] = field(default_factory=dict)
 
     def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
-        """Take a newer report, which tells all but the last that was sent."""
+        """Take a newer report, which counts all requests but the last ones sent."""
         self.report, self.received_unix_ms = report, now_unix_ms
         self._num_sent, self._work_ms = 0, 0.0
         self._forget_older(now_unix_ms)
@@ -141,7 +141,7 @@ class Fleet:
         return silent
 
     def owner(self, bucket: Bucket, partition: int | None) -> KnownWorker | None:
-        """Return the worker that reads the partition, or read it last; None where none ever reported it."""
+        """Return the worker that reads the partition, or read it last; None if no worker has reported it."""
         return self._owners.get((bucket, partition)) if partition is not None else None
 
     def shut(self) -> dict[str, Breaker]:

@@ -79,7 +79,7 @@ class LaneAdmissions:
         """Return, by worker, the breakers that are not closed."""
         return {name: one for each in self._admissions.values() for name, one in each.fleet.shut().items()}
 
-    # --- requests, whichever lane they were sent to
+    # --- requests of any lane
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
         """Note a worker's reply; return the time since receipt where it is the first, None for any other."""

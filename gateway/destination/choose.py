@@ -24,7 +24,7 @@ def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
 
 
 def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
-    """Return a lane's destination, whatever the rule says."""
+    """Return a lane's destination without asking the rule."""
     return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
 
 

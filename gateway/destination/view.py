@@ -35,7 +35,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     def is_live(self, lane: Lane, bucket: Bucket) -> bool:
         """Return whether a worker of the lane that serves the bucket has reported a moment ago, with the lane's version
-        loaded. The champion's is asked whatever it has loaded: no other lane answers for it."""
+        loaded. The champion's is asked by any version: no other lane answers for it."""
         revision = None if lane == CHAMPION else self.state.revision(lane)
         return self.admissions.is_live(lane, bucket, self.now_unix_ms, revision)
 

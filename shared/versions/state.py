@@ -54,9 +54,9 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """`aliases` point at versions by id. `loading` is, by lane, the version that its workers load beside the one they
-    serve. The state holds from `effective_unix_ms`. `rung` is where an operator holds the ladder. `shadow_share` of the
-    champion's traffic is asked of the shadow lane again."""
+    """`aliases` point at versions by id. `loading` is, by lane, the version that its workers load in addition to the
+    one they serve. The state holds from `effective_unix_ms`. `rung` is where an operator holds the ladder.
+    `shadow_share` of the champion's traffic is asked of the shadow lane again."""
 
     epoch: Count = 0
     aliases: dict[Alias, Revision] = field(default_factory=dict)

@@ -44,12 +44,12 @@ class LoadedVersions:
         return self._loaded.get(revision) if (epoch or 0) >= self.epoch else None
 
     def add(self, served: Served) -> None:
-        """Keep a version beside the one that serves."""
+        """Keep a version in addition to the one that serves."""
         self._loaded[served.revision] = served
         metrics.loaded_versions.labels(served.revision).set(0)
 
     def serve(self, revision: str) -> None:
-        """Have a version serve the requests that come from now on."""
+        """Serve all later requests by a version."""
         for name in self._loaded:
             metrics.loaded_versions.labels(name).set(name == revision)
         self._serving = revision

@@ -26,7 +26,7 @@ log: Final = get_logger()
 
 async def choices(settings: Settings, client_id: str) -> tuple[Revision | None, ...]:
     """Return what to begin with, the best first: the version that the registry names for this lane; without Kafka, or
-    where that one cannot be loaded, the one that was served last; None: what stands at `model.dir`."""
+    where that one cannot be loaded, the one that was served last; None: the model at `model.dir`."""
     state = await _registry_state(settings, client_id)
     last = read_last_served(settings.worker)
     if state is None:
@@ -53,7 +53,7 @@ def _load(settings: Settings, revision: Revision | None) -> tuple[Candidate, Loa
 
 
 async def _registry_state(settings: Settings, client_id: str) -> State | None:
-    """Return the registry's state; None where Kafka does not tell it soon."""
+    """Return the registry's state; None if Kafka does not answer soon."""
     registry = VersionsLog.of(settings.kafka, client_id=client_id)
     try:
         async with asyncio.timeout(_WAIT_S):
@@ -70,7 +70,7 @@ class _LastServed(msgspec.Struct):
 
 
 def read_last_served(worker: WorkerSettings) -> Revision | None:
-    """Return the version; None where none of the registry's was served, or nobody can tell."""
+    """Return the version; None if none of the registry's was served, or the file cannot be read."""
     try:
         return msgspec.json.decode(_path(worker).read_bytes(), type=_LastServed).revision
     except (OSError, msgspec.MsgspecError):
@@ -78,7 +78,7 @@ def read_last_served(worker: WorkerSettings) -> Revision | None:
 
 
 def remember_last_served(worker: WorkerSettings, revision: Revision | None) -> None:
-    """Note which version serves; None: what stands at `model.dir` does."""
+    """Note which version serves; None: the model at `model.dir`."""
     if revision == read_last_served(worker):
         return
     try:

@@ -17,7 +17,7 @@ from workers.engine.memory_plan import MemoryPlan, cpu_memory_plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """`settings` are the worker's, with the version's folder and system prompt. `manifest` is None where there are no
-    files: the fake engine's. `registered`: the registry names it; else it is what stands at `model.dir`."""
+    files: the fake engine's. `registered`: the registry names it; else it is the model at `model.dir`."""
 
     revision: Revision
     registered: bool
@@ -38,7 +38,7 @@ class Candidate:
 def open_candidate(
     settings: Settings, revision: Revision | None, *, expected: Version | None = None, verify: bool
 ) -> Candidate:
-    """Return a version of the registry from the store; without a `revision` what stands at `model.dir`. `expected` is
+    """Return a version of the registry from the store; without a `revision` the model at `model.dir`. `expected` is
     the registry's document of it, if that is known. `verify`: the files' sha256 are compared too. Raises `ModelError`,
     `SettingsError`."""
     if revision is None:

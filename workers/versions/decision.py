@@ -10,21 +10,21 @@ from shared.wire.lanes import CHAMPION, Lane
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load a version beside the others."""
+    """Load a version in addition to the others."""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Load no further a version that nobody wants any more."""
+    """Stop loading a version that the registry no longer asks for."""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Have a loaded version serve the requests that come from now on."""
+    """Serve all later requests by a loaded version."""
 
     revision: Revision
 

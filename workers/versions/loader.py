@@ -1,4 +1,4 @@
-"""Load versions: the first alone, others beside the one that serves; and close them."""
+"""Load versions, the first alone and others in addition to the one that serves, and close them."""
 
 import asyncio
 import ctypes
@@ -67,7 +67,7 @@ class VersionLoader:
         return served
 
     async def close(self, served: Served) -> None:
-        """End a version that nobody waits for, and give its memory back to the system."""
+        """Close a version without open answers, and give its memory back to the system."""
         await self.tasks.cancel(_task_of(served))
         await asyncio.to_thread(served.close)
         with suppress(OSError, AttributeError):  # another C library than glibc gives it back by itself

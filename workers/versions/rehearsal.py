@@ -1,4 +1,4 @@
-"""Rehearse a version in a process of its own: whatever is wrong with it ends that process, and this one serves on.
+"""Rehearse a version in a separate process: a fault of the version ends that process, and this one continues to serve.
 
     settings, revision → verify → load → golden prompts → what failed
 

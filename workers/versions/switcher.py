@@ -1,10 +1,10 @@
-"""Follow the registry: load the version that this lane is to serve beside the one that serves, then switch.
+"""Follow the registry: load the version that this lane is to serve in addition to the one that serves, then switch.
 
     registry, SIGHUP → decision → look at it → plan memory → rehearse → load → serve
                                         ↓            ↓           ↓        ↓
-                                      refused: the one that serves goes on, and /ready says why
+                                      refused: the one that serves continues, and /ready says why
 
-New requests go to the new version at once, those under way end where they began. The version before stays loaded for a
+New requests go to the new version; those under way end where they began. The version before stays loaded for a
 while, then its memory is given back. The worker keeps its place in the group, its offsets and its open answers.
 """
 
@@ -49,7 +49,7 @@ class Refused(ReplylineError):  # noqa: N818 - an expected outcome
 @dataclass(slots=True, kw_only=True)
 class Means:
     """The ways by which a version is looked at, loaded and closed. `open` looks at one of the registry, or without a
-    name at what stands at `model.dir`. `rehearse` returns why it cannot be served. `load` returns it, computing beside
+    name at the model in `model.dir`. `rehearse` returns why it cannot be served. `load` returns it, computing beside
     the one that serves. `answering` are the revisions that have open answers. `remember` notes for the next start which
     version of the registry serves. What is wrong with a version is raised as a `ReplylineError`."""
 
@@ -91,7 +91,7 @@ class Switcher:
         self._wake.set()
 
     def missing(self) -> str | None:
-        """Return which version this worker lacks, which one answers meanwhile, and why, for `/ready`."""
+        """Return which version this worker lacks, which one answers instead, and why, for `/ready`."""
         now = self._situation()
         if now.target == now.serving:
             return None
@@ -100,7 +100,7 @@ class Switcher:
         return f"version {now.target} is not loaded, {now.serving or 'another'} answers: {why}"
 
     async def run(self) -> None:
-        """Follow the registry until cancelled; a fault of our own costs one switch."""
+        """Follow the registry until cancelled; an internal fault costs one switch."""
         try:
             while True:
                 self._wake.clear()
@@ -166,7 +166,7 @@ class Switcher:
         self.versions.epoch = in_force.epoch
         if wanted_by(in_force, self.lane) is not None:
             self._folder = None
-        if latest.epoch != self._epoch:  # whoever moved may have mended what was refused
+        if latest.epoch != self._epoch:  # a move may have repaired what was refused
             self._epoch = latest.epoch
             self._retry.clear()
         situation = self._situation()
@@ -231,7 +231,7 @@ class Switcher:
             self._wake.set()
 
     async def _opened(self, revision: Revision) -> Candidate | None:
-        """Return the version; None where it is to be tried again: another stands at `model.dir` by now, or one that is
+        """Return the version; None if it is to be tried again: `model.dir` has another by now, or one that is
         not wanted any more still has the memory. Raises `Refused`."""
         try:
             candidate = await asyncio.to_thread(self.means.open, None if revision == self._folder else revision)

@@ -18,6 +18,7 @@ from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.versions.registry import Registry
 from shared.versions.state import Move, State
+from shared.wire.lanes import Lane
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.session_key import SessionKey
 from tests.support.builders.worker import TOPICS, FakePublisher, order
@@ -76,6 +77,7 @@ class Histories:
 class Switching:
     """`rehearsed` may refuse a version, or hold it up. `kept_ms` as the switcher's."""
 
+    lane: Lane = "champion"
     kept_ms: float = 60_000.0
     rehearsed: Callable[[Candidate], Any] | None = None
     opened: Callable[[str | None], Candidate] | None = None
@@ -94,7 +96,7 @@ class Switching:
         known = asyncio.Event()
         known.set()
         self.switcher = Switcher(
-            lane="champion",
+            lane=self.lane,
             log=_any(SimpleNamespace(registry=self.registry, known=known)),
             versions=self.versions,
             means=Means(
@@ -115,11 +117,11 @@ class Switching:
     async def _rehearse(self, candidate: Candidate) -> str | None:
         return None if self.rehearsed is None else await self.rehearsed(candidate)
 
-    def move(self, champion: str, *, loading: str | None = None) -> None:
-        """Write the registry's next state."""
+    def move(self, champion: str, *, loading: str | None = None, **others: str) -> None:
+        """Write the registry's next state. `others` are the other aliases."""
         state = State(
             epoch=self.registry.state.epoch + 1,
-            aliases={"champion": champion},
+            aliases=_any({"champion": champion} | others),
             loading={} if loading is None else {"champion": loading},
         )
         self.registry.apply(Move(state=state, author="a", reason="r", unix_ms=0))

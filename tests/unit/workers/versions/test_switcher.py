@@ -67,6 +67,19 @@ async def test_a_request_gets_the_version_that_it_names_and_no_other(
             assert (await bench.ask("s", 0, revision="v2", epoch=epoch)).revision == by
 
 
+async def test_a_canary_drops_the_version_that_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with switching(monkeypatch, lane="canary", kept_ms=0.0) as bench:
+        bench.move("v1", canary="bad")
+        await bench.until(lambda: bench.versions.serving.revision == "bad")
+        asked = bench.registry.state.epoch
+        bench.move("v1")
+        await bench.until(lambda: bench.versions.revisions == ("v1",))
+        bench.move("v1", canary="v3")
+        assert bench.versions.of("bad", asked) is None
+        assert bench.versions.of("v3", asked + 2) is None, "another version than the next rollout's answers nothing"
+        await bench.until(lambda: bench.versions.serving.revision == "v3")
+
+
 async def test_the_one_before_ends_its_own_then_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with switching(monkeypatch, kept_ms=0.0) as bench:
         running = asyncio.create_task(bench.ask("s", 0))
