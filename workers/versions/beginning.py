@@ -17,7 +17,6 @@ from shared.wire.fields import Revision
 from workers.engine.load_model import LoadedModel, load_model
 from workers.serving.calibration import save
 from workers.versions.candidate import Candidate, open_candidate
-from workers.versions.decision import wanted_by
 
 _WAIT_S: Final = 3.0
 
@@ -32,7 +31,7 @@ async def choices(settings: Settings, client_id: str) -> tuple[Revision | None, 
     if state is None:
         log.warning("registry_unknown", action="the version that was served last is loaded", version=last)
         return (None,) if last is None else (last, None)
-    wanted = wanted_by(state, settings.worker.lane)
+    wanted = state.revision(settings.worker.lane)
     return (None,) if wanted is None else tuple(dict.fromkeys((wanted, *([last] if last else []), None)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shared.versions.state import State
 from shared.wire.fields import Revision
-from shared.wire.lanes import CHAMPION, Lane
+from shared.wire.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,8 @@ def next_action(now: Situation, now_unix_ms: float) -> Action | None:
     return None
 
 
-def wanted_by(state: State, lane: Lane) -> Revision | None:
-    """Return the version that a lane's workers serve in that state; None where it names none. A canary's workers
-    without an alias serve the champion's, so that they drop what was rolled back."""
-    own = state.revision(lane)
-    return state.aliases.get(CHAMPION) if own is None and lane == "canary" else own
-
-
 def wanted_beside(in_force: State, latest: State, lane: Lane) -> tuple[Revision, ...]:
     """Return the versions that a lane's workers are to have loaded besides the one they serve: those that a state says
     they load, and the one that a state to come has them serve."""
-    named = (in_force.loading.get(lane), wanted_by(latest, lane), latest.loading.get(lane))
+    named = (in_force.loading.get(lane), latest.revision(lane), latest.loading.get(lane))
     return tuple(dict.fromkeys(revision for revision in named if revision is not None))

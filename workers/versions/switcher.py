@@ -27,7 +27,7 @@ from shared.wire.messages import Refusal
 from workers.serving.loaded_versions import LoadedVersions
 from workers.serving.served import Served
 from workers.versions.candidate import Candidate
-from workers.versions.decision import Abandon, Close, Load, Serve, Situation, next_action, wanted_beside, wanted_by
+from workers.versions.decision import Abandon, Close, Load, Serve, Situation, next_action, wanted_beside
 
 RETRY_MS: Final = 60_000.0
 _LOOK_S: Final = 0.2
@@ -126,6 +126,12 @@ class Switcher:
         registry = self.log.registry
         return (registry.state_at(wire_unix_ms()), registry.state) if self.log.known.is_set() else (State(), State())
 
+    def _wanted(self, state: State) -> Revision | None:
+        """Return the version that the lane's workers serve in that state; None if it names none. A canary that is
+        closed serves the champion's, so that it drops what was rolled back."""
+        closed = self.lane == "canary" and self.log.registry.closed(self.lane, wire_unix_ms())
+        return state.revision(CHAMPION if closed else self.lane)
+
     def _situation(self) -> Situation:
         in_force, latest = self._states()
         serving = self.versions.serving.revision
@@ -136,7 +142,7 @@ class Switcher:
             if served.revision not in {serving, *answering} and not served.num_preparing
         }
         return Situation(
-            target=wanted_by(in_force, self.lane) or self._folder or serving,
+            target=self._wanted(in_force) or self._folder or serving,
             beside=wanted_beside(in_force, latest, self.lane),
             serving=serving,
             loaded=frozenset(served.revision for served in self.versions),
@@ -152,7 +158,7 @@ class Switcher:
         """Try again what was refused, and look at `model.dir` where the registry names no version for this lane."""
         self.hangup.clear()
         self._retry.clear()
-        if wanted_by(self._states()[0], self.lane) is None:
+        if self._wanted(self._states()[0]) is None:
             try:
                 self._folder = (await asyncio.to_thread(self.means.open, None)).revision
             except ReplylineError as error:
@@ -164,7 +170,7 @@ class Switcher:
         """Do what is to be done now; return whether there was anything."""
         in_force, latest = self._states()
         self.versions.epoch = in_force.epoch
-        if wanted_by(in_force, self.lane) is not None:
+        if self._wanted(in_force) is not None:
             self._folder = None
         if latest.epoch != self._epoch:  # a move may have repaired what was refused
             self._epoch = latest.epoch

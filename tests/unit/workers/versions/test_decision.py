@@ -17,7 +17,6 @@ from workers.versions.decision import (
     Situation,
     next_action,
     wanted_beside,
-    wanted_by,
 )
 
 KEPT_MS = 30_000.0
@@ -122,14 +121,8 @@ STATE = State(aliases={"champion": "v1", "canary": "v2"}, loading={"champion": "
     [("champion", "v1", ("v3",)), ("canary", "v2", ()), ("control", "v1", ()), ("light", None, ())],
 )
 def test_a_lane_serves_its_alias_and_control_the_champions(lane: Lane, serves: str | None, beside: tuple[str]) -> None:
-    assert wanted_by(STATE, lane) == serves
+    assert STATE.revision(lane) == serves
     assert tuple(each for each in wanted_beside(STATE, STATE, lane) if each != serves) == beside
-
-
-def test_a_canary_without_an_alias_goes_back_to_the_champions_version() -> None:
-    rolled_back = State(aliases={"champion": "v1"})
-    assert [wanted_by(rolled_back, lane) for lane in ("champion", "canary", "control")] == ["v1"] * 3
-    assert wanted_by(State(), "canary") is None
 
 
 def test_what_a_later_state_serves_is_loaded_before_its_time() -> None:
