@@ -5,17 +5,16 @@ from functools import partial
 
 from shared.conversation.history import History
 from shared.conversation.journal import Journal
-from shared.kafka import Copies, GroupReader, KafkaWatch, Outgoing, PartitionReader, Producer
+from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
+from shared.records.log_readers import erasure_records
 from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.settings.credential_files import read_password
 from shared.versions.log import VersionsLog
 from shared.versions.signature import read_trusted_keys
-from shared.wire.codec import msgpack_encode
 from shared.wire.lanes import CHAMPION, in_lane
-from shared.wire.messages import Erase
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION
 from workers.edge.centre_pages import CentrePages
@@ -35,7 +34,7 @@ class EdgeWing:
         assert edge.token_file is not None, "the settings check it"
         assert edge.trusted_keys is not None, "the settings check it"
         assert faq is not None, "the settings check it"
-        self._tenant, self._topic = settings.tenant, settings.kafka.topics.erasures
+        self._tenant, self._topics = settings.tenant, settings.kafka.topics
         self._producer, self._history = producer, history
         self._pages, self._journal = CentrePages(edge), Journal(settings.redis)
         files = FaqFiles(faq.parent, read_trusted_keys(edge.trusted_keys))
@@ -65,8 +64,8 @@ class EdgeWing:
         begun = await self._history.generation(session) or 0
         if begun < generation:
             begun = await self._history.delete(session, generation=generation, journal=False)
-        erase = Erase(tenant=self._tenant, session_id=session_id, generation=begun)
-        await self._producer.publish(Outgoing(self._topic, msgpack_encode(erase), partition=BROADCAST_PARTITION))
+        for record in erasure_records(self._topics, session, begun):
+            await self._producer.publish(record)
 
     async def close(self) -> None:
         async with AsyncExitStack() as closing:

@@ -9,15 +9,16 @@ from gateway.request.entry import Entry
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import monotonic_s, now_unix_ms
+from shared.records.log_readers import erasure_records, forgotten_record
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_CONCURRENT
-from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Forgotten, Notice, ReplyDone
+from shared.wire.messages import Adopt, Cancel, ChatRequest, Notice, ReplyDone
 from shared.wire.requests import Defaults, request_headers, settle
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import cancel_partition
-from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+from shared.wire.topics import TopicNames
 
 log = get_logger()
 
@@ -165,21 +166,16 @@ class RequestPublisher:
             log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
     async def erase(self, session: SessionKey, generation: int) -> None:
-        """Publish an erasure: workers and gateways forget a conversation's earlier generations, and `replyline learn`
-        removes its copies. Raises `BrokerUnavailable`, `ProtocolError`."""
-        self._check_there()
-        erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
-        record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
-        await self.producer.publish(record)
-        await self.forget(session, generation)
+        """Publish an erasure. Raises `BrokerUnavailable`, `ProtocolError`."""
+        for record in erasure_records(self.topics, session, generation):
+            self._check_there()
+            await self.producer.publish(record)
 
     async def forget(self, session: SessionKey, unix_ms: int) -> None:
         """Publish that no copy of what a conversation held before `unix_ms` may be kept. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         self._check_there()
-        forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()
-        record = Outgoing(self.topics.forgotten, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION)
-        await self.producer.publish(record)
+        await self.producer.publish(forgotten_record(self.topics, session, unix_ms))
 
     def _check_there(self) -> None:
         """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""

@@ -185,7 +185,7 @@ class History:
         `StoreUnavailable`."""
 
         async def delete(redis: Any) -> None:
-            for what in ("turns", "kv"):
+            for what in ("turns", "kv", "bad_answers"):
                 async for key in redis.scan_iter(match=f"replyline:{{{tenant}/*}}:{what}", count=1_000):
                     await redis.delete(key)
 

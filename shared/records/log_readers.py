@@ -1,15 +1,17 @@
 """Read logs of which every record counts once: workers' and gateways' reports, erasures, replies. A record that is no
-such message is counted and skipped."""
+such message is counted and skipped. Make the records of an erasure."""
 
 from collections.abc import Callable, Iterable
 
 from shared.errors import ProtocolError
-from shared.kafka import PartitionReader, Record, read_on
+from shared.kafka import Outgoing, PartitionReader, Record, read_on
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
-from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report
-from shared.wire.messages import Erase, Reply, WorkerReport
+from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, msgpack_encode
+from shared.wire.messages import Erase, Forgotten, Reply, WorkerReport
 from shared.wire.scaling import DemandReport
+from shared.wire.session_key import SessionKey
+from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 
 UpdateWorker = Callable[[str, WorkerReport | None], None]
 UpdateGateway = Callable[[str, DemandReport | None], None]
@@ -59,6 +61,19 @@ def apply_report(record: Record, update_worker: UpdateWorker) -> None:
         metrics.records_ignored.labels("report").inc()
         return
     update_worker(report.worker_id, report)
+
+
+def erasure_records(topics: TopicNames, session: SessionKey, generation: int) -> tuple[Outgoing, Outgoing]:
+    """Return an erasure's records: workers and gateways forget earlier generations, `replyline learn` its copies."""
+    erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
+    record = Outgoing(topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
+    return record, forgotten_record(topics, session, generation)
+
+
+def forgotten_record(topics: TopicNames, session: SessionKey, unix_ms: int) -> Outgoing:
+    """Return the record that no copy of what a conversation held before `unix_ms` may be kept."""
+    forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()
+    return Outgoing(topics.forgotten, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION)
 
 
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], None]) -> None:

@@ -122,9 +122,9 @@ def follow(recordings: Recordings = None) -> None:
 
 
 async def _all(settings: Settings) -> list[Rated]:
-    await _forgotten(settings)
+    forgotten = await _forgotten(settings)
     async with rated_answers(settings.redis) as answers:
-        return await answers.all()
+        return await answers.all(forgotten)
 
 
 async def _forgotten(settings: Settings) -> dict[str, int]:
@@ -137,9 +137,9 @@ async def _forgotten(settings: Settings) -> dict[str, int]:
 
 async def _confirm(settings: Settings, folder: Path, name: str, answer: str, question: str | None, by: str) -> int:
     now = now_unix_ms()
-    await _forgotten(settings)
+    forgotten = await _forgotten(settings)
     async with rated_answers(settings.redis) as answers:
-        found = named(candidates(await answers.all())[0], name) if name else []
+        found = named(candidates(await answers.all(forgotten))[0], name) if name else []
         if len(found) != 1:
             return say(f"{name!r} names {len(found) or 'no'} questions; see: replyline learn list")
         question = question if question is not None else _asked_for(found[0])

@@ -1,7 +1,7 @@
 """Read and remove the bad answers that gateways keep in Redis, with their conversations."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -29,8 +29,8 @@ class RatedAnswers:
         self._client = RedisClient(settings, timeout_ms=_TIMEOUT_MS)
         self._values = SessionValue(settings, _WHAT)
 
-    async def all(self) -> list[Rated]:
-        """Return every bad answer, in no order."""
+    async def all(self, forgotten: Mapping[str, int]) -> list[Rated]:
+        """Return every bad answer, in no order, later than its conversation was `forgotten`: digest → Unix ms."""
         try:
             keys = await self._client.call(_keys)
         except (RedisError, OSError) as error:
@@ -39,13 +39,14 @@ class RatedAnswers:
         for key in keys:
             if (matched := _KEY.fullmatch(key)) is not None:
                 session = SessionKey(matched[1].decode(), matched[2].decode())
-                found += [Rated(session=session, bad=bad) for bad in await self._of(session)]
+                until, kept = forgotten.get(session.digest, 0), await self._of(session)
+                found += [Rated(session=session, bad=bad) for bad in kept if bad.rated_unix_ms > until]
         return found
 
     async def remove(self, rated: Rated) -> None:
         """Remove a bad answer that was dealt with."""
+        generation = await self._values.generation(rated.session)  # first: a later erasure then wins
         kept = without(await self._of(rated.session), rated.bad.response_id)
-        generation = await self._values.generation(rated.session)
         await self._values.put(rated.session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
 
     async def _of(self, session: SessionKey) -> tuple[BadAnswer, ...]:

@@ -49,7 +49,7 @@ class Rating:
 
     async def kept(self) -> list[Rated]:
         async with rated_answers(self.redis) as answers:
-            return [each for each in await answers.all() if each.session == self.session]
+            return [each for each in await answers.all({}) if each.session == self.session]
 
 
 @pytest_asyncio.fixture
@@ -114,6 +114,20 @@ async def test_a_withdrawn_consent_removes_the_bad_answers_once_the_log_has_it(r
         await rating.bad_answers.withdraw(rating.session, forget, asked=False)
         assert await rating.kept() == []
     assert told == ["forgotten"]
+
+
+async def test_a_bad_answer_from_before_an_erasure_is_not_listed_if_redis_still_has_it(rating: Rating) -> None:
+    (bad,) = await rating.rate()
+    for until, listed in ((bad.bad.rated_unix_ms, False), (bad.bad.rated_unix_ms - 1, True)):
+        async with rated_answers(rating.redis) as answers:
+            found = await answers.all({rating.session.digest: until})
+        assert (bad in found) == listed
+
+
+async def test_an_edge_that_missed_erasures_forgets_bad_answers_too(rating: Rating) -> None:
+    assert await rating.rate()
+    await rating.history.forget_all(rating.session.tenant)
+    assert await rating.kept() == []
 
 
 async def test_a_rating_that_is_taken_back_is_forgotten(rating: Rating) -> None:

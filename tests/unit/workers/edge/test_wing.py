@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing
 from shared.settings import Settings
-from shared.wire.codec import decode_erase
+from shared.wire.codec import decode_erase, decode_forgotten
+from shared.wire.messages import Erase, Forgotten
 from shared.wire.session_key import SessionKey
 from tests.support.fakes.gateway_services import FakeProducer
 from workers.wings import EdgeWing
@@ -59,5 +60,6 @@ async def test_an_erasure_that_kafka_did_not_take_is_told_with_the_next_look(tmp
         await wing.sync.erase("s", 3)
     finally:
         await wing.close()
-    told = [decode_erase(record.value) for record in producer.published]
-    assert [(each.tenant, each.session_id, each.generation) for each in told] == [("shop", "s", 3)]
+    told, forgotten = producer.published
+    assert decode_erase(told.value) == Erase(tenant="shop", session_id="s", generation=3)
+    assert decode_forgotten(forgotten.value) == Forgotten(person=SessionKey("shop", "s").digest, unix_ms=3)

@@ -169,7 +169,7 @@ class Typed:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def all(self) -> list[Rated]:
+    async def all(self, _: dict[str, int]) -> list[Rated]:
         return self.kept
 
     async def remove(self, rated: Rated) -> None:
