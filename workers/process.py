@@ -150,7 +150,7 @@ class WorkerProcess:
         settings, worker = self._settings, self._settings.worker
         means = Means(
             open=lambda revision: open_candidate(
-                settings, revision, expected=self._kafka.versions.registry.document(revision), verify=False
+                settings, revision, expected=self._kafka.versions.registry.find(revision or ""), verify=False
             ),
             rehearse=partial(rehearse, settings),
             load=self._loader.load_beside,

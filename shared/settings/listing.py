@@ -98,6 +98,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "worker.metrics_port",
         "log",
         "tracing",
+        "rollout",
     ),
     "How are fewer bytes sent and kept?": ("kafka.compression", "kafka.client_rack", "gateway.deflate", "kv.precision"),
     "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),

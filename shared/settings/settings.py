@@ -20,7 +20,7 @@ from shared.settings.gateway import AdmissionSettings, ChatwootSettings, Gateway
 from shared.settings.kafka import KafkaSettings
 from shared.settings.promise import LimitSettings, PromiseSettings
 from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings
-from shared.settings.telemetry import LogSettings, TracingSettings
+from shared.settings.telemetry import LogSettings, RolloutSettings, TracingSettings
 from shared.settings.worker import KvSettings, ModelSettings, UpstreamSettings, WorkerSettings
 from shared.wire.requests import Defaults
 
@@ -55,6 +55,7 @@ class Settings(BaseSettings):
     faq: FaqSettings = FaqSettings()
     answers: AnswerSettings = AnswerSettings()
     edge: EdgeSettings = EdgeSettings()
+    rollout: RolloutSettings = RolloutSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
 

@@ -43,3 +43,11 @@ class TracingSettings(Group):
         if url.username is not None or url.query or url.fragment:
             raise ValueError("leave out user, query and fragment; headers are given in OTEL_EXPORTER_OTLP_HEADERS")
         return endpoint if url.path.strip("/") else endpoint.rstrip("/") + _PATH
+
+
+class RolloutSettings(Group):
+    """What a controller of rollouts asks: `replyline rollout run`."""
+
+    prometheus_url: str = Field(
+        "", description="Prometheus of `rollout start --query`, as http://host:9090 (empty: none)"
+    )

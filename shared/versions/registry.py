@@ -49,10 +49,6 @@ class Checked(Struct, frozen=True, kw_only=True, tag="checked"):
         """Return how many questions were asked."""
         return int(sum(value for name, value in self.numbers.items() if name.endswith(_NUM_RIGHT)))
 
-    def outweighs(self, before: "Checked | None") -> bool:
-        """Return whether this check replaces the one before: a pass does only if it asked as many questions."""
-        return before is None or bool(self.failures) or self.size >= before.size
-
 
 class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
     """A rollout's decision that changes no state: started, held, frozen, resumed, ended. Its moves are `Move`s."""
@@ -107,7 +103,8 @@ class Registry:
             case Added(version=version):
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
-                if entry.outweighs(self.checks.get(revision)):
+                before = self.checks.get(revision, entry)
+                if entry.failures or entry.size >= before.size:  # a failure stands until as many questions are passed
                     self.checks[revision] = entry
             case Move() | Unreadable() if entry.epoch != self.epoch + 1:
                 return False
@@ -140,11 +137,6 @@ class Registry:
             begun = [added.version for each, added in self.versions.items() if each.startswith(name)]
             named = begun if len(begun) == 1 else []
         return named[-1] if named else None
-
-    def document(self, revision: Revision | None) -> Version | None:
-        """Return the document of that id; None if there is none."""
-        added = None if revision is None else self.versions.get(revision)
-        return None if added is None else added.version
 
     def closed(self, lane: Lane, now_unix_ms: float) -> bool:
         """Return whether a lane has had a version and has none any more: what was asked of it is the champion's."""

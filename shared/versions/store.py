@@ -48,11 +48,9 @@ class StoredVersion:
 def open_version(
     model: ModelSettings, revision: str, *, expected: Version | None = None, verify: bool = True
 ) -> StoredVersion:
-    """Open a version of the store `model.versions_dir`: document, signature, manifest, golden prompts, files, base.
-
-    Args:
-        expected: The registry's document, which the store's must equal; None if the registry is not known.
-        verify: Compare the files' sha256, not only their sizes.
+    """Open a version of the store `model.versions_dir`: document, signature, manifest, golden prompts, files, base. The
+    document must equal the registry's, `expected`, if that is known. Without `verify` the files' sizes are compared,
+    not their sha256.
 
     Raises `VersionError` with one named reason, `SettingsError` where `model.trusted_keys` holds no key.
     """

@@ -63,6 +63,11 @@ class StartOptions(Struct, frozen=True, kw_only=True):
         float, typer.Option("--progress-s", min=60, max=31_536_000, help="ends it without a new step for so long, in s")
     ] = 86_400.0
     wait_s: Annotated[float, typer.Option("--wait-s", min=3.0, max=3_600.0, help="for the canary to load it")] = 300.0
+    query: Annotated[
+        str | None, typer.Option(metavar="PROMQL", help="one number of your Prometheus; above --at-most: rolled back")
+    ] = None
+    at_most: Annotated[float | None, typer.Option(help="the bound of --query")] = None
+    approve: Annotated[bool, typer.Option("--approve", help="each step waits for: replyline rollout approve")] = False
     ab: Annotated[bool, typer.Option("--ab", help="compare two versions at one step; nothing is promoted")] = False
     reason: Why = "by hand"
 
@@ -76,6 +81,8 @@ def start(options: StartOptions) -> None:
         raise typer.BadParameter(str(error)) from None
     if options.ab and (len(steps) > 1 or options.control == "none"):
         raise typer.BadParameter("--ab compares with a control at one step: write --ab --steps 50")
+    if (options.query is None) != (options.at_most is None):
+        raise typer.BadParameter("--query and --at-most go together: write --query 'PROMQL' --at-most 0.01")
     typer.echo(asyncio.run(_start(settings_of("rollout"), options, steps)))
 
 
@@ -100,7 +107,7 @@ def run(
             raise SettingsError(f"--gateway {address}: is no address; write http://HOST:PORT/metrics")
     settings = settings_of("rollout")
     listening = ListenAddress(host, port, "--metrics-host", "--metrics-port")
-    raise typer.Exit(run_until_signal(lambda stop: serve(settings.kafka, gateways or (), listening, stop)))
+    raise typer.Exit(run_until_signal(lambda stop: serve(settings, gateways or (), listening, stop)))
 
 
 @rollout_app.command()
@@ -122,6 +129,12 @@ def pause(reason: Why = "by hand") -> None:
 def resume(reason: Why = "by hand") -> None:
     """Go on after `pause`."""
     raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", reason)))
+
+
+@rollout_app.command()
+def approve(reason: Why = "by hand") -> None:
+    """Let a rollout of `start --approve` take its next step, once the evidence allows it."""
+    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", f"step approved: {reason}")))
 
 
 @rollout_app.command()
@@ -226,9 +239,12 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
         champion=champion,
         steps=steps,
         classes=classes_of(options.classes),
+        control=options.control == "same",
+        at_most=options.at_most or 0.0,
+        query=options.query,
+        approve=options.approve,
         min_answers=options.min_answers,
         min_s=options.min_s,
-        control=options.control == "same",
         ab=options.ab,
         warmup=options.warmup,
         alpha=options.alpha,

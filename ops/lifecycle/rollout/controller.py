@@ -13,6 +13,7 @@ from typing import Final, get_args
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.policy import Decision
+from ops.lifecycle.rollout.prometheus import Prometheus
 from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
 from ops.lifecycle.rollout.tally import METRICS
 from ops.operate.leader import Leadership
@@ -20,6 +21,7 @@ from shared.errors import ProtocolError
 from shared.kafka import LogReader, PartitionReader, Producer, Record
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
+from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from shared.sockets.listening import ListenAddress
 from shared.telemetry import metrics
@@ -49,13 +51,14 @@ class Controller:
     leadership: Leadership
     observations: LogReader
     watch: Watch
+    prometheus: Prometheus
     _rollout: str | None = None
     _evidence: Evidence | None = None
     _outage: Availability = field(default_factory=lambda: Availability("rollout"))
 
     @classmethod
-    def of(cls, kafka: KafkaSettings, gateways: Sequence[str] = ()) -> "Controller":
-        names = kafka.topics
+    def of(cls, settings: Settings, gateways: Sequence[str] = ()) -> "Controller":
+        kafka, names = settings.kafka, settings.kafka.topics
         return cls(
             kafka,
             VersionsLog.of(kafka, client_id=_CLIENT, keeps_notes=True),
@@ -63,6 +66,7 @@ class Controller:
             Leadership.of(kafka, client_id=_CLIENT, topic=names.observations, group=_CLIENT),
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
             Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
+            Prometheus(settings.rollout.prometheus_url),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -73,6 +77,7 @@ class Controller:
             tasks.start(self.watch.follow(), "reports")
             tasks.start(self.watch.follow_gateways(), "gateways")
             tasks.start(self.watch.look(), "health")
+            tasks.start(self.prometheus.follow(), "prometheus")
             await tasks.run_until(stop)
         finally:
             await tasks.cancel()
@@ -117,6 +122,8 @@ class Controller:
         registry, now, numbers = self.registry.registry, round(wire_unix_ms()), evidence.numbers()
         moved_unix_ms = registry.moves[-1].unix_ms if registry.moves else 0
         health = self.watch.around.health(rollout.plan, registry.state_at(now), moved_unix_ms, now_unix_ms())
+        health = self.prometheus.bounded(health, rollout.plan)
+        numbers |= {"own": own} if isinstance(own := self.prometheus.value, float) else {}
         decision = judge(rollout, registry, evidence, health, now)
         record = record_of(decision, rollout, registry, numbers, now)
         _show_evidence(numbers)
@@ -168,8 +175,8 @@ def _show_nothing() -> None:
         gauge.clear()
 
 
-async def serve(kafka: KafkaSettings, gateways: Sequence[str], address: ListenAddress, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, gateways: Sequence[str], address: ListenAddress, stop: asyncio.Event) -> None:
     """Run a controller with its page of metrics until `stop`. Raises `ListenError`."""
-    controller = Controller.of(kafka, gateways)
+    controller = Controller.of(settings, gateways)
     async with await serve_status(address, controller.leadership.readiness()):
         await controller.run(stop)

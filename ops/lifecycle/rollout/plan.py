@@ -22,6 +22,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     A rollout whose canary is not worse than by `margin` is rolled back with a probability of at most `alpha`. An `ab`
     is a comparison: it stays at its one step for `min_s` and `min_answers`, then both are left as they were.
 
+    With a `query` (PromQL) it is rolled back once that has a value above `at_most`. With `approve` it takes no further
+    step until a person approves of the one that it is on.
     A rollout that reaches no new step for `progress_s` after `min_s` ends.
 
     Observations count from `offset` of their topic on, and from `epoch` of the registry, that of the first move."""
@@ -39,6 +41,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     margin: Share = 0.02
     tolerated: Share = 0.05
     progress_s: float = 86_400.0
+    query: str | None = None
+    at_most: float = 0.0
+    approve: bool = False
     salt: str = ""
     offset: Count = 0
     epoch: Count = 0

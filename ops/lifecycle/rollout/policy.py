@@ -41,13 +41,15 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The state of the system beside the evidence. `degraded` are signs of overload, seen for `degraded_ms`; `unknown`
-    are reasons why the state cannot be told. `champions_loaded`: each live worker of the champion's lane has the
-    canary's version loaded. `slots` are the free and the busy ones of each lane's live workers, `busy` the requests
-    that the three lanes of a rollout had at once lately; None: not known."""
+    are reasons why the state cannot be told; `beyond` is the operator's own figure if it exceeds its bound.
+    `champions_loaded`: each live worker of the champion's lane has the canary's version loaded. `slots` are the free
+    and the busy ones of each lane's live workers, `busy` the requests that the three lanes of a rollout had at once
+    lately; None: not known."""
 
     degraded: Sequence[str] = ()
     degraded_ms: float = 0.0
     unknown: Sequence[str] = ()
+    beyond: str | None = None
     paused: str | None = None
     resumed_unix_ms: int = 0
     champions_loaded: bool = False
@@ -83,6 +85,8 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
     load, and a canary that is bad enough is what opens a breaker. Only a step down moves a degraded system."""
     if evidence.alarm:
         return Decision(kind="roll back", reason=f"worse than its control: {_worst(evidence)}")
+    if health.beyond is not None:
+        return Decision(kind="roll back", reason=health.beyond)
     stands = _standstill(plan, evidence, state, at, health, now_unix_ms)
     if stands is not None:
         return stands

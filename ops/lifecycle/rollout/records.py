@@ -3,6 +3,7 @@
 All that a controller knows is in the log: another one that starts in its place writes what this one would have written.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +50,11 @@ class Rollout:
     def paused(self) -> str | None:
         """Return who has paused it and why; None where it goes on."""
         last = next((note for note in reversed(self.notes) if note.kind in ("paused", "resumed")), None)
-        return last.reason if last is not None and last.kind == "paused" else None
+        if last is not None and last.kind == "paused":
+            return last.reason
+        if not self.plan.approve or not self.begun or CHAMPION in (step := self.own_moves[-1]).state.loading:
+            return None
+        return "waits for: replyline rollout approve" if self.resumed_unix_ms < step.unix_ms else None
 
     @property
     def resumed_unix_ms(self) -> int:
@@ -94,7 +99,8 @@ class Rollout:
             return "stopped"
         if last.state.aliases.get(CHAMPION) == self.plan.version:
             return "finished"
-        return "rolled_back" if last.numbers["e"] * self.plan.alpha >= 1 else "stopped"
+        is_beyond = last.numbers.get("own", -math.inf) > self.plan.at_most
+        return "rolled_back" if is_beyond or last.numbers["e"] * self.plan.alpha >= 1 else "stopped"
 
     def rules(self, state: State) -> bool:
         """Return whether a state sends conversations by this rollout's rule."""

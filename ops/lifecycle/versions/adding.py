@@ -29,7 +29,6 @@ class About(Struct, frozen=True, kw_only=True):
     system_prompt: str | None = None
     base_revision: str | None = None
     notes: str = ""
-    evaluations: dict[str, float] = msgspec.field(default_factory=dict)
     trained_on: tuple[str, ...] = ()
 
 
@@ -102,7 +101,6 @@ def document(manifest: Manifest, encoded: bytes, about: About, now_unix_ms: floa
             languages=manifest.languages,
             context_tokens=manifest.max_length or manifest.architecture.max_positions,
             precision=manifest.precision,
-            evaluations=about.evaluations,
             notes=about.notes,
         ),
         trained_on=about.trained_on,

@@ -2,12 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import msgspec
 import typer
 
 from ops.command_line import settings_of
@@ -68,9 +67,6 @@ def add_(
         str | None, typer.Option(metavar="SHA256", help="of the model that its adapter was merged into")
     ] = None,
     notes: Annotated[str, typer.Option(help="for its card")] = "",
-    evaluation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="of `replyline eval --json`, for its card")
-    ] = None,
     trained_on: Annotated[
         Path | None, typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: whom it learned from")
     ] = None,
@@ -83,7 +79,6 @@ def add_(
         system_prompt=_text_of("--system-prompt-file", system_prompt_file),
         base_revision=base_revision,
         notes=notes,
-        evaluations={} if evaluation is None else _evaluations(evaluation),
         trained_on=tuple((_text_of("--trained-on", trained_on) or "").split()),
     )
     asyncio.run(_add(settings_of("versions"), source, about, author, key))
@@ -285,12 +280,3 @@ def _text_of(option: str, path: Path | None) -> str | None:
         return None if path is None else path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         raise SettingsError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _evaluations(path: Path) -> dict[str, float]:
-    """Return the figures of a run. Raises `SettingsError` where the file is none."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Mapping[str, Any])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingsError(f"--evaluation {path}: {error}; give what `replyline eval --json` wrote") from None
-    return {name: value for name, value in found.items() if isinstance(value, float)}

@@ -1,0 +1,56 @@
+"""An operator's own figure, asked of Prometheus: a rollout whose figure exceeds its bound is rolled back."""
+
+import asyncio
+import math
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from ops.lifecycle.rollout.plan import Plan
+from ops.lifecycle.rollout.policy import Health
+from ops.stack.own_pages import open_page
+
+_INTERVAL_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class Prometheus:
+    """A server by its address, "" is none. `value` is the query's newest value, or why there is none."""
+
+    url: str
+    query: str | None = None
+    value: float | str | None = None
+
+    async def follow(self) -> None:
+        """Ask every two seconds, until cancelled."""
+        while True:
+            if (query := self.query) is not None:
+                value = await asyncio.to_thread(asked, self.url, query)
+                self.value = value if query == self.query else self.value
+            await asyncio.sleep(_INTERVAL_S)
+
+    def bounded(self, health: Health, plan: Plan) -> Health:
+        """Return the health with what a plan's figure adds: beyond its bound, or unknown."""
+        if plan.query != self.query:
+            self.query, self.value = plan.query, None if plan.query is None else "it was not asked yet"
+        if isinstance(self.value, str):
+            return replace(health, unknown=[*health.unknown, f"{plan.query}: {self.value}"])
+        if self.value is None or self.value <= plan.at_most:
+            return health
+        return replace(health, beyond=f"{plan.query} is {self.value:g}, above {plan.at_most:g}")
+
+
+def asked(url: str, query: str) -> float | str:
+    """Return the one finite number that is a query's value now, or why there is none."""
+    try:
+        with open_page(f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}", timeout_s=_INTERVAL_S) as page:
+            data: Any = msgspec.json.decode(page.read())["data"]
+        samples = [data["result"]] if data["resultType"] == "scalar" else [each["value"] for each in data["result"]]
+        found = [float(value) for _, value in samples]
+    except (OSError, HTTPException, msgspec.MsgspecError, ValueError, LookupError, TypeError) as error:
+        return f"no answer by REPLYLINE_ROLLOUT__PROMETHEUS_URL={url} ({error})"
+    is_number = len(found) == 1 and math.isfinite(found[0])
+    return found[0] if is_number else f"one finite number is needed, not {found[:3]}"

@@ -1,0 +1,150 @@
+"""An operator's own conditions of a rollout: a figure below a bound, and approved steps."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from ops import cli
+from ops.lifecycle.rollout import prometheus
+from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.plan import pack
+from ops.lifecycle.rollout.policy import Health
+from ops.lifecycle.rollout.prometheus import Prometheus, asked
+from ops.lifecycle.rollout.records import Rollout, judge, newest, record_of
+from shared.versions.registry import Noted, Registry
+from shared.versions.state import Move
+from tests.unit.ops.lifecycle.rollout.test_policy import BEFORE
+from tests.unit.ops.lifecycle.rollout.test_policy import PLAN as POLICY_PLAN
+
+PLAN = replace(POLICY_PLAN, epoch=2, min_answers=0, min_s=0.0)
+QUERY = replace(PLAN, query="returns", at_most=0.01)
+
+
+def registry_of(plan: Any) -> Registry:
+    """Return a registry in which a rollout has its first step since the first millisecond."""
+    registry = Registry()
+    started = Noted(rollout="r", kind="started", reason="new", unix_ms=1, plan=pack(plan))
+    for record in (Move(state=replace(BEFORE, epoch=1), author="ann", reason="use", unix_ms=0), started):
+        registry.apply(record)
+    turn(registry, 1)
+    return registry
+
+
+def rollout_of(registry: Registry) -> Rollout:
+    rollout = newest(registry)
+    assert rollout is not None
+    return rollout
+
+
+def turn(registry: Registry, now_unix_ms: int, own: float | str | None = None) -> str:
+    """Decide once as the controller does; return the kind of the decision."""
+    rollout, evidence = rollout_of(registry), Evidence(rollout_of(registry).plan)
+    numbers = evidence.numbers() | ({"own": own} if isinstance(own, float) else {})
+    server = Prometheus("", rollout.plan.query, own)
+    health = server.bounded(Health(champions_loaded=True), rollout.plan)
+    decision = judge(rollout, registry, evidence, health, now_unix_ms)
+    record = record_of(decision, rollout, registry, numbers, now_unix_ms)
+    if record is not None:
+        registry.apply(record)
+    return decision.kind
+
+
+def shares(registry: Registry) -> set[float]:
+    rule = registry.state.rule
+    return set() if rule is None else set(rule.shares.values())
+
+
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [(None, "promote"), (0.01, "promote"), (0.02, "roll back"), ("no answer", "freeze"), (float("-inf"), "promote")],
+)
+def test_a_figure_beyond_its_bound_rolls_back_and_an_unknown_one_freezes(own: float | str | None, kind: str) -> None:
+    registry = registry_of(QUERY)
+    assert turn(registry, 10, own) == kind
+    if kind == "roll back":
+        assert turn(registry, 11) == "ended"
+        assert (shares(registry), rollout_of(registry).outcome) == (set(), "rolled_back")
+
+
+def test_a_paused_rollout_is_rolled_back_by_the_figure_too() -> None:
+    registry = registry_of(QUERY)
+    registry.apply(Noted(rollout="r", kind="paused", reason="a sale", unix_ms=5))
+    assert turn(registry, 10, 0.0) == "hold"
+    assert turn(registry, 11, 1.0) == "roll back"
+
+
+def test_each_step_waits_for_an_approval_of_its_own_and_the_last_one_allows_the_finish() -> None:
+    registry = registry_of(replace(PLAN, approve=True))
+    seen = [shares(registry)]
+    for now in range(10, 100, 10):
+        if rollout_of(registry).ended is not None:
+            break
+        while turn(registry, now) != "hold" and rollout_of(registry).ended is None:
+            pass
+        seen.append(shares(registry))
+        registry.apply(Noted(rollout="r", kind="resumed", reason="approved", unix_ms=now + 5))
+    steps = [{share} for share in PLAN.steps]
+    assert [each for at, each in enumerate(seen) if each and each not in seen[:at]] == steps
+    assert len(seen) >= len(steps) + 1
+    assert rollout_of(registry).outcome == "finished"
+
+
+def test_without_an_approval_nothing_is_promoted_and_evidence_is_not_waited_for() -> None:
+    registry = registry_of(replace(QUERY, approve=True))
+    assert {turn(registry, now, 0.0) for now in range(10, 90_000_000, 1_000_000)} == {"hold"}
+    assert turn(registry, 90_000_001, 1.0) == "roll back"
+
+
+@dataclass
+class Page:
+    """Prometheus' answer."""
+
+    body: bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self) -> bytes:
+        return self.body
+
+
+def vector(*values: str) -> dict[str, Any]:
+    samples = [{"metric": {}, "value": [1.0, value]} for value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": samples}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (vector("0.02"), 0.02),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1.0, "3"]}}, 3.0),
+        (vector(), "one finite number"),
+        (vector("1", "2"), "one finite number"),
+        (vector("NaN"), "one finite number"),
+        (vector("+Inf"), "one finite number"),
+        ({"status": "success", "data": {"resultType": "matrix", "result": [{"values": []}]}}, "no answer"),
+        ({"status": "error"}, "no answer"),
+        ([], "no answer"),
+    ],
+)
+def test_only_one_finite_number_is_a_value(monkeypatch: pytest.MonkeyPatch, answer: Any, found: float | str) -> None:
+    monkeypatch.setattr(prometheus, "open_page", lambda *_, **__: Page(json.dumps(answer).encode()))
+    value = asked("http://prometheus:9090/", "sum(returns)")
+    assert value == found if isinstance(found, float) else isinstance(value, str) and found in value
+
+
+def test_a_prometheus_that_is_away_or_not_named_is_a_reason() -> None:
+    assert "REPLYLINE_ROLLOUT__PROMETHEUS_URL" in str(asked("", "up"))
+    assert "http://127.0.0.1:1 (" in str(asked("http://127.0.0.1:1", "up"))
+
+
+@pytest.mark.parametrize("given", [["--query", "up"], ["--at-most", "1"]])
+def test_a_query_and_its_bound_go_together(given: list[str]) -> None:
+    done = CliRunner().invoke(cli.app, ["rollout", "start", "v", *given])
+    assert done.exit_code == 2
