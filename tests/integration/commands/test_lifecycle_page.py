@@ -1,0 +1,115 @@
+"""docs/lifecycle.md's run is typed as it stands, block by block, into two shells: on the demo's own Kafka and Redis."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ops.stack.processes import free_port
+from tests.support.system import eventually
+
+ROOT: Final = Path(__file__).parents[3]
+LIMIT_S: Final = 900.0
+RUN: Final = ROOT / ".run"
+MADE: Final = (
+    *(RUN / name for name in ("worse", "hello.jsonl", "canary.log", "control.log", "rollout.log", "eval.log")),
+    RUN / "status.txt",
+    ROOT / ".models" / "smollm2-135m-instruct-worse-int8",
+)
+
+
+def blocks(section: str) -> list[str]:
+    """Return the indented blocks of a section of the page that a reader types, in their order."""
+    page = (ROOT / "docs" / "lifecycle.md").read_text()
+    [text] = re.findall(rf"^## {section}\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    found = [re.sub("^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?m)(?:^    .*\n)+", text)]
+    return [block for block in found if not block.startswith("rollout ")]  # that is what the last one prints
+
+
+@dataclass(slots=True)
+class Shell:
+    """A bash that ends with the first command that fails."""
+
+    bash: asyncio.subprocess.Process
+    screen: Path
+
+    def type(self, block: str) -> None:
+        assert self.bash.stdin is not None
+        self.bash.stdin.write(block.encode())
+
+    async def shows(self, text: str) -> None:
+        def shown() -> bool:
+            assert self.bash.returncode is None or text in self.screen.read_text(), self.screen.read_text()
+            return text in self.screen.read_text()
+
+        await eventually(shown, limit_s=LIMIT_S)
+
+
+@asynccontextmanager
+async def shell(screen: Path, env: dict[str, str]) -> AsyncIterator[Shell]:
+    """At the end all that was started in it ends."""
+    with screen.open("wb") as output:
+        bash = await asyncio.create_subprocess_exec(
+            *("bash", "-e", "-o", "pipefail", "-s"),
+            cwd=ROOT,
+            env=env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield Shell(bash, screen)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(bash.pid, number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(30):
+                    await bash.wait()
+
+
+@pytest.fixture
+def tidy() -> Iterator[None]:
+    """What the page makes in the checkout is not there before, and not after."""
+
+    def remove() -> None:
+        for path in MADE:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    remove()
+    yield
+    remove()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT_S + 60)
+@pytest.mark.usefixtures("tidy")
+async def test_a_reader_who_types_the_page_sees_the_worse_version_taken_back(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("REPLYLINE_")}
+    env |= {"PORT": (port := str(free_port())), "REPLYLINE_MODEL__VERSIONS_DIR": str(tmp_path / "versions")}
+    demo, *others = blocks("A run to repeat")
+    async with shell(tmp_path / "demo", env) as first, shell(tmp_path / "reader", env) as second:
+        first.type(demo)
+        await first.shows('"event": "ready"')
+        for number, block in enumerate(others):
+            second.type(f"{block.replace('demo.env', f'demo-{port}.env')}echo typed {number}\n")
+            await second.shows(f"typed {number}\n")
+        status = (RUN / "status.txt").read_text()
+        assert "rolled_back: worse than its control" in status
+        assert status.splitlines()[-1].split()[1] == "ended"
+        second.type("replyline versions list; exit\n")
+        assert await asyncio.wait_for(second.bash.wait(), 60) == 0
+    screen = second.screen.read_text()
+    assert "/dev/null" not in "".join(others)
+    assert "Traceback" not in screen
+    [champion] = re.findall(r"^.* shop +champion .*$", screen, re.MULTILINE)
+    assert "passed" in champion
