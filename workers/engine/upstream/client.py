@@ -4,7 +4,7 @@ Redirections are not followed, nor is a proxy of the environment used; nothing t
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, AsyncIterable, Collection
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.telemetry.logs import get_logger
+from shared.wire.lenient import UNREADABLE
 from workers.engine.upstream.body import ChatMessage, trial_body
 from workers.engine.upstream.events import Events, Piece
 from workers.engine.upstream.failures import PLAIN, UpstreamFailure, adapted, of_status, to_remember
@@ -22,7 +23,6 @@ _CONNECT_S: Final = 2.0
 _PROBE_S: Final = 5.0
 _KEEP_S: Final = 30.0
 _MOST_PAGE_BYTES: Final = 1_024 * 1_024
-_NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK: Final = 200
 _REPEATED: Final = 3
 _MOST_REFUSAL_BYTES: Final = 16 * 1_024
@@ -188,14 +188,14 @@ class UpstreamClient:
         try:
             page = await self._page(f"{address.removesuffix('/v1')}/props")
             props = msgspec.json.decode(page, type=_Props)
-        except (UpstreamFailure, *_NO_JSON):
+        except (UpstreamFailure, *UNREADABLE):
             return Served(names, length=length)
         return Served(names, props.total_slots, props.default_generation_settings.n_ctx)
 
     async def _models(self, address: str) -> list[_Model]:
         try:
             models = msgspec.json.decode(await self._page(f"{address}/models"), type=_Models).data
-        except _NO_JSON:
+        except UNREADABLE:
             models = []
         if not models:
             raise UpstreamFailure(
@@ -205,16 +205,11 @@ class UpstreamClient:
 
     async def _page(self, url: str) -> bytes:
         """Return a page, or of an endless one its beginning. Raises `UpstreamFailure`."""
-        answer = b""
         try:
             async with asyncio.timeout(_PROBE_S), aclosing(self._bytes("GET", url)) as received:
-                async for data in received:
-                    answer += data
-                    if len(answer) > _MOST_PAGE_BYTES:
-                        break
+                return await _at_most(received, _MOST_PAGE_BYTES)
         except TimeoutError:
             raise UpstreamFailure("silent", f"no answer within {_PROBE_S:.0f} s; look into its log") from None
-        return answer
 
     async def _bytes(self, method: str, url: str, body: bytes | None = None) -> AsyncGenerator[bytes]:
         """Give the bytes of an answer of status 200. Raises `UpstreamFailure`."""
@@ -224,7 +219,7 @@ class UpstreamClient:
         try:
             async with self._http.stream(method, url, **more) as response:
                 if response.status_code != _OK:
-                    said = await _beginning(response) if body is not None else b""
+                    said = b"" if body is None else await _at_most(response.aiter_raw(), _MOST_REFUSAL_BYTES)
                     raise of_status(response.status_code, response.headers.get("retry-after"), said, body or b"")
                 async for data in response.aiter_raw():
                     yield data
@@ -238,11 +233,11 @@ class UpstreamClient:
             raise UpstreamFailure("broken_stream", f"it does not speak HTTP: {type(error).__name__}") from None
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
-    """Return the beginning of a refusal."""
+async def _at_most(received: AsyncIterable[bytes], most: int) -> bytes:
+    """Return all bytes, or of more than `most` the first of them."""
     said = b""
-    async for data in response.aiter_raw():
+    async for data in received:
         said += data
-        if len(said) > _MOST_REFUSAL_BYTES:
+        if len(said) > most:
             break
     return said
