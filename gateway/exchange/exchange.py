@@ -16,9 +16,9 @@ from shared.wire.outcome import ErrorDetail, Response
 
 
 class LazyTimer:
-    """Calls back once its moment has passed. To set it anew or to clear it moves a number only: the event loop's own
-    timer stays where it is, and looks when it goes off. (Under uvloop `asyncio.timeout` costs 3.7 µs each time, where a
-    delta costs about 50.)"""
+    """Calls back after a time that moves with every delta, and seldom passes. `set` and `clear` change a number only:
+    the event loop's timer stays, and checks the number when it fires. (Under uvloop `asyncio.timeout` costs 3.7 µs each
+    time, a delta about 50.)"""
 
     __slots__ = ("_at_s", "_call", "_handle")
 
@@ -147,12 +147,12 @@ class Exchange:
 
     @property
     def failure(self) -> ErrorDetail | None:
-        """Return what keeps the session from going on; None while nothing does."""
+        """Return the error that ended the session; None without one."""
         last = self._items[-1] if self._items else None
         return last if isinstance(last, ErrorDetail) else None
 
     async def news(self, wait_s: float) -> list[News]:
-        """Return the items since the last call; none where none comes within `wait_s`, or the client is gone."""
+        """Return the items since the last call; an empty list if none comes within `wait_s`, or the client is gone."""
         if not self._news.is_set():
             self._silence.set(wait_s)
             await self._news.wait()

@@ -81,7 +81,7 @@ class Exchanges:
 
     @asynccontextmanager
     async def visit(self, asker: Asker, session_name: str) -> AsyncIterator[Exchange]:
-        """Begin a session of that name, and end it with the block: its answers go on. Raises `ProtocolError`."""
+        """Begin a session of that name, and end it with the block: its answers continue. Raises `ProtocolError`."""
         exchange = await self.begin(asker, session_name)
         try:
             yield exchange

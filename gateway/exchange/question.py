@@ -17,9 +17,9 @@ _MARGIN_MS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """The sender of one request, beside its question. `address` is the client's, for charges, and `subject` a customer
-    whom no token names; `origins` are the web pages it comes from; `deadline_ms` is None where the promise applies;
-    `key` is the app's idempotency key."""
+    """The sender of one request. `address` is the client's, for charges, and `subject` a customer without a token;
+    `origins` are the web pages it comes from; without a `deadline_ms` the promise applies; `key` is the app's
+    idempotency key."""
 
     address: str = ""
     origins: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ Role = Literal["user", "assistant", "system"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`body` is all that was sent: a retry's is the same. `turns` is None where the conversation is remembered here.
+    """`body` is all that was sent: a retry's is the same. Without `turns` the history of this side is used.
     `system` is the text of the system messages that clients add by themselves: it is ignored if the token may not
     instruct. `options` are those of `response.create`. `ignored` names what was asked for and is not done."""
 

@@ -44,7 +44,7 @@ class Telling:
     chars: int = 0
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Return the events of all items that wait; nothing where none comes for a while."""
+        """Yield the events of all items that wait; an empty one if no item comes for a while."""
         items = self.first
         while True:
             for item in items:

@@ -76,7 +76,7 @@ class HttpRequests:
 
 @asynccontextmanager
 async def watching(receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
-    """Note meanwhile that the client is gone. The request's body has been read."""
+    """Notice within the block that the client is gone. The request's body has been read."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":

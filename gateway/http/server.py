@@ -57,7 +57,7 @@ class HttpServer:
         await self.app({**scope, "path": plain_path(scope["path"])}, receive, send)
 
     def stop(self) -> None:
-        """Accept nobody from now on."""
+        """Accept no more connections."""
         if self._server is not None:
             self._server.should_exit = True
 

@@ -40,7 +40,7 @@ class EventStream:
             self.http.exchanges.leave(exchange, keep=self.keep)
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        """Write what is told, each time all that waits. A client that does not read is left alone."""
+        """Write the events, each time all that wait. Stop if the client does not read."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         async with watching(receive, self.telling.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})

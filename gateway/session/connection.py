@@ -26,7 +26,7 @@ class Connection(Protocol):
     def put(self, item: ServerMessage | Item) -> None: ...
 
     def drop_answer(self, response_id: str) -> None:
-        """Drop an answer that another connection shows from now on; what waits of it here is not written."""
+        """Drop an answer that another connection has taken over, with what waits of it here."""
 
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""

@@ -269,7 +269,7 @@ class Session:
         return Close(_code_of(error), error.code)
 
     def refuse(self, now_unix_ms: float) -> Close | None:
-        """Count a message that is refused; return the end of a session whose client goes on all the same."""
+        """Count a message that is refused; return the end of the session if there were too many."""
         if self.state is State.CLOSED or self._refusals.passes(now_unix_ms):
             return None
         return self._end_flood()

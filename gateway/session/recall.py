@@ -20,8 +20,8 @@ _QUESTION_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Recall:
-    """The readers of adopted answers. `adopt` has the worker send its replies here; where none comes within `word_s`
-    the log is read. `topic_of` tells where a request is."""
+    """The readers of adopted answers. `adopt` has the worker send its replies here; if none comes within `word_s`, the
+    log is read. `topic_of` returns a request's topic."""
 
     adopt: Callable[[Entry], Awaitable[None]]
     topic_of: Callable[[Entry], str]
@@ -30,10 +30,9 @@ class Recall:
     word_s: float = 0.25
 
     async def read(self, entry: Entry, receive: Callable[[list[Reply]], None]) -> None:
-        """Have `receive` called with an adopted answer's replies; return once all that exist by now have been passed
-        on. The worker that has the request sends them at once; else the log that its first gateway reads is followed
-        until `leave`. Where its client has no text yet the question is read beside the log, else after it: then it is
-        seldom needed."""
+        """Call `receive` with an adopted answer's replies; return once all existing ones have been passed on. The
+        worker that has the request sends them; else follow the log of its first gateway until `leave`. If the client
+        has no text yet, read the question at the same time, else after the log: then it is seldom needed."""
         if entry.publication.published and not entry.answer.done:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)

@@ -18,7 +18,7 @@ class SessionLimits:
 
 
 def session_limits(settings: Settings) -> SessionLimits:
-    """Return what a client may do in a session, and what it is told of that."""
+    """Return what a client may do in a session, and what the gateway announces of that."""
     gateway = settings.gateway
     return SessionLimits(
         hello_timeout_ms=gateway.hello_timeout_s * 1_000,

@@ -55,7 +55,7 @@ class BoundedTransport(asyncio.Protocol):
         return self._inner.protocol
 
     def connection_made(self, transport: Any) -> None:
-        """Count the connection; one too many is aborted at once."""
+        """Count the connection; abort one too many."""
         self._transport, self._loop = transport, asyncio.get_running_loop()
         # Bound once: a delta costs no further call.
         self.write, self.write_eof, self.can_write_eof = transport.write, transport.write_eof, transport.can_write_eof

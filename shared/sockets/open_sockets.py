@@ -19,7 +19,7 @@ _IPV6_PREFIX: Final = 64  # one customer has so many addresses
 
 
 def parsed(text: str) -> Address | None:
-    """Return the address in a text, without the port that some proxies write behind it; None where there is none."""
+    """Return the address in a text, without the port that some proxies add; None for any other text."""
     text = text.partition("]")[0].lstrip("[") if text.startswith("[") else text
     text = text.partition(":")[0] if text.count(":") == 1 else text
     try:

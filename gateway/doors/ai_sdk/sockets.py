@@ -1,4 +1,4 @@
-"""The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each a session of its own.
+"""The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each with its session.
 
 A frame's own headers say who asks. A frame that cannot be read closes the socket, as in the AI SDK's own server.
 """
@@ -64,7 +64,7 @@ class _Request:
     aborted: bool = False
 
     def abort(self) -> None:
-        """Tell no more; the answer is stopped once it is known."""
+        """Send no more; the answer is stopped once it is known."""
         self.aborted = True
         if self.is_told and self.answering is not None:
             self.answering.cancel()
@@ -88,7 +88,7 @@ class ChatSocket:
         self._rate = MessageRate(self.http.settings.messages_per_minute, now_unix_ms())
 
     async def serve(self) -> None:
-        """Serve until the page is gone, or asks nothing for a while. Answers go on."""
+        """Serve until the page is gone, or asks nothing for a while. Answers continue."""
         await self.socket.accept()
         self._used_s = asyncio.get_running_loop().time()
         with contained("connection", door="ai_sdk"):
@@ -103,7 +103,7 @@ class ChatSocket:
                     await self.socket.close(closing.exceptions[0].args[0])
 
     async def _received(self) -> bytes:
-        """Return the next frame. A socket is idle where no request was begun, whatever else its page sends."""
+        """Return the next frame. A socket is idle if no request begins, also if other frames come."""
         now_s = asyncio.get_running_loop().time
         while True:
             try:

@@ -63,7 +63,7 @@ class Call:
         return data if isinstance(data, bytes) else None
 
     async def request(self) -> bytes:
-        """Read a call's only message. Raises `ProtocolError` where none comes in time."""
+        """Read a call's only message. Raises `ProtocolError` if it does not come in time."""
         try:
             async with asyncio.timeout(self.settings.hello_timeout_s):
                 data = await self.read()
@@ -79,7 +79,7 @@ class Call:
         self.lost()
 
     async def carry(self, work: Awaitable[None]) -> None:
-        """Do the work and end the call. The work goes on until it sees that the client is gone."""
+        """Do the work and end the call. The work continues until it sees that the client is gone."""
         task = asyncio.ensure_future(self._end(work))
         try:
             await asyncio.shield(task)

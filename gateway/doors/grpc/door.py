@@ -119,7 +119,7 @@ class GrpcDoor:
             await asyncio.sleep(_WATCH_S)
 
     async def drain(self) -> None:
-        """Say that nobody new may come, then take no new call. Those that are begun go on."""
+        """Report the shutdown to health checks, then take no new call. Calls that have begun continue."""
         await self._probes.servicer.enter_graceful_shutdown()
         self._chatting.announce_shutdown()
         self._stopping = asyncio.create_task(self._server.stop(self.settings.drain_s))

@@ -1,4 +1,4 @@
-"""Health and reflection, for anybody who asks: their calls have a limit of their own."""
+"""Health and reflection, for any client: their calls have a separate limit."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

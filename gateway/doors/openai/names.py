@@ -34,7 +34,7 @@ class ResponseName:
 
 
 def read_response_name(name: str, param: str) -> ResponseName:
-    """Read a response's name. Raises `ProtocolError` for what is none of ours."""
+    """Read a response's name. Raises `ProtocolError` for any other name."""
     found = _read(_RESPONSE, name)
     if found is None:
         raise unknown_response(param)
@@ -48,7 +48,7 @@ def item_id(response_name: str) -> str:
 
 
 def read_item_id(item: str) -> ResponseName | None:
-    """Return the response that a message's id names; None if it is none of ours, or its response is not stored."""
+    """Return the response that a message's id names; None for another id, or if its response is not stored."""
     return _read(_ITEM, item)
 
 
