@@ -68,6 +68,7 @@ class GatewayProcess:
             places=self._redis.places,
             producer=self._kafka.producer,
             topics=settings.kafka.topics,
+            is_open=lambda name: self._inflight.get(name) is not None,
             has_ended=self._inflight.has_ended,
         )
         self._admission_gate = AdmissionGate(

@@ -32,12 +32,13 @@ _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pin
 @dataclass(slots=True, kw_only=True)
 class Claims:
     """The conversations' partitions; owned by the gateway's event loop. Without `places` each key's hash alone decides.
-    The questions that are open here hold their conversation whatever Redis knows; `has_ended` names those that ended
-    here a short while ago, which Redis may not know yet."""
+    A question that is open here (`is_open`) holds its conversation even if Redis is away; Redis may not know yet of one
+    that ended here a short while ago (`has_ended`)."""
 
     places: Places | None
     producer: Producer
     topics: TopicNames
+    is_open: Callable[[str], bool] = lambda _: True
     has_ended: Callable[[str], bool] = lambda _: False
     _open: dict[SessionKey, dict[str, int | None]] = field(default_factory=dict, init=False)
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -147,7 +148,7 @@ class Claims:
 
     def _still_open(self, session: SessionKey) -> dict[str, int | None]:
         held = self._open.get(session, {})
-        return {request_id: at for request_id, at in held.items() if not self.has_ended(request_id)}
+        return {request_id: at for request_id, at in held.items() if self.is_open(request_id)}
 
     async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
         with suppress(StoreUnavailable):  # then it is released by its deadline

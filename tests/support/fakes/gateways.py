@@ -192,7 +192,13 @@ class Edge:
         admissions = LaneAdmissions(AdmissionPolicy(enabled=self.admits))
         inflight = InflightTable()
         observing = Observing(producer=producer, topic=TOPICS.observations, state=lambda: admission_gate.state)
-        claims = Claims(places=self.places, producer=producer, topics=TOPICS, has_ended=inflight.has_ended)
+        claims = Claims(
+            places=self.places,
+            producer=producer,
+            topics=TOPICS,
+            is_open=lambda name: inflight.get(name) is not None,
+            has_ended=inflight.has_ended,
+        )
         admission_gate = AdmissionGate(admissions, registry=self.registry, partition_of=claims.partition_of)
         limits = AdmissionLimits(
             max_inflight=100,

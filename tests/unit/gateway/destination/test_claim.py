@@ -229,3 +229,16 @@ async def test_an_erased_place_is_not_written_again(edges: tuple[Edge, Edge]) ->
     places: Places = edges[0].places
     await places.release(SESSION, "erased", now_unix_ms())
     assert await places.claim(SESSION, "a", 1, staying=None, now_unix_ms=0, until_unix_ms=1) == (1, "new", ())
+
+
+async def test_a_question_that_a_fault_has_refused_holds_its_conversation_no_longer(edges: tuple[Edge, Edge]) -> None:
+    one, _ = edges
+    slow_at(HOME, one)
+    client = await ask(one, "a")
+    [entry] = one.gateway.inflight.open_before(SESSION, 2**62)
+    one.gateway.inflight.refuse(entry)
+    await one.places.release(SESSION, entry.response_id, now_unix_ms() - 1)
+    slow_at(AWAY, one)
+    await ask(one, "b", client)
+    assert partitions(one)[-1] not in {AWAY, None}
+    assert open_beside(one) == [[], []]
