@@ -1,7 +1,7 @@
 """Decide whether a request is accepted, and whether the workers get it. Pure.
 
-A request that cannot be accepted is refused at once, with the reason and the time to wait. One that the workers cannot
-answer in time is answered by the fallback at once, and never reaches Kafka.
+A request that cannot be accepted is refused with the reason and the time to wait. The fallback answers a request that
+the workers cannot answer in time; it never reaches Kafka.
 """
 
 import heapq
@@ -101,9 +101,9 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPolicy:
-    """`worker_ttl_ms`: a worker that is silent for longer is forgotten. Where the first token is predicted at over
-    `infeasible_ratio` of the wait the fallback answers at once, but for one request a bucket every
-    `probe_interval_ms`."""
+    """Forget a worker after `worker_ttl_ms` without a report. If the first token is predicted later than
+    `infeasible_ratio` times the wait, the fallback answers, except for one request a bucket every
+    `probe_interval_ms`, which tests the prediction."""
 
     enabled: bool = True
     worker_ttl_ms: float = 3_000.0
@@ -114,7 +114,7 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`fallback`: why the fallback answers at once; None if the workers get the request. `eta_ms` is the predicted time
+    """`fallback`: why the fallback answers; None if the workers get the request. `eta_ms` is the predicted time
     from receipt to first token; None if no worker is known that serves the bucket."""
 
     fallback: FallbackReason | None
@@ -134,7 +134,7 @@ class _Sent:
 
     @property
     def overdue_unix_ms(self) -> float:
-        """A word that has not come by then is late."""
+        """The time after which a first reply is late."""
         return self.received_unix_ms + self.threshold_ms
 
 

@@ -8,7 +8,7 @@ A report's age is measured from its receipt here: a worker's own clock, which ma
 used.
 
 A worker that hangs or has died still owns its partitions until another reports that it reads them: requests sent there
-are late by its fault, so each worker has a breaker of its own.
+are late by its fault, so each worker has its own breaker.
 """
 
 from collections import deque
@@ -150,8 +150,8 @@ class Fleet:
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
     def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
-        """Return the worker that will get a request of that partition. Where none reports it, as in a rebalance, return
-        the soonest of those that serve the bucket; None where no such worker is known."""
+        """Return the worker that will get a request of that partition. If no worker reports it, as in a rebalance,
+        return the soonest of those that serve the bucket; None if no such worker is known."""
         reader = self._readers.get((bucket, partition)) if partition is not None else None
         if reader is not None and self._fresh(reader, now_unix_ms):
             return reader

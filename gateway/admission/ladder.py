@@ -1,7 +1,7 @@
 """Choose the rungs that a request is offered to, in order: the champion, the light model, the CPU's, the FAQ. Pure.
 
 The ladder has a level: the rung that requests begin on. A request that its rung cannot answer in time goes one rung
-down, and again; where none below can, one above the level may, before the FAQ answers. The level itself falls within
+down, and again; if no rung below can, one above the level may, before the FAQ answers. The level itself falls within
 seconds, when most requests found no place on it, and rises only after minutes in which the rung above had a place for
 nearly all: a conversation should not change models with every question.
 """
@@ -73,14 +73,14 @@ class Ladder:
         return self.hold or self.level
 
     def above(self, live: Collection[Lane]) -> Step | None:
-        """Return the live lane next above the level; None where there is none, or an operator holds the ladder."""
+        """Return the live lane next above the level; None if no such lane is live, or an operator holds the ladder."""
         higher = [lane for lane in STEPS[: STEPS.index(self.level)] if lane in live]
         return higher[-1] if higher and self.hold is None else None
 
     def offers(self, live: Collection[Lane]) -> list[Step]:
         """Return the lanes to offer a request to, one after the other: from the level down, then from it up; the FAQ
-        answers where none takes it. `live` are the lanes with a worker that serves the request's bucket. Where there is
-        none at all the champion's topic keeps the request for one that may come."""
+        answers if no lane takes it. `live` are the lanes with a worker that serves the request's bucket. Without any
+        live lane the champion's topic keeps the request for a worker that may start."""
         if self.hold is not None:
             return [lane for lane in STEPS if lane == self.hold and (lane in live or lane == CHAMPION)]
         at = STEPS.index(self.level)

@@ -60,7 +60,7 @@ class Offer:
 
 def offer(home: int, waits: Mapping[int, Wait]) -> Offer:
     """Return the offer for a question. `home` is the partition of its key's hash. `waits` are those of the partitions
-    that a worker reads which may be asked; none while the workers share them out anew."""
+    that a worker reads which may be asked; empty in a rebalance."""
     if not waits:
         return Offer(home, "hash", None)
     best = min(waits, key=lambda number: (waits[number].cold_ms, number < home, number))

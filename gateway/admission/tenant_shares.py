@@ -3,14 +3,14 @@
 No tenant is held back while slots are free, nor where one asks alone. When the slots are full, the tenant that holds
 the most gets no more, if that is well over an even share: the longest queue is cut (Suter, Lakshman, Stiliadis and
 Choudhury, INFOCOM 1998). So many small tenants are never refused for a big one. A tenant that is held back soon holds
-little: beside a flood that gets no more, one that asks twice at once may hold the most. So below half of the slots only
-tenants that ask much, answered or not, are held back.
+little: next to a flood that gets no more, one that asks twice in a row may hold the most. So below half of the slots
+only tenants that ask much, answered or not, are held back.
 """
 
 from collections import Counter, OrderedDict
 from typing import Final, Literal
 
-# A tenant counts among those who ask for so long after it did, and each question for as long or up to twice that.
+# A tenant counts as asking for this long after its last question, and each question for one to two times as long.
 _ASKS_MS: Final = 60_000.0
 # Of an even share: two tenants of which one has twice as much as the other do each other no harm.
 _MUCH: Final = 1.5

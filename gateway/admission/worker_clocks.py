@@ -1,7 +1,7 @@
-"""Tell which workers' clocks differ from the gateway's: pure.
+"""Find the workers whose clocks differ from the gateway's: pure.
 
 A report says when it was written, and a difference may also be the time that it waited in Kafka. After Kafka was away
-reports come late; soon afterwards they come at once again. So only a difference that lasts is the clock's.
+reports come late; soon afterwards they come in time again. So only a difference that lasts is the clock's.
 """
 
 from dataclasses import dataclass, field

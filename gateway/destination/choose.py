@@ -55,7 +55,7 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
 
 def below(question: Question, given_up: Destination, view: View) -> Destination | None:
     """Return the destination of a question that a lane's workers have given up, on a lower rung that answers in the
-    time left; None if there is none."""
+    time left; None if no rung does."""
     view.ladder.hold = view.state.rung
     found: Destination | None = None
     for step in view.ladder.below(given_up.lane, view.steps(question.bucket)):

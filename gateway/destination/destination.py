@@ -47,7 +47,7 @@ TO_CHAMPION: Final = Destination()
 
 
 class Fallback(Struct, frozen=True):
-    """The fallback answers at once, for this reason; `wanted` is the destination that the registry's rule names."""
+    """The fallback answers, for this reason; `wanted` is the destination that the registry's rule names."""
 
     reason: FallbackReason
     wanted: Destination

@@ -18,8 +18,8 @@ None while the number of partitions is unknown."""
 
 class View(Struct, frozen=True, kw_only=True):
     """The registry's state at `now_unix_ms`, the lanes' workers, breakers and shares, the ladder, and whether memory is
-    short (`sheds`). The state does not change while a question waits for Redis; the lanes' books are the living ones,
-    so a worker or breaker that changes meanwhile counts."""
+    short (`sheds`). The state stays the same while a question waits for Redis; `admissions` and `ladder` are the
+    gateway's own, so a worker or breaker that changes during the wait counts."""
 
     now_unix_ms: float
     state: State
@@ -30,7 +30,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """Return whether the fallback answers every question, whatever it asks."""
+        """Return whether the fallback answers every question."""
         return self.sheds or self.state.rung == "faq"
 
     def is_live(self, lane: Lane, bucket: Bucket) -> bool:

@@ -172,6 +172,6 @@ class Answering:
             self.fail(entry)
 
     def stop_worker(self, entry: Entry) -> None:
-        """Cancel a published request whose answer has ended here: the worker need not go on."""
+        """Cancel a published request whose answer has ended here: the worker can stop."""
         if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))

@@ -3,7 +3,7 @@
     session → asking → sending (destination) → request_publisher ⇒ Kafka
     Kafka ⇒ log_readers → answering → inflight → outbox → socket
 
-One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
+One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in its own task;
 everything that changes the in-flight table is plain synchronous code.
 """
 
@@ -57,7 +57,7 @@ class Gateway:
         return let_in
 
     def disconnect(self, connection: Connection) -> None:
-        """Forget a connection whose socket is gone; its requests go on, and their answers go into the history."""
+        """Forget a connection whose socket is gone; its requests continue, and the history keeps their answers."""
         self.rate_limits.leave(connection)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)

@@ -24,7 +24,7 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 @dataclass(slots=True)
 class MemoryWatch:
-    """`budget_bytes` 0: there is none, and the level is always normal."""
+    """`budget_bytes` 0: no budget, the level is always normal."""
 
     budget_bytes: int = 0
     level: MemoryLevel = MemoryLevel.NORMAL
@@ -55,8 +55,7 @@ class MemoryWatch:
             metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:
-        """Watch until cancelled; return at once where there is no budget, and with a warning where memory cannot be
-        read."""
+        """Watch until cancelled; return without a budget, and with a warning if memory cannot be read."""
         if not self.budget_bytes:
             return
         try:

@@ -40,8 +40,8 @@ class Resuming:
     claims: Claims
 
     async def open_session(self, connection: Connection, opening: OpenSession, now: float) -> None:
-        """Open a session. The text that its client missed follows at once where the answer is held here; an answer that
-        another gateway began is read from the log."""
+        """Open a session. The text that its client missed follows directly if this gateway holds the answer; an
+        answer that another gateway began is read from the log."""
         session, resume = connection.session, opening.resume
         generation = (await self.erasing.generation_of(session.key, now))[0] if resume is not None else 0
         seal = self.key.seal(session.key)

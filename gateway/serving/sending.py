@@ -29,8 +29,8 @@ Delivery = asyncio.Future[object]
 
 @dataclass(slots=True, kw_only=True)
 class Sending:
-    """The way of a question to Kafka, in a task of its own: it waits for Redis, the tokenizer and Kafka. This file
-    alone writes a request's destination."""
+    """Sends each question to Kafka in its own task, which waits for Redis, the tokenizer and Kafka. This file alone
+    writes a request's destination."""
 
     token_count: TokenCount
     quotas: Quotas
@@ -47,7 +47,7 @@ class Sending:
         self.answering.run_for(entry, self._run(entry, session))
 
     async def _run(self, entry: Entry, session: Session) -> None:
-        """Send a session's questions one after the other. The deadline's timer runs meanwhile."""
+        """Send a session's questions one after the other. The deadline's timer runs all the time."""
         try:
             async with self._locks.hold(entry.request.session):
                 delivery = await self._send(entry, session)
@@ -58,7 +58,7 @@ class Sending:
             self._fall_back(entry, error)
             return
         if entry.answer.response is not None:
-            if not entry.publication.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+            if not entry.publication.published:  # cancelled or answered by the FAQ: the worker need not start
                 await self.publisher.cancel(entry)
             return
         self.answering.deliver(entry, entry.acknowledge())
@@ -95,7 +95,7 @@ class Sending:
         report = self.admission_gate.report
         report.count_asked(entry.publication.destination)
         wanted, view = await self.claims.claim(question, entry.publication.destination, view)
-        if entry.answer.done:  # meanwhile
+        if entry.answer.done:  # during the claim
             self.claims.release(question.session, question.request_id)
             return None
         where = choose(question, wanted, view)

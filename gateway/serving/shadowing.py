@@ -1,4 +1,4 @@
-"""Ask the shadow lane what customers were answered: a share of the conversations, of which nobody reads the answers.
+"""Ask the shadow lane what customers were answered: a share of the conversations, whose answers no customer sees.
 
 Nothing is stored beyond what Kafka keeps of any request, so no consent is asked for; a conversation that is erased
 before its answer has ended is not asked again. Nothing waits for it, and under load it is the first to be dropped.
@@ -35,8 +35,8 @@ _ENDED: Final = frozenset({"stop", "max_output_tokens"})
 
 @dataclass(slots=True, kw_only=True)
 class Shadowing:
-    """The `producer` is one of its own: one that fails to deliver is replaced, and questions
-    would wait for that. `open` are the questions of the share whose answers have not ended."""
+    """`producer` is not the questions': one that fails to deliver is replaced, and questions would wait. `open` are the
+    questions of the share whose answers have not ended."""
 
     publisher: RequestPublisher
     producer: Producer
