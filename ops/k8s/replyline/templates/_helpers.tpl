@@ -26,7 +26,7 @@ origin or an issuer is a name that no pod asks. The master that sentinels name l
 {{- define "replyline.serverPorts" -}}
 {{- $defaults := dict "http" 80 "https" 443 "ws" 80 "wss" 443 "redis" 6379 "rediss" 6379 "redis+sentinel" 26379 "rediss+sentinel" 26379 -}}
 {{- $given := dict "BOOTSTRAP_SERVERS" .Values.kafka.bootstrapServers "REDIS" .Values.redis.url "KV_REDIS" .Values.kvRedis.url "JWKS" .Values.auth.jwks -}}
-{{- $groups := list $given .Values.settings .Values.gateway.settings -}}
+{{- $groups := list $given (.Values.settings | default dict) (.Values.gateway.settings | default dict) -}}
 {{- range .Values.workers }}{{ $groups = append $groups (.settings | default dict) }}{{ end -}}
 {{- /* 443: the package that the demo's model comes from. */}}
 {{- $ports := ternary (list 443) list (eq .Values.models.from "prepare") -}}
@@ -59,8 +59,11 @@ enableServiceLinks: false
 {{- with include "replyline.securityContext" .Values.podSecurityContext }}
 securityContext: {{- . | nindent 2 }}
 {{- end }}
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with concat (.Values.image.pullSecrets | default list) ((.Values.global).imagePullSecrets | default list) }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -80,8 +83,13 @@ securityContext: {{- . | nindent 2 }}
 {{- define "replyline.env" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
-  value: {{ $value | toString | quote }}
+  value: {{ include "replyline.text" $value | quote }}
 {{- end }}
+{{- end }}
+
+{{- /* A setting's value as text. Helm reads every number as a float, which is 1e+06 as its text. */}}
+{{- define "replyline.text" -}}
+{{- if kindIs "float64" . }}{{ toJson . }}{{ else }}{{ toString . }}{{ end -}}
 {{- end }}
 
 {{- /* The replica of its own zone that a process reads from. Kubernetes 1.35 and later give a pod its node's zone as a
@@ -125,7 +133,7 @@ label; before, it is empty, and the leader is read. */}}
 
 {{- /* The longest deadline that a client may ask for, in whole seconds. */}}
 {{- define "replyline.longestDeadline" -}}
-{{- $given := mergeOverwrite (dict) .root.Values.settings (.settings | default dict) -}}
+{{- $given := mergeOverwrite (dict) (.root.Values.settings | default dict) (.settings | default dict) -}}
 {{- div (add (int64 (get $given "REPLYLINE_PROMISE__MAX_DEADLINE_MS" | default 120000)) 999) 1000 -}}
 {{- end }}
 
@@ -196,7 +204,7 @@ initContainers:
 {{- end }}
 
 {{- define "replyline.topicPrefix" -}}
-{{ get .Values.settings "REPLYLINE_KAFKA__TOPIC_PREFIX" | default "" }}
+{{ get (.Values.settings | default dict) "REPLYLINE_KAFKA__TOPIC_PREFIX" | default "" }}
 {{- end }}
 
 {{- define "replyline.inLane" -}}
