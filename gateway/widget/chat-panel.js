@@ -5,7 +5,7 @@ import { AnswerView } from "./chat-answer.js";
 import { CareBar } from "./chat-care.js";
 import { h, icon, isComposing } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
-import { safeStorage } from "./replyline-browser.js";
+import { safeStorage, toJson } from "./replyline-browser.js";
 import { ReplylineClient } from "./replyline-client.js";
 
 const NEAR_THE_END_PX = 48;
@@ -297,7 +297,7 @@ export class ChatPanel {
     const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response;
     const turns = [...this.#turns.values()].filter((turn) => !failed(turn));
     const saved = turns.map(({ event_id, question, response, rating }) => ({ event_id, question, response, rating }));
-    this.#storage.set(this.#storageKey, JSON.stringify(saved));
+    this.#storage.set(this.#storageKey, toJson(saved));
   }
 
   #restore() {

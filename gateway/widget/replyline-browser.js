@@ -55,3 +55,15 @@ function replaceSurrogates(value) {
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map((entry) => entry.map(replaceSurrogates)));
 }
+
+/**
+ * Return plain objects, arrays, texts and numbers as JSON. Libraries of old pages give arrays a `toJSON` that
+ * `JSON.stringify` would call.
+ * @param {unknown} value @returns {string}
+ */
+export function toJson(value) {
+  if (Array.isArray(value)) return `[${value.map(toJson).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value) ?? "null";
+  const given = Object.entries(value).filter(([, each]) => each !== undefined);
+  return `{${given.map(([name, each]) => `${JSON.stringify(name)}:${toJson(each)}`).join(",")}}`;
+}

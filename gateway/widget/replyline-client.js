@@ -36,7 +36,7 @@
  *     sent: boolean, refused: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
 
-import { newEventId, safeStorage, wellFormed } from "./replyline-browser.js";
+import { newEventId, safeStorage, toJson, wellFormed } from "./replyline-browser.js";
 import { Care } from "./replyline-care.js";
 
 const SUBPROTOCOL = "chat.v1.json";
@@ -355,7 +355,7 @@ export class ReplylineClient extends EventTarget {
   /** Send a message, and replace the line unless some frame follows soon. @param {ClientMessage} message */
   #send(message) {
     if (this.#socket?.readyState !== WebSocket.OPEN) return;
-    this.#socket.send(JSON.stringify(wellFormed(message)));
+    this.#socket.send(toJson(wellFormed(message)));
     if (message.type === "session.start" || message.type === "pong") return; // the watchdog suffices
     this.#silenceTimer ??= setTimeout(() => this.#onSilence(), this.#silenceMs);
   }

@@ -15,6 +15,7 @@ FORBID_STORAGE = {
     "missing": "Object.defineProperty(window, '{kind}', {{ value: null }})",
     "getItem": "Storage.prototype.getItem = () => {{ throw new DOMException('no', 'SecurityError') }}",
     "setItem": "Storage.prototype.setItem = () => {{ throw new DOMException('full', 'QuotaExceededError') }}",
+    "an old library's arrays": "Array.prototype.toJSON = function () {{ return `[${{this.map(String)}}]` }}",
     "removeItem": "Storage.prototype.removeItem = () => {{ throw new DOMException('no', 'SecurityError') }}",
 }
 
