@@ -112,6 +112,26 @@ async def test_a_dead_canary_costs_no_answer(services: tuple[list[Service], Serv
     assert await champion.metric("infer_total") == 2 * CONVERSATIONS
 
 
+async def test_a_canary_answers_by_the_named_version_or_not_at_all(
+    system: System, services: tuple[list[Service], Service, Service]
+) -> None:
+    """While the canary's worker loads a version, the champion answers in its stead."""
+    gateways, _, _ = services
+    aliases = {**OPEN.aliases, "canary": "fake-9"}
+    await system.move(State(epoch=2, aliases=aliases, rule=Rule(salt="half", share=1.0)))
+    await until_epoch(gateways[0], 2)
+    answered: list[tuple[str, str]] = []
+
+    async def is_canarys() -> bool:
+        response = await ask(gateways[0], f"s{len(answered)}", "e")
+        answered.append((response.get("lane", "champion"), response["revision"]))
+        return answered[-1][0] == "canary"
+
+    await eventually(is_canarys)
+    assert answered[0] == ("champion", "fake-1")
+    assert {*answered} == {("champion", "fake-1"), ("canary", "fake-9")}
+
+
 async def test_a_canarys_answer_goes_on_at_another_gateway(
     system: System, services: tuple[list[Service], Service, Service]
 ) -> None:

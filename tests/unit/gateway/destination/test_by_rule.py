@@ -40,6 +40,13 @@ def test_a_lane_that_lacks_a_bucket_of_the_champions_gets_no_conversation() -> N
     assert {by_rule(session, "short", view).lane for session in SESSIONS} == {CHAMPION, "control"}
 
 
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_is_live_by_the_version_that_its_alias_names(lane: Lane) -> None:
+    for alias, live in ((None, True), ("new", True), ("refused", lane == CHAMPION)):
+        state = State(epoch=7, aliases={lane: alias} if alias else {})
+        assert view_of(state, lane).is_live(lane, "short") is live
+
+
 def destinations(*live: Lane) -> set[Destination]:
     view = view_of(STATE, *live)
     return {by_rule(session, "short", view) for session in SESSIONS}
