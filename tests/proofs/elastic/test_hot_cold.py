@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 
 from ops.simulate.experiment import Experiment
-from ops.simulate.placing import placed_simulator, zipf_trace
 from ops.traces.costs import CPU
 from shared.kafka.producer import partition_of
 from shared.settings import Settings
 from shared.wire.session_key import SessionKey
 from tests.proofs.elastic.conftest import Note
+from tests.proofs.elastic.placing import placed_simulator, zipf_trace
 from tests.support.system import MakeSystem, Service, eventually
 from tests.support.wire import Client
 

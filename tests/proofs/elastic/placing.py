@@ -126,7 +126,7 @@ def placed_simulator(experiment: Experiment, trace: Trace, *, workers: int, by_s
             scheduler=scheduler_of(
                 OURS, limits=experiment.limits, costs=CostModel.from_state(experiment.costs.table), lengths=known
             ),
-            engine=VirtualEngine(experiment.costs, 0.0, Random(number)),  # noqa: S311 - a load, not a secret
+            engine=VirtualEngine(experiment.costs, 0.0, Random(number)),
             gate=Gate(
                 admission=admission,
                 limits=limits,
@@ -144,7 +144,7 @@ def zipf_trace(experiment: Experiment, *, workers: int, load: float, tenants: in
     first. At load 1.0 they ask what the machines can do at the very best (`LeastWork`)."""
     draw = KINDS[_MIX].mix(PROFILES[experiment.costs.profile])
     per_ms = load * workers * capacity_per_s(draw, experiment.least) / 1_000
-    random = Random(f"zipf/{experiment.seed}")  # noqa: S311 - a load, not a secret
+    random = Random(f"zipf/{experiment.seed}")
     often = list(accumulate((number + 1) ** -exponent for number in range(tenants)))
 
     def arrivals() -> Iterator[Request]:
@@ -158,7 +158,7 @@ def zipf_trace(experiment: Experiment, *, workers: int, load: float, tenants: in
                 session=f"s{experiment.seed}",
             )
 
-    requests = held(arrivals(), Random(f"held/{experiment.seed}"))  # noqa: S311 - a load, not a secret
+    requests = held(arrivals(), Random(f"held/{experiment.seed}"))
     return Trace(name="zipf", load=load, seed=experiment.seed, requests=requests)
 
 
