@@ -6,7 +6,7 @@
     ├── golden.json          golden prompts with their tokens
     └── version.json.sig     the signature of the document, where there is one
 
-The files are copies of their own, which no process may write (mode 0444). `open_version` checks a version before it is
+The files are copies that no process may write (mode 0444). `open_version` checks a version before it is
 loaded, and raises `VersionError` if it is not whole, or not what its id says.
 """
 

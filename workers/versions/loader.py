@@ -52,7 +52,7 @@ class VersionLoader:
 
     async def load_beside(self, candidate: Candidate, serving: Served) -> Served:
         """Load a version that was rehearsed, and have it compute. Its files are hashed again, as the rehearsal was
-        minutes ago in another process. It is not measured beside another that computes: it begins with the other's
+        minutes ago in another process. It is not measured while another computes: it begins with the other's
         costs, in proportion to the weights, and learns. Raises `ModelError`, `SettingsError`, `EngineError`."""
         beside = serving.model if isinstance(serving.model, LoadedModel) else None
         model = await asyncio.to_thread(load_model, candidate.settings, beside=beside)

@@ -18,7 +18,7 @@ _INTERVAL_S: Final = 2.0
 
 @dataclass(slots=True)
 class Prometheus:
-    """A server by its address, "" is none. `value` is the query's newest value, or why there is none."""
+    """`url` is the server's address, "" without one. `value` is the query's newest value, or why it has no value."""
 
     url: str
     query: str | None = None
@@ -44,7 +44,7 @@ class Prometheus:
 
 
 def asked(url: str, query: str) -> float | str:
-    """Return the one finite number that is a query's value now, or why there is none."""
+    """Return the one finite number that is a query's value now, or why it has no such value."""
     try:
         with open_page(f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}", timeout_s=_INTERVAL_S) as page:
             data: Any = msgspec.json.decode(page.read())["data"]

@@ -23,7 +23,7 @@ _READ_ONLY: Final = 0o444
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """The facts about a version that its folder does not tell. `base_revision` None: the manifest's own."""
+    """The facts about a version that its folder does not hold. `base_revision` None: the manifest's own."""
 
     name: str | None = None
     system_prompt: str | None = None
@@ -78,7 +78,7 @@ def add(
 
 
 def _signing_key(key_file: Path | None, trusted_keys: Path | None, source: Path) -> Ed25519PrivateKey | None:
-    """Return the key that signs the version. Raises `VersionError` if keys are trusted and it is none of them."""
+    """Return the key that signs the version. Raises `VersionError` if keys are trusted and it is not one of them."""
     key = None if key_file is None else read_private_key(key_file)
     if trusted_keys is not None and (key is None or key_id(key.public_key()) not in read_trusted_keys(trusted_keys)):
         reason: VersionFault = "unsigned" if key is None else "wrongly signed"

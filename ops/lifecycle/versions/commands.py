@@ -1,4 +1,4 @@
-"""`replyline versions`: what stands in the registry, and every move of it (docs/lifecycle.md)."""
+"""`replyline versions`: list the registry, and move it (docs/lifecycle.md)."""
 
 import asyncio
 import sys
@@ -73,7 +73,7 @@ def add_(
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the private key that signs it")] = None,
     author: Author = None,
 ) -> None:
-    """Put a copy of a model into the store and the registry. Nobody gets it yet."""
+    """Put a copy of a model into the store and the registry. It gets no traffic yet."""
     about = About(
         name=name,
         system_prompt=_text_of("--system-prompt-file", system_prompt_file),

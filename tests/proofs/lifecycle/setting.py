@@ -85,10 +85,11 @@ class Setting:
         assert said.status == 0, f"replyline {' '.join(words)}: {said}"
         return said.text
 
-    async def add(self, folder: Path, name: str) -> str:
+    async def add(self, folder: Path, name: str, *, key: Path | None = None) -> str:
         """Put a version into the store and the registry; return its id. Its check is written here: what these models
         say is no right answer to anything."""
-        text = await self.done("versions", "add", str(folder), "--name", name, "--author", "lifecycle")
+        signed = () if key is None else ("--key", str(key))
+        text = await self.done("versions", "add", str(folder), "--name", name, "--author", "lifecycle", *signed)
         revision = text.split(":", 1)[0].split()[-1]
         await self.write([Checked(revision=revision, author="lifecycle", unix_ms=round(time.time() * 1_000))])
         self.speakers[revision] = Speaker(folder)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec import json, structs
 
+from ops.lifecycle.versions.signing import write_signature
 from ops.stack.kafka_broker import KafkaBroker
 from shared.model.folder import GRAPH_DATA
 from shared.versions.registry import Added, Checked
+from shared.versions.signature import read_private_key
 from shared.versions.state import Rule
 from shared.versions.store import DOCUMENT
 from shared.versions.version import Version
@@ -36,18 +38,17 @@ async def test_a_spoiled_version_is_never_loaded(
     for private, public in keys.values():
         await setting.done("versions", "keygen", str(private), str(public))
     names = ("corrupt", "truncated", "wrongly signed", "wrong base revision")
-    folders = {}
-    for name in ("one", *names):
-        folders[name] = Path(shutil.copytree(models("one" if name == "one" else "two"), tmp_path / name))
-        await setting.done("versions", "sign", str(folders[name]), "--key", str(keys["ours"][0]))
-    first = await setting.add(folders["one"], "one")
-    spoiled = {name: await setting.add(folders[name], name.replace(" ", "-")) for name in names}
+    ours = keys["ours"][0]
+    first = await setting.add(models("one"), "one", key=ours)
+    spoiled = {name: await setting.add(models("two"), name.replace(" ", "-"), key=ours) for name in names}
+    for name in ("corrupt", "truncated"):
+        (setting.store / spoiled[name] / GRAPH_DATA).chmod(0o600)
     flip(setting.store / spoiled["corrupt"] / GRAPH_DATA)
     data = setting.store / spoiled["truncated"] / GRAPH_DATA
     data.write_bytes(data.read_bytes()[:-1_000])
     wrongly = str(setting.store / spoiled["wrongly signed"])
     await setting.done("versions", "sign", wrongly, "--key", str(keys["theirs"][0]))
-    spoiled["wrong base revision"] = await _of_another_base(setting, spoiled["wrong base revision"])
+    spoiled["wrong base revision"] = await _of_another_base(setting, spoiled["wrong base revision"], ours)
     await setting.done("versions", "use", first)
     await setting.start("champion")
     said = {}
@@ -66,12 +67,14 @@ async def test_a_spoiled_version_is_never_loaded(
     )
 
 
-async def _of_another_base(setting: Setting, revision: str) -> str:
-    """Give a version of the store a document that names another base; return its id."""
+async def _of_another_base(setting: Setting, revision: str, key: Path) -> str:
+    """Give a version of the store a signed document that names another base; return its id."""
     document = json.decode((setting.store / revision / DOCUMENT).read_bytes(), type=Version)
     version = structs.replace(document, base_revision="f" * 64)
     folder = shutil.copytree(setting.store / revision, setting.store / version.id)
+    (folder / DOCUMENT).unlink()
     (folder / DOCUMENT).write_bytes(json.encode(version))
+    write_signature(folder, read_private_key(key))
     checked = Checked(revision=version.id, author="lifecycle", unix_ms=0)
     await setting.write([Added(version=version, author="lifecycle"), checked])
     return version.id
