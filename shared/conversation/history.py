@@ -30,7 +30,7 @@ _LATEST_RELEASE_MS = 1_000.0
 _LOOK_BACK_TURNS = 8
 _JOURNAL_FULL = 2
 
-# A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
+# A turn of a generation that was erased stays out of the conversation, however late it ends.
 _APPEND = """
 local erased = redis.call('GET', KEYS[2])
 if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
@@ -101,7 +101,7 @@ class History:
         earlier `generation`: that was erased.
 
         `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
-        each turn that was open beside it, unless it had ended long before: a gateway that dies, or finds no Redis,
+        each turn that was open next to it, unless it had ended long before: a gateway that dies, or finds no Redis,
         releases nothing. So the turns are the same whenever, and by whichever worker, they are read. None: leave out
         none."""
         # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
@@ -142,8 +142,7 @@ class History:
         self._writing.start(session, turn, journal=journal)
 
     def forget(self, session: SessionKey, generation: int) -> None:
-        """Write nothing more, and show nobody, of what this process is writing of earlier generations: they were
-        erased."""
+        """Drop what this process is writing of earlier generations: they were erased."""
         self._writing.forget(session, generation)
 
     async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
@@ -224,7 +223,7 @@ class History:
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:
-    """Return one turn of each request, in prompts' order, whichever was written sooner: the first, unless that was
+    """Return one turn of each request, in prompts' order: the first that was written, unless that was
     cancelled and asked again."""
     chosen: dict[str, Turn] = {}
     for turn in turns:

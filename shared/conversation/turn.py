@@ -9,8 +9,8 @@ from shared.wire.outcome import Outcome, Reason, Status, Timings, Usage
 
 
 class Turn(Outcome, frozen=True, kw_only=True):
-    """One question and the outcome of its answer, whoever gave it; and how they stood in a prompt, so that they stand
-    so again.
+    """One question, the outcome of its answer, and how both were written into a prompt, so that they are written so
+    again.
 
     `grounding` are the FAQ entries that the question was answered from, by their texts: an entry that the shop rewrites
     later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after

@@ -199,7 +199,7 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:
 
 
 class BoundedConnection(ServerConnection):
-    """A connection of the `websockets` library on a bounded transport, which answers whatever was asked and closes:
+    """A connection of the `websockets` library on a bounded transport, which answers each request and closes:
     431 for headers that are too large, 400 for no HTTP request, 405 for a method that is not GET or HEAD."""
 
     _end = b""  # of what has come of the head

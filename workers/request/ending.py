@@ -28,7 +28,7 @@ def ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
 
 
 def terminal_event(job: Job, finished: Finished, *, model: str, gateways: str) -> ReplyDone:
-    """Return the end as it goes on the wire; `gateways` is the gateways' own reply topic."""
+    """Return the end as it is written on the wire; `gateways` is the gateways' own reply topic."""
     if job.outcome is not None:
         return job.answer.ended(job.outcome)
     fallback, faq_version = _in_place_of_model(job, finished, gateways), (job.instead or job.fallback).faq_version

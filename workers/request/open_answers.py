@@ -1,4 +1,4 @@
-"""The answers that somebody still waits for, from acceptance until every reader has acknowledged the end; then their
+"""The answers that a reader still waits for, from acceptance until every reader has acknowledged the end; then their
 records are done."""
 
 import asyncio

@@ -81,7 +81,7 @@ def question_of(body: ChatBody) -> ChatQuestion:
 
 
 def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Role, str]]:
-    """Yield each message's role and text. What a customer's message has beside its text is left out: its kind is added
+    """Yield each message's role and text. What a customer's message has next to its text is left out: its kind is added
     to `dropped`. Raises `ProtocolError`."""
     for place, message in enumerate(messages):
         at = f"messages[{place}]"

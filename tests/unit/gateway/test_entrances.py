@@ -123,7 +123,7 @@ def each(message: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def with_nulls(message: Any) -> Any:
-    """The message with null for what stands nowhere in it, and for what nobody knows."""
+    """The message with null for its absent fields and for an unknown one."""
     absent = ("metadata", "stop", "temperature", "top_p", "consent", "resume", "status", "private", "user", "unknown")
     if isinstance(message, list):
         return [with_nulls(value) for value in message]

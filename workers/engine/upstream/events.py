@@ -179,7 +179,7 @@ class Events:
 
 def _mended(value: bytes) -> _Chunk | None:
     """Return a chunk as other serializers write it; in text that is not Unicode (a character that was cut, half an
-    emoji) U+FFFD stands for what is missing."""
+    emoji) U+FFFD replaces what is missing."""
     try:
         return cast(_Chunk, lenient_convert(read_json(value), _Chunk))
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Whatever is asked of a port is answered and closed: a request that cannot be read, a method, a second request."""
+"""Each request at a port is answered and closed: a request that cannot be read, a method, a second request."""
 
 import asyncio
 from collections.abc import AsyncIterator
