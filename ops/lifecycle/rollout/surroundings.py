@@ -76,9 +76,8 @@ class Surroundings:
                 unknown.append(f"gateway {gateway_id} follows epoch {report.epoch}, not {state.epoch}")
             else:
                 overload += [f"the breaker of lane {lane} at gateway {gateway_id} is open" for lane in report.breakers]
-                overload += (
-                    [] if report.rung == CHAMPION else [f"the ladder of gateway {gateway_id} is at {report.rung}"]
-                )
+                if report.rung not in (CHAMPION, state.rung):  # where an operator holds the ladder is no overload
+                    overload.append(f"the ladder of gateway {gateway_id} is at {report.rung}")
         unknown += [] if self._gateways else ["no gateway reports"]
         self._measure(is_degraded=bool(overload), now_unix_ms=now_unix_ms)
         loaded = self.lanes[CHAMPION].loaded(plan.version, now_unix_ms)

@@ -133,3 +133,9 @@ async def test_a_version_is_signed_added_checked_used_and_taken_back(kafka: Kafk
     assert "ann" in log[6]
     assert f"champion {ids[0][:12]} → {ids[1][:12]}" in log[6]
     assert "workers=1" in log[6]
+    await versions("rollback", fails="--again")
+    await versions("rollback", "--again")
+    await versions("close", "--lane", "light", fails="has no version")
+    await versions("rung", "auto", "--author", "rollout r", fails="give your name")
+    await versions("unload")
+    assert dict((await read_registry(kafka)).state.aliases) == {"champion": ids[1], "previous": ids[0]}

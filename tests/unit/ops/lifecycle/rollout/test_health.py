@@ -12,7 +12,7 @@ from ops.lifecycle.rollout.surroundings import Surroundings
 from ops.lifecycle.versions.workers import SILENT_MS
 from ops.operate.diagnose.pages import parse_page
 from shared.settings import Settings
-from shared.versions.state import State
+from shared.versions.state import Rung, State
 from shared.wire.lanes import Lane
 from shared.wire.messages import Refusal, WorkerReport
 from shared.wire.scaling import DemandReport
@@ -117,6 +117,15 @@ def test_a_gateway_that_is_not_well_or_says_nothing_is_a_reason(
     around.observe_gateway("g", report, NOW)
     found = health(around)
     assert [reason in each for each in getattr(found, kind)] == [True]
+
+
+@pytest.mark.parametrize("rung", ["light", "cpu", "faq"])
+def test_a_ladder_that_an_operator_holds_is_no_overload(rung: Rung) -> None:
+    """It freezes the rollout; a step down would be for nothing."""
+    around = well()
+    around.observe_gateway("g", gateway(rung=rung), NOW)
+    assert around.health(PLAN, State(epoch=4, rung=rung), 0.0, NOW).degraded == []
+    assert health(around).degraded == [f"the ladder of gateway g is at {rung}"]
 
 
 def test_a_silent_gateway_is_unknown_for_a_minute_and_a_move_is_followed_within_seconds() -> None:

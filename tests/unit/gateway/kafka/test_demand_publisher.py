@@ -1,0 +1,61 @@
+"""A gateway's report says what a rollout's controller has to know of it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.admission.breaker import BreakerState
+from gateway.admission.control import AdmissionPolicy
+from gateway.admission.ladder import Ladder
+from gateway.admission.lanes import LaneAdmissions
+from gateway.kafka.demand_publisher import DemandPublisher
+from shared.kafka import Outgoing
+from shared.versions.state import Rung
+from shared.wire.codec import decode_demand
+from shared.wire.lanes import Lane
+from shared.wire.scaling import DemandReport
+
+
+class Published(Exception):  # noqa: N818 - it ends the publisher after one report
+    """The report that was published."""
+
+
+async def reported(admissions: LaneAdmissions, ladder: Ladder) -> DemandReport:
+    class Producer:
+        async def publish(self, record: Outgoing) -> None:
+            raise Published(decode_demand(record.value))
+
+    producer: Any = Producer()
+    publisher = DemandPublisher(
+        producer=producer,
+        topic="chat.demand",
+        gateway_id="g",
+        admissions=admissions,
+        ladder=ladder,
+        epoch=lambda: 7,
+        since_unix_ms=0,
+    )
+    with pytest.raises(Published) as published:
+        await asyncio.wait_for(publisher.run(), 10)
+    found: DemandReport = published.value.args[0]
+    return found
+
+
+async def test_a_gateway_that_is_well_reports_its_epoch_and_the_champions_rung() -> None:
+    found = await reported(LaneAdmissions(AdmissionPolicy()), Ladder())
+    assert (found.epoch, found.rung, found.breakers) == (7, "champion", ())
+
+
+@pytest.mark.parametrize("lane", ["champion", "canary", "control", "light", "cpu"])
+@pytest.mark.parametrize("state", list(BreakerState))
+async def test_each_lane_with_an_open_breaker_is_reported(lane: Lane, state: BreakerState) -> None:
+    admissions = LaneAdmissions(AdmissionPolicy())
+    admissions.of(lane).breaker.state = state
+    found = await reported(admissions, Ladder())
+    assert found.breakers == ((lane,) if state is BreakerState.OPEN else ())
+
+
+@pytest.mark.parametrize("rung", ["champion", "light", "cpu", "faq"])
+async def test_the_rung_that_requests_begin_on_is_reported(rung: Rung) -> None:
+    assert (await reported(LaneAdmissions(AdmissionPolicy()), Ladder(hold=rung))).rung == rung
