@@ -230,7 +230,7 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
         raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")
     if champion == version.id:
         raise ModelError(f"version {version.id} is the champion already")
-    if (loading := state.loading.get(CHAMPION)) is not None:
+    if (loading := state.loading.get(CHAMPION, champion)) != champion:
         raise ModelError(f"the champion's workers load {loading}; take it off first: replyline versions unload")
     if state.effective_unix_ms > wire_unix_ms():
         raise ModelError(f"epoch {state.epoch} waits for its time; take it off first: replyline versions rollback")

@@ -90,7 +90,7 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
     stands = _standstill(plan, evidence, state, at, health, now_unix_ms)
     if stands is not None:
         return stands
-    if CHAMPION in state.loading and at.passed and not plan.ab:
+    if state.loading.get(CHAMPION) == plan.version and at.passed and not plan.ab:
         return _finishing(plan, evidence, health)
     return _onward(plan, evidence, at, health, now_unix_ms)
 
@@ -113,7 +113,7 @@ def _standstill(
     held = [] if state.rung in (None, CHAMPION) else [f"an operator holds the ladder at {state.rung}"]
     if degraded := [*health.degraded, *bad_control, *held, *health.unknown]:
         return Decision(kind="freeze", reason="; ".join(degraded))
-    if (loading := state.loading.get(CHAMPION, plan.version)) != plan.version:
+    if (loading := state.loading.get(CHAMPION)) not in (None, plan.version, plan.champion):
         reason = f"the champion's workers load {loading}: wait, or take it off: replyline versions unload"
         return Decision(kind="hold", reason=reason)
     return None
