@@ -242,7 +242,9 @@ rollout_decisions = Counter(
 )
 rollout_leads = Gauge("replyline_rollout_leads", "1 where this controller decides, 0 where it stands by")
 rollout_e_value = Gauge(
-    "replyline_rollout_e_value_ratio", "Evidence that the canary is worse, in all and by metric: 1 for none", ["kind"]
+    "replyline_rollout_e_value_ratio",
+    "Evidence that the canary is worse: of the worst test times its share of alpha, and by metric (1 for none)",
+    ["kind"],
 )
 rollout_share = Gauge("replyline_rollout_share_ratio", "Conversations that go to the canary", ["bucket"])
 rollout_state = Gauge("replyline_rollout_state", "1 for the newest rollout's state; none where it stands by", ["state"])

@@ -15,7 +15,7 @@ A pair is one answer of the canary and one of the control, given at about the sa
 other. Each bet is the likelihood ratio between one chance of bad answers on either side and the nearest chances that
 the null hypothesis allows: its mean is at most 1 for every chance that both sides share, also while that changes
 (Turner, Ly and Gruenwald, "Generic E-variables for exact sequential k-sample tests", 2024). One pair multiplies the
-wealth by less than 4, so that no alarm comes before five answers of the control.
+wealth by less than 4, so that no alarm comes before four answers of the control.
 """
 
 import math
@@ -27,8 +27,7 @@ from typing import Final
 # Chances of bad answers beside those that are let pass, and the shares of the stake that are bet on them.
 _CHANCES: Final = ((0.98, 0.45), (0.32, 0.45), (0.1, 0.1))
 _CONTROL_CHANCE: Final = 0.01
-_FIRST_STAKE: Final = 0.4
-_DECAY: Final = 0.75
+_FIRST_STAKE: Final = 0.5
 _MOST_WEALTH: Final = 1e200
 _HIGHEST_LIMIT: Final = 0.99
 
@@ -106,4 +105,4 @@ class Detector:
 
 def _reserve(restarts: int) -> float:
     """Return the share of the stake that is left after so many restarts."""
-    return (1 - _FIRST_STAKE) * math.pow(restarts + 1, -_DECAY)
+    return (1 - _FIRST_STAKE) / math.sqrt(restarts + 1)

@@ -146,7 +146,7 @@ class Evidence:
         answer = _Counted(side, talk, first, self._classes.find(seen), seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
         for metric in self._judged_by(seen):
-            self._tally(answer, metric, bad=getattr(seen, metric))
+            self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
         if seen.answered_by not in {"", seen.revision}:
             return
         for each in answer.classes:
@@ -187,6 +187,8 @@ class Evidence:
             return
         for each in answer.classes:
             tally = each.tallies[metric]
+            if tally.of != each.name:  # another class has its place by now
+                continue
             leans = tally.add(answer.side, first=answer.first, bad=bad)
             if leans and self.found is None and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha):
                 self.found, self._log_found = tally, tally.log_weighted
@@ -205,13 +207,16 @@ class Evidence:
 
     @property
     def worst(self) -> Tally:
-        """Return the test that has given the alarm, else the one that is nearest to it."""
-        return self.found or max(self.tests(), key=lambda test: test.log_weighted)
+        """Return the test with the most evidence, in the class that has given the alarm, else in the one nearest to it.
+        What failed has missed its deadline too: the metric is chosen by its own evidence."""
+        nearest = self.found or max(self.tests(), key=lambda test: test.log_weighted)
+        return max((test for test in self.tests() if test.of == nearest.of), key=lambda test: test.log_e)
 
     def numbers(self) -> dict[str, float]:
         """Return the figures that a decision is recorded with. `e` is that of the worst test times its share of alpha,
         at an alarm that of the alarm; the others are those of all the traffic."""
-        figures = {"e": _shown(max(self.worst.log_weighted, self._log_found))}
+        highest = max(test.log_weighted for test in self.tests())
+        figures = {"e": _shown(max(highest, self._log_found))}
         for metric in METRICS:
             figures[f"e_{metric}"] = _shown(self.tallies[metric].log_e)
             for side in get_args(Side):

@@ -36,7 +36,7 @@ PLAN: Final = Plan(version="canary", champion="champion", steps=(0.01, 0.1, 0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What both sides are asked, and how they answer.
+    """The questions of both sides, and how they are answered.
 
     `rate` is the answers a second of each side. Of each side's answers a share `base` fails, as many miss their
     deadline or are unsure, and of the rated ones as many are rated down. With `bursts` outages begin and end in which
@@ -90,6 +90,7 @@ class _Source:
     now_ms: float = 0.0
     number: int = 0
     canary_answers: int = 0
+    turned_ms: float = 0.0
     failed: set[str] = field(default_factory=set)
     burst: bool = False
     running: dict[Lane, list[tuple[str, bool]]] = field(default_factory=lambda: {"canary": [], "control": []})
@@ -105,6 +106,8 @@ class _Source:
         lane: Lane = "canary" if draw.random() < _HALF else "control"
         conversation, moved = self._conversation(lane)
         bucket, language, tenant, within = self._class()
+        if self.canary_answers == traffic.good and lane == "canary":
+            self.turned_ms = self.now_ms
         self.canary_answers += lane == "canary"
         is_bad = lane == "canary" and within and self.canary_answers > traffic.good and draw.random() < traffic.bad
         if is_bad:
@@ -162,8 +165,8 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The end of a simulated rollout, the number of canary answers until then since it became bad, and of how many of
-    its conversations an answer failed besides."""
+    """The end of a simulated rollout. `canary_answers` and `seconds` count from the canary's first bad answer on,
+    `failed` the conversations in which it was worse than its control."""
 
     ended: Kind
     canary_answers: int
@@ -193,12 +196,14 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
         state = next_state(plan, decision, state, state.epoch + 1)
         moves.append(Move(state=state, author="simulate", reason=decision.reason, unix_ms=int(source.now_ms)))
         at = standings(plan, moves)
-    return Run(kind, source.canary_answers - traffic.good, source.now_ms / 1_000, len(source.failed))
+    return Run(
+        kind, source.canary_answers - traffic.good, (source.now_ms - source.turned_ms) / 1_000, len(source.failed)
+    )
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """Rollouts of one kind. The quantiles are canary answers to the alarm, since it became bad, of those that were
-    rolled back; `failed` is the most conversations with an answer that failed besides."""
+    """Rollouts of one kind. The quantiles are canary answers from the first bad one to the alarm, of the rollouts that
+    were rolled back; `failed` is the most conversations in which the canary was worse."""
 
     name: str
     rollouts: int
