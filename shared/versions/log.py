@@ -40,13 +40,13 @@ class VersionsLog:
         return cls(reader, Registry(keeps_notes=keeps_notes))
 
     async def start(self) -> None:
-        """Read all that was written until now. Raises `BrokerUnavailable`."""
+        """Read all records written so far. Raises `BrokerUnavailable`."""
         await self.reader.start()
         self.reader.seek(0)
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Read to the log's present end; not beside `watch`. Raises `BrokerUnavailable`."""
+        """Read to the log's present end; not while `watch` runs. Raises `BrokerUnavailable`."""
         end = await self.reader.end()
         while await self.reader.next_offset() < end:
             self._apply(await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
@@ -80,8 +80,8 @@ class VersionsLog:
         await read_on("kafka versions", read, handle)
 
     async def append(self, producer: Producer, topic: str, entry: Entry) -> bool:
-        """Write a record and read up to it; not beside `watch`. Return whether it counts: False if another author made
-        the move of its epoch first. Raises `ModelError` for a move behind an unreadable one, `BrokerUnavailable`."""
+        """Write a record and read up to it; not while `watch` runs. Return whether it counts: False if another author
+        made that move first. Raises `ModelError` for a move behind an unreadable one, `BrokerUnavailable`."""
         if isinstance(entry, Move) and (blocked := self.registry.blocked) is not None:
             raise ModelError(f"{blocked}; nothing was changed")
         await producer.publish(outgoing(topic, entry))

@@ -1,4 +1,4 @@
-"""The model registry, as its records tell it one after the other. Pure."""
+"""The model registry, built from its records in their order. Pure."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`replyline rollout`: a new version beside the old one, a growing share of conversations, and back by evidence."""
+"""`replyline rollout`: a new version gets a growing share of conversations, and is rolled back by evidence."""
 
 import asyncio
 import secrets
@@ -98,7 +98,7 @@ def run(
     host: Annotated[str, typer.Option("--metrics-host", help="address of /metrics, /health and /ready")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--metrics-port", min=0, max=65_535, help="its port (0: a free one)")] = 8083,
 ) -> None:
-    """Lead rollouts until Ctrl-C. Run two: one leads, the other stands by."""
+    """Lead rollouts until Ctrl-C. Run two: one leads, the other takes over."""
     from ops.lifecycle.rollout.controller import serve
     from shared.process.lifetime import run_until_signal
 
@@ -127,7 +127,7 @@ def pause(reason: Why = "by hand") -> None:
 
 @rollout_app.command()
 def resume(reason: Why = "by hand") -> None:
-    """Go on after `pause`."""
+    """Continue after `pause`."""
     raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", reason)))
 
 
@@ -139,7 +139,7 @@ def approve(reason: Why = "by hand") -> None:
 
 @rollout_app.command()
 def stop(reason: Why = "by hand") -> None:
-    """Take the canary away now: everybody gets the champion."""
+    """Take the canary away now: all conversations get the champion."""
     asyncio.run(_stop(settings_of("rollout"), reason))
 
 
@@ -224,7 +224,7 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
     if (why_not := registry.why_not(version.id)) is not None:
         raise ModelError(why_not)
     if running is not None and running.ended is None:
-        raise ModelError(f"rollout {running.id} goes on; end it first: replyline rollout stop")
+        raise ModelError(f"rollout {running.id} is not over; end it first: replyline rollout stop")
     champion = state.aliases.get(CHAMPION)
     if champion is None:
         raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")
@@ -289,7 +289,7 @@ async def _stop(settings: Settings, reason: str) -> None:
         ended = next_record(_found(registry), registry, Evidence(rollout.plan), Health(), now)
         if ended is not None:  # else a controller was quicker
             await writer.write(ended)
-        typer.echo(f"rollout {rollout.id} has ended: everybody gets the champion")
+        typer.echo(f"rollout {rollout.id} has ended: all conversations get the champion")
 
 
 def _told(rollout: Rollout) -> str:

@@ -70,7 +70,7 @@ class Controller:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Lead whenever the group says so. Without Kafka nothing changes."""
+        """Lead while this member holds the partition, until `stop`. Without Kafka nothing changes."""
         tasks = Tasks()
         try:
             tasks.start(self._lead(), "lead")
@@ -109,7 +109,7 @@ class Controller:
         await self._decide(rollout, evidence)
 
     async def _fold(self, rollout: Rollout) -> Evidence:
-        """Return the evidence of all observations until now; a new leader reads them from the rollout's start."""
+        """Return the evidence of all observations so far; a new leader reads them from the rollout's start."""
         if self._rollout != rollout.id or self._evidence is None:
             self._rollout, self._evidence = rollout.id, Evidence(rollout.plan)
             self.observations.seek(rollout.plan.offset)
@@ -170,7 +170,7 @@ def _show_state(rollout: Rollout | None, decision: Decision | None = None) -> No
 
 
 def _show_nothing() -> None:
-    """Have one who stands by show no rollout: the leader shows it."""
+    """Clear the rollout's metrics: only the leader shows them."""
     for gauge in (metrics.rollout_e_value, metrics.rollout_share, metrics.rollout_state):
         gauge.clear()
 

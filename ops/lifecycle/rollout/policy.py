@@ -40,8 +40,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The state of the system beside the evidence. `degraded` are signs of overload, seen for `degraded_ms`; `unknown`
-    are reasons why the state cannot be told; `beyond` is the operator's own figure if it exceeds its bound.
+    """The state of the system around a rollout. `degraded` are signs of overload, seen for `degraded_ms`; `unknown`
+    are reasons why the state is not known; `beyond` is the operator's own figure if it exceeds its bound.
     `champions_loaded`: each live worker of the champion's lane has the canary's version loaded. `slots` are the free
     and the busy ones of each lane's live workers, `busy` the requests that the three lanes of a rollout had at once
     lately; None: not known."""
@@ -98,7 +98,7 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
 def _standstill(
     plan: Plan, evidence: Evidence, state: State, at: Standing, health: Health, now_unix_ms: float
 ) -> Decision | None:
-    """Return why no step is taken now, or is taken back, whatever the evidence; None if one may be taken."""
+    """Return why no step is taken now, or one is taken back; None if the evidence decides."""
     if health.paused is not None:
         return Decision(kind="hold", reason=health.paused)
     stalled_ms = now_unix_ms - max(health.resumed_unix_ms, at.best_unix_ms)

@@ -1,4 +1,4 @@
-"""A rollout as the registry's records tell it, and the record that comes next. Pure.
+"""A rollout as read from the registry's records, and the record to write next. Pure.
 
 All that a controller knows is in the log: another one that starts in its place writes what this one would have written.
 """
@@ -48,7 +48,7 @@ class Rollout:
 
     @property
     def paused(self) -> str | None:
-        """Return who has paused it and why; None where it goes on."""
+        """Return who has paused it and why; None if it is not paused."""
         last = next((note for note in reversed(self.notes) if note.kind in ("paused", "resumed")), None)
         if last is not None and last.kind == "paused":
             return last.reason
@@ -158,7 +158,7 @@ def _read(registry: Registry, started: Noted) -> Rollout | None:
 def next_record(
     rollout: Rollout, registry: Registry, evidence: Evidence, health: Health, now_unix_ms: int
 ) -> Move | Noted | None:
-    """Return the record to write now; None if there is none. A move counts only if no author made another meanwhile."""
+    """Return the record to write now, or None. A move counts only if no other author took its epoch."""
     decision = judge(rollout, registry, evidence, health, now_unix_ms)
     return record_of(decision, rollout, registry, evidence.numbers(), now_unix_ms)
 
@@ -229,7 +229,7 @@ def _why_ended(rollout: Rollout) -> str:
 
 
 def _taken_over(rollout: Rollout, state: State) -> str | None:
-    """Return why the rollout cannot go on though its salt is in force: another author moved what it compares."""
+    """Return why the rollout cannot continue though its salt is in force: another author moved what it compares."""
     for alias, version in ((CHAMPION, rollout.plan.champion), ("canary", rollout.plan.version)):
         found = {**state.aliases}.get(alias)  # type: ignore[call-overload]
         if found != version:

@@ -92,7 +92,7 @@ class Surroundings:
 
     def _measure(self, *, is_degraded: bool, now_unix_ms: float) -> None:
         """Measure the time that the system is degraded; healthy time takes half its length off, so a reason that flaps
-        adds up. The most requests at once decay within minutes."""
+        adds up. The peak of requests decays within minutes."""
         gap_ms = min(max(now_unix_ms - self._asked_unix_ms, 0.0), _LONGEST_GAP_MS)
         self._asked_unix_ms = now_unix_ms
         self._degraded_ms = max(0.0, self._degraded_ms + (gap_ms if is_degraded else -gap_ms / 2))

@@ -121,13 +121,13 @@ def check_(
 
 @versions_app.command("load")
 def load_(name: Name, lane: OfLane = CHAMPION, wait_s: Wait = 300.0, author: Author = None) -> None:
-    """Have a lane's workers load a version beside the one that they serve."""
+    """Have a lane's workers load a version in addition to the one that they serve."""
     asyncio.run(_load(settings_of("versions"), name, lane, wait_s, author))
 
 
 @versions_app.command()
 def unload(lane: OfLane = CHAMPION, reason: Reason = "by hand", author: Author = None) -> None:
-    """Have a lane's workers no longer load a version beside the one that they serve."""
+    """Take back `load`: the lane's workers keep the version that they serve."""
     asyncio.run(_move(settings_of("versions"), partial(moves.unload, lane=lane), reason, author))
 
 
@@ -175,7 +175,7 @@ def rung(
     reason: Reason = "by hand",
     author: Author = None,
 ) -> None:
-    """Hold the ladder at a rung, whatever the load is; a move that waits for its time keeps waiting."""
+    """Hold the ladder at a rung under any load; a move that waits for its time keeps waiting."""
     held = None if to == "auto" else to
     asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author, puts_back=True))
 

@@ -1,4 +1,4 @@
-"""The moves that an operator makes: the next state of the registry, or why there is none. Pure.
+"""The moves that an operator makes: the next state of the registry, or an error with the remedy. Pure.
 
 Every function takes the registry as it was read and returns the whole next state. While a move waits for its time, only
 `hold` and `rollback` can be made; a rollback takes the waiting move off.
@@ -42,14 +42,14 @@ def allowed(registry: Registry, name: str) -> Version:
 
 
 def load(registry: Registry, name: str, lane: Lane, now_unix_ms: float) -> State:
-    """Return the state in which a lane's workers load a version beside the one they serve. Raises `ModelError`."""
+    """Return the state in which a lane's workers load one more version. Raises `ModelError`."""
     version = allowed(registry, name)
     state = _next(registry, now_unix_ms)
     return replace(state, loading={**state.loading, lane: version.id})
 
 
 def unload(registry: Registry, lane: Lane, now_unix_ms: float) -> State:
-    """Return the state in which a lane's workers load nothing beside."""
+    """Return the state in which a lane's workers load no version in addition."""
     state = _next(registry, now_unix_ms)
     return replace(state, loading=_without(state.loading, lane))
 
