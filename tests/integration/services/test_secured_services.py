@@ -18,6 +18,7 @@ from rich.console import Console
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
+from ops.lifecycle.learn.copies import read_forgotten
 from ops.load.recording.commands import RecordOptions
 from ops.load.recording.file import read_recording
 from ops.load.recording.record import record
@@ -28,9 +29,12 @@ from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
 from shared.kafka.groups import committed_offsets
+from shared.process.clock import wire_unix_ms
+from shared.records.log_readers import erasure_records
 from shared.redis.client import blocking_redis
 from shared.settings import KvSettings, Settings
 from shared.settings.gateway import HandoffSettings, QuotaSettings
+from shared.settings.kafka import KafkaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
@@ -247,20 +251,41 @@ async def test_the_worker_cannot_read_answers_nor_write_requests(secured: Secure
 
 
 async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secured, tmp_path: Path) -> None:
-    """With its own rights alone a request is recorded; no group is its to look at or to join."""
+    """With its own rights alone it records requests, and removes the words of one that is erased meanwhile; no group is
+    its to look at or to join."""
     kafka, system, path = secured.kafka("recorder"), secured.system(), tmp_path / "a.replay"
     told = StringIO()
-    options = RecordOptions(path=path, minutes=1, requests=1)
+    options = RecordOptions(path=path, minutes=1, requests=2)
     settings = Settings.model_validate({"kafka": kafka, "worker": {"engine": "fake"}})
     task = asyncio.create_task(record(options, settings, asyncio.Event(), Console(file=told, width=500)))
     await eventually(lambda: task.done() or "recording" in told.getvalue())
     asks = {"type": "chat.request", "id": "recorded", "session_id": "s", "input": QUESTION, "max_output_tokens": 2}
+    asks |= {"tenant": TENANT, "consent": {"training": True}}
     await system.produce("chat.requests.short", msgpack.packb(asks), partition=0)
+    partial = path.with_name(path.name + ".partial")
+    await eventually(lambda: [each.text for each in read_recording(partial).asked] == [QUESTION])
+    await publish_erasure(secured.kafka("gateway"), SessionKey(TENANT, "s"))
+    await eventually(lambda: [each.text for each in read_recording(partial).asked] == [None])
+    await system.produce("chat.requests.short", msgpack.packb(asks | {"session_id": "another"}), partition=0)
     await asyncio.wait_for(task, 30)
     recording = read_recording(path)
-    assert len(recording.asked) == 1
+    assert [each.text for each in recording.asked] == [None, QUESTION]
     with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
         await committed_offsets(kafka, kafka.workers_group, [(kafka.topics.requests("short"), 0)])
+
+
+async def publish_erasure(kafka: KafkaSettings, session: SessionKey) -> None:
+    producer = Producer(kafka, client_id="test")
+    await producer.start()
+    for each in erasure_records(kafka.topics, session, int(wire_unix_ms())):
+        await producer.publish(each)
+    await producer.stop()
+
+
+async def test_learn_reads_erasures_of_any_age_as_the_operator(secured: Secured) -> None:
+    session, kafka = SessionKey(TENANT, "erased"), secured.operator()
+    await publish_erasure(secured.kafka("gateway"), session)
+    assert session.digest in await read_forgotten(kafka)
 
 
 async def test_the_operator_sees_what_waits(secured: Secured) -> None:
