@@ -80,15 +80,19 @@ async def test_nobody_is_offered_who_is_not_there_and_only_what_says_something_i
     await expect(answer.get_by_role("group", name="Was this answer helpful?")).to_have_count(0)
 
 
-async def test_consent_is_said_at_each_connect_where_the_page_has_it(
+async def test_consent_is_sent_at_each_connect_if_the_page_has_it_and_is_withdrawn_once(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
-    await expect(page.get_by_text("Connected")).to_be_visible()
-    await page.evaluate("document.querySelector('replyline-chat').toggleAttribute('data-consent-training', true)")
-    await gateway.hang_up(4001)
-    await gateway.expect(SessionStart, 2)
-    assert [start.consent for start in gateway.starts] == [None, Consent(training=True)]
+    for number, consents in enumerate((True, False, False), 2):
+        await expect(page.get_by_text("Connected")).to_be_visible()
+        await page.evaluate(
+            "on => document.querySelector('replyline-chat').toggleAttribute('data-consent-training', on)", consents
+        )
+        await gateway.hang_up(4001)
+        await gateway.expect(SessionStart, number)
+    sent = [start.consent for start in gateway.starts]
+    assert sent == [None, Consent(training=True), Consent(training=False), None]
 
 
 async def test_consent_is_said_by_the_terminals_client(gateway: ScriptedGateway) -> None:
