@@ -43,8 +43,8 @@ class Class:
 class Kind:
     """The classes of one kind, at most `most` and one for the rest. `alpha_share` is the share of alpha of them all.
 
-    Each class with more than 1/`most` of the answers has tallies of its own (Misra and Gries, "Finding repeated
-    elements", 1982). One that is rarer makes place for others, which go on with its detectors."""
+    Each class with more than 1/`most` of the answers has separate tallies (Misra and Gries, "Finding repeated
+    elements", 1982). One that is rarer makes place for others, which continue its detectors."""
 
     plan: Plan
     prefix: str

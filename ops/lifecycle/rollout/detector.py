@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-# Chances of bad answers beside those that are let pass, and the shares of the stake that are bet on them.
+# Chances of bad answers in addition to those that are let pass, and the shares of the stake that are bet on them.
 _CHANCES: Final = ((0.98, 0.45), (0.32, 0.45), (0.1, 0.1))
 _CONTROL_CHANCE: Final = 0.01
 _FIRST_STAKE: Final = 0.5

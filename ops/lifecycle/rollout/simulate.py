@@ -203,7 +203,7 @@ def run(plan: Plan, traffic: Traffic, seed: int) -> Run:
 
 class Row(Struct, frozen=True, kw_only=True):
     """Rollouts of one kind. The quantiles are canary answers from the first bad one to the alarm, of the rollouts that
-    were rolled back; `failed` is the most conversations in which the canary was worse."""
+    were rolled back; `failed` is the p90 of the conversations in which the canary was worse."""
 
     name: str
     rollouts: int
@@ -231,7 +231,7 @@ def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
         median=int(percentile(counts, 0.5)),
         p90=int(percentile(counts, 0.9)),
         most=counts[-1],
-        failed=max(each.failed for each in back),
+        failed=int(percentile(sorted(each.failed for each in back), 0.9)),
         within_30_s=sum(each.seconds <= _SOON_S for each in back),
     )
 

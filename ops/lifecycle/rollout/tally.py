@@ -15,8 +15,9 @@ Side = Literal["canary", "control"]
 Metric = Literal["failed", "missed", "slow", "unsure", "rating", "cancelled", "handed_over"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
-# Answers wait for a partner no longer than this many answers of their own side: both of a pair belong to one moment.
-WAITING: Final = 4
+# So many answers of one side wait for a partner: both of a pair belong to one moment. With more, answers of an outage
+# would be paired with answers after it.
+WAITING: Final = 2
 _BETS: Final = (0.3, 0.6, 0.8, 0.9)
 _CACHED: Final = 1_024
 

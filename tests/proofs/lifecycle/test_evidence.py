@@ -47,8 +47,8 @@ def test_a_canary_that_is_bad_in_one_class_is_never_promoted(rows: Rows, whole: 
     promoted, failed = sum(each.promoted for each in found), max(each.failed or 0 for each in found)
     rows.found(
         CLASS,
-        figure=f"{promoted} of {sum(each.rollouts for each in found)} promoted; at most {failed} customers failed",
-        holds=all(each.rolled_back == each.rollouts for each in found) and failed <= _MOST_CUSTOMERS,
+        figure=f"{promoted} of {sum(each.rollouts for each in found)} promoted; {failed} customers failed (p90)",
+        holds=not promoted and failed <= _MOST_CUSTOMERS,
     )
 
 
