@@ -68,6 +68,7 @@ _SPINS: Final = 2
 _MOST_GAP_S: Final = 1.5
 _WHOLE: Final = ("stop", "max_output_tokens")
 _CHAMPIONS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
+_JUDGED_LATER: Final = {"chat.handoffs", "chat.dead-letters"}  # also the records that retention deletes
 _REQUESTS: Final = [*_CHAMPIONS, *(TopicNames().requests(bucket, "canary") for bucket in BUCKETS)]
 
 
@@ -78,6 +79,7 @@ class Oracles:
         self._kafka, self._redis, self._rights = kafka, redis, rights
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
+        self._deleted: dict[str, list[Any]] = {}
         self._deaths = self.num_by_canary = 0
         self._answers: list[tuple[float, dict[str, Any]]] = []
         self.placed: dict[SessionKey, list[tuple[Node, float, Entry]]] = {}
@@ -235,7 +237,9 @@ class Oracles:
                 self.breach("WASTED", f"{name}: computed on after it was cancelled")
 
     def _records(self, topic: str) -> Iterator[Any]:
-        return (record for log in self._kafka.log(topic) for record in log.records(0, log.high))
+        yield from self._deleted.get(topic, ())
+        for log in self._kafka.log(topic):
+            yield from log.records(0, log.high)
 
     def _requests(self, topics: Sequence[str] = _REQUESTS) -> Iterator[tuple[ChatRequest, Any]]:
         """Yield what stands in the buckets' topics, and is a request."""
@@ -282,6 +286,8 @@ class Oracles:
     def retaining(self, log: Log, end: int) -> None:
         """Take in what retention is to take: nobody is owed an answer to it but by its deadline."""
         self._read_ends()
+        if log.topic in _JUDGED_LATER:
+            self._deleted.setdefault(log.topic, []).extend(log.records(log.start, end))
         for record in log.records(log.start, end) if log.topic.startswith("chat.requests") else ():
             with suppress(ProtocolError):
                 self._ended.add(decode_request(record.value).id)
