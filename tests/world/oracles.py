@@ -29,6 +29,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from gateway.request.entry import Entry
+from shared.conversation.turn import decode_turn
 from shared.errors import ProtocolError
 from shared.records.deliveries import MAX_DELIVERIES, Note
 from shared.telemetry.logs import render_exception
@@ -193,9 +194,9 @@ class Oracles:
 
     def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page]) -> None:
         """Judge what is left of an erased conversation: the answers of these ids were."""
-        for turn in self._redis.values(conversation(session).of("turns")):
-            for name in [name for name in sorted(erased) if name.encode() in turn]:
-                self.breach("FORGOTTEN", f"{name}: a turn of its conversation after the erasure")
+        for turn in map(decode_turn, self._redis.values(conversation(session).of("turns"))):
+            if turn.request_id in erased:  # a later turn may name it as one that was open
+                self.breach("FORGOTTEN", f"{turn.request_id}: a turn of its conversation after the erasure")
         heard = [node.kv for node in self._kafka.loop.nodes if node.alive and node.kv is not None]
         for page in [page for page in pages if page.response_id in erased]:
             if page.asked_again:  # perhaps after it
