@@ -98,11 +98,10 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
 def _standstill(
     plan: Plan, evidence: Evidence, state: State, at: Standing, health: Health, now_unix_ms: float
 ) -> Decision | None:
-    """Return why no step is taken now, or one is taken back; None if the evidence decides."""
-    if health.paused is not None:
-        return Decision(kind="hold", reason=health.paused)
+    """Return why no step is taken now, or one is taken back; None if the evidence decides. A pause or a missing
+    approval stops a step up, not the step down of an overloaded system."""
     stalled_ms = now_unix_ms - max(health.resumed_unix_ms, at.best_unix_ms)
-    if stalled_ms > (plan.progress_s + plan.min_s) * 1_000:
+    if health.paused is None and stalled_ms > (plan.progress_s + plan.min_s) * 1_000:
         return Decision(kind="end", reason=f"it has reached no new step for {plan.progress_s / 3_600:g} h")
     bad_control = _of_control(evidence, now_unix_ms)
     overload = "; ".join([*health.degraded, *bad_control])
@@ -110,6 +109,8 @@ def _standstill(
     if is_long and at.step and now_unix_ms - at.since_unix_ms >= _DEGRADED_MS:
         share = plan.steps[at.step - 1]
         return Decision(kind="step down", reason=f"degraded for a minute: {overload}: back to {share:.0%}", share=share)
+    if health.paused is not None:
+        return Decision(kind="hold", reason=health.paused)
     held = [] if state.rung in (None, CHAMPION) else [f"an operator holds the ladder at {state.rung}"]
     if degraded := [*health.degraded, *bad_control, *held, *health.unknown]:
         return Decision(kind="freeze", reason="; ".join(degraded))

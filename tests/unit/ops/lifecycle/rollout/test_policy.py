@@ -135,11 +135,17 @@ def test_a_rollout_is_frozen_while_its_control_is_bad_or_the_ladder_is_held() ->
     assert rollout.step().reason == "an operator holds the ladder at light"
 
 
-def overloaded() -> Health:
-    return Health(degraded=["9 requests wait for 2 slots"], degraded_ms=60_000)
+def overloaded(paused: str | None = None) -> Health:
+    return Health(degraded=["9 requests wait for 2 slots"], degraded_ms=60_000, paused=paused)
 
 
-def test_a_rollout_that_stays_degraded_goes_a_step_down_a_minute_and_is_frozen_on_the_first() -> None:
+@pytest.mark.parametrize(
+    ("paused", "stopped"),
+    [(None, "freeze"), ("paused by ann", "hold"), ("waits for: replyline rollout approve", "hold")],
+)
+def test_a_rollout_that_stays_degraded_goes_a_step_down_a_minute_and_is_stopped_on_the_first(
+    paused: str | None, stopped: str
+) -> None:
     rollout = Rollout()
     for bucket in PLAN.classes * 2:
         rollout.answer(bucket, 4)
@@ -147,8 +153,8 @@ def test_a_rollout_that_stays_degraded_goes_a_step_down_a_minute_and_is_frozen_o
         assert rollout.step().kind == "promote"
         for bucket in PLAN.classes:
             rollout.answer(bucket, 4)
-    seen_kinds = [rollout.step(30, overloaded()).kind for _ in range(6)]
-    assert seen_kinds == ["freeze", "step down", "freeze", "step down", "freeze", "freeze"]
+    seen_kinds = [rollout.step(30, overloaded(paused)).kind for _ in range(6)]
+    assert seen_kinds == [stopped, "step down", stopped, "step down", stopped, stopped]
     assert rollout.state.rule is not None
     assert rollout.state.rule.shares == {"short": 0.01, "long": 0.01}
     for bucket in PLAN.classes:
