@@ -274,7 +274,8 @@ async def _note(settings: Settings, kind: str, reason: str) -> int:
         if (rollout.paused is not None) == (kind == "paused"):
             return say(f"rollout {rollout.id} is {'paused' if rollout.paused else 'not paused'} already")
         told = f"{kind} by {writer.author}: {reason}"
-        await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=round(wire_unix_ms())))
+        now, of_step = round(wire_unix_ms()), {"epoch": float(writer.registry.epoch)}
+        await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=now, numbers=of_step))
         typer.echo(f"rollout {rollout.id}: {told}")
         return 0
 

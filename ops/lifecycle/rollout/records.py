@@ -52,9 +52,12 @@ class Rollout:
         last = next((note for note in reversed(self.notes) if note.kind in ("paused", "resumed")), None)
         if last is not None and last.kind == "paused":
             return last.reason
-        if not self.plan.approve or not self.begun or CHAMPION in (step := self.own_moves[-1]).state.loading:
+        if not self.plan.approve or not self.begun or standings(self.plan, self.own_moves).passed:
             return None
-        return "waits for: replyline rollout approve" if self.resumed_unix_ms < step.unix_ms else None
+        is_approved = any(
+            note.numbers.get("epoch", 0) >= self.own_moves[-1].epoch for note in self.notes if note.kind == "resumed"
+        )
+        return None if is_approved else "waits for: replyline rollout approve"
 
     @property
     def resumed_unix_ms(self) -> int:

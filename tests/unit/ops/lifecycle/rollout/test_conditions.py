@@ -34,6 +34,12 @@ def registry_of(plan: Any) -> Registry:
     return registry
 
 
+def approval(registry: Registry, unix_ms: int) -> Noted:
+    """Return an approval of the step that the rollout is on."""
+    epoch = {"epoch": float(registry.epoch)}
+    return Noted(rollout="r", kind="resumed", reason="approved", unix_ms=unix_ms, numbers=epoch)
+
+
 def rollout_of(registry: Registry) -> Rollout:
     rollout = newest(registry)
     assert rollout is not None
@@ -86,11 +92,26 @@ def test_each_step_waits_for_an_approval_of_its_own_and_the_last_one_allows_the_
         while turn(registry, now) != "hold" and rollout_of(registry).ended is None:
             pass
         seen.append(shares(registry))
-        registry.apply(Noted(rollout="r", kind="resumed", reason="approved", unix_ms=now + 5))
+        registry.apply(approval(registry, now + 5))
     steps = [{share} for share in PLAN.steps]
     assert [each for at, each in enumerate(seen) if each and each not in seen[:at]] == steps
     assert len(seen) >= len(steps) + 1
     assert rollout_of(registry).outcome == "finished"
+
+
+def test_a_version_that_a_person_has_loaded_on_the_champions_workers_needs_the_approvals_too() -> None:
+    registry = registry_of(replace(PLAN, approve=True))
+    warm = replace(registry.state, epoch=3, loading={"champion": PLAN.version})
+    registry.apply(Move(state=warm, author="ann", reason="load", unix_ms=2))
+    registry.apply(approval(registry, 5))
+    assert [turn(registry, 10), turn(registry, 20), turn(registry, 30)] == ["promote", "hold", "hold"]
+
+
+@pytest.mark.parametrize("clock_ms", [-3_600_000, 0, 3_600_000])
+def test_an_approval_is_of_the_step_that_its_author_saw_by_any_clock(clock_ms: int) -> None:
+    registry = registry_of(replace(PLAN, approve=True))
+    registry.apply(approval(registry, 4_000_000 + clock_ms))
+    assert [turn(registry, 4_000_010), turn(registry, 4_000_020)] == ["promote", "hold"]
 
 
 def test_without_an_approval_nothing_is_promoted_and_evidence_is_not_waited_for() -> None:
