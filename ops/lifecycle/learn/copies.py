@@ -34,7 +34,8 @@ async def read_forgotten(kafka: KafkaSettings, since_unix_ms: int | None = None)
     async for kept in scan(kafka, kafka.topics.erasures, since_unix_ms=since_unix_ms):
         with suppress(ProtocolError):
             erase = decode_erase(kept.record.value)
-            forgotten[SessionKey(erase.tenant, erase.session_id).digest] = erase.generation
+            person = SessionKey(erase.tenant, erase.session_id).digest
+            forgotten[person] = max(erase.generation, forgotten.get(person, 0))
     async for kept in scan(kafka, kafka.topics.forgotten, since_unix_ms=since_unix_ms):
         with suppress(ProtocolError):
             told = decode_forgotten(kept.record.value)
@@ -81,7 +82,7 @@ async def follow(
         except BrokerUnavailable as error:
             lines = [f"{error}; trying again"]
         else:
-            forgotten |= new
+            forgotten |= {person: max(until, forgotten.get(person, 0)) for person, until in new.items()}
             since = look_unix_ms - _LOOK_BACK_MS
             lines = remove_forgotten(faq, recordings if new else (), forgotten)
         for line in lines:

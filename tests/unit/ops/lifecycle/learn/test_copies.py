@@ -85,7 +85,8 @@ def text_of(*folders: Path) -> str:
 
 
 async def test_erasures_of_any_age_are_read_and_what_is_no_erasure_is_skipped(log: Log) -> None:
-    log.add("chat.erasures", Erase(tenant="shop", session_id="jane", generation=7), b"\xc1")
+    later, earlier = (Erase(tenant="shop", session_id="jane", generation=each) for each in (7, 3))
+    log.add("chat.erasures", later, b"\xc1", earlier)  # an edge repeats its own after the centre's
     log.add("chat.forgotten", Forgotten(person="p", unix_ms=9), Forgotten(person="p", unix_ms=8), b"\xc1")
     assert await read_forgotten(KafkaSettings()) == {SESSION.digest: 7, "p": 9}
 
