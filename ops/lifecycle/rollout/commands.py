@@ -13,7 +13,7 @@ from ops.command_line import JsonPath, by_options, settings_of, writable
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
-from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record
+from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
 from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
@@ -286,11 +286,11 @@ async def _stop(settings: Settings, reason: str) -> None:
         registry, now = writer.registry, round(wire_unix_ms())
         rollout, epoch = _found(registry, active=True), registry.epoch + 1
         state = next_state(rollout.plan, Decision(kind="end", reason=reason), registry.state_at(now), epoch)
-        await writer.move(state, f"rollout stopped: {reason}")
+        await writer.move(state, f"rollout stopped: {reason}{(gone := takes_off(registry, now))}")
         ended = next_record(_found(registry), registry, Evidence(rollout.plan), Health(), now)
         if ended is not None:  # else a controller was quicker
             await writer.write(ended)
-        typer.echo(f"rollout {rollout.id} has ended: all conversations get the champion")
+        typer.echo(f"rollout {rollout.id} has ended: all conversations get the champion{gone}")
 
 
 def _told(rollout: Rollout) -> str:

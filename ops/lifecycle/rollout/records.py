@@ -167,13 +167,15 @@ def next_record(
 
 
 def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Health, now_unix_ms: int) -> Decision:
-    """Return what the rollout does next, by the state in force at `now_unix_ms`. A move that waits for its time only
-    freezes it."""
+    """Return what the rollout does next, by the state in force at `now_unix_ms`. A move that waits for its time, and a
+    failed check of the canary, only freeze it."""
     plan, holds = rollout.plan, registry.state_at(now_unix_ms)
     if registry.blocked is not None:
         return Decision(kind="freeze", reason=registry.blocked)
+    unknown = _failed_check(plan, registry)
     if not rollout.moves:
-        return Decision(kind="begin", reason=f"canary {plan.version} gets {plan.steps[0]:.0%}")
+        begin = Decision(kind="begin", reason=f"canary {plan.version} gets {plan.steps[0]:.0%}")
+        return Decision(kind="ended", reason=f"not begun: {unknown[0]}") if unknown else begin
     if not rollout.begun:
         first = rollout.moves[0]
         return Decision(kind="ended", reason=f"not begun: {first.author} was first ({first.reason})")
@@ -182,8 +184,8 @@ def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Heal
     if (wrong := _taken_over(rollout, holds)) is not None:
         return Decision(kind="end", reason=wrong)
     if (waiting := registry.waiting(now_unix_ms)) is not None:
-        waits = f"epoch {waiting.epoch} by {waiting.author} waits for its time"
-        health = replace(health, unknown=[*health.unknown, waits])
+        unknown.append(f"epoch {waiting.epoch} by {waiting.author} waits for its time")
+    health = replace(health, unknown=[*health.unknown, *unknown])
     health = replace(health, paused=rollout.paused, resumed_unix_ms=rollout.resumed_unix_ms)
     return decide(plan, evidence, holds, standings(plan, rollout.own_moves), health, now_unix_ms)
 
@@ -192,18 +194,32 @@ def record_of(
     decision: Decision, rollout: Rollout, registry: Registry, numbers: dict[str, float], now_unix_ms: int
 ) -> Move | Noted | None:
     """Return the record of a decision; None if it is noted already."""
-    holds, waiting, reason = registry.state_at(now_unix_ms), registry.waiting(now_unix_ms), decision.reason
+    holds, reason = registry.state_at(now_unix_ms), decision.reason
     if decision.kind == "begin" or decision.kind in MOVES:
         if decision.kind == "begin":
             state = first_state(rollout.plan, holds)
         else:
             state = next_state(rollout.plan, decision, holds, registry.epoch + 1)
-        if waiting is not None:
-            reason += f"; takes off epoch {waiting.epoch} by {waiting.author} ({waiting.reason}), which waited"
+        reason += takes_off(registry, now_unix_ms)
         return Move(state=state, author=rollout.author, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
     if decision.kind in _JUDGED and (rollout.paused is not None or not _is_news(decision, rollout, now_unix_ms)):
         return None
     return Noted(rollout=rollout.id, kind=decision.kind, reason=reason, unix_ms=now_unix_ms, numbers=numbers)
+
+
+def takes_off(registry: Registry, now_unix_ms: float) -> str:
+    """Return what a move's reason says of the move that it takes off before its time; "" if none waits."""
+    waiting = registry.waiting(now_unix_ms)
+    if waiting is None:
+        return ""
+    return f"; takes off epoch {waiting.epoch} by {waiting.author} ({waiting.reason}), which waited"
+
+
+def _failed_check(plan: Plan, registry: Registry) -> list[str]:
+    """Return why the canary's newest check has failed, as a list of one; empty if it has not."""
+    check = registry.checks.get(plan.version)
+    failures = check.failures if check is not None else ()
+    return [f"version {plan.version} failed its check: {'; '.join(failures)}"] if failures else []
 
 
 def _is_news(decision: Decision, rollout: Rollout, now_unix_ms: int) -> bool:

@@ -15,7 +15,7 @@ from ops.lifecycle.rollout.plan import pack
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.prometheus import Prometheus, asked
 from ops.lifecycle.rollout.records import Rollout, judge, newest, record_of
-from shared.versions.registry import Noted, Registry
+from shared.versions.registry import Checked, Noted, Registry
 from shared.versions.state import Move
 from tests.unit.ops.lifecycle.rollout.test_policy import BEFORE
 from tests.unit.ops.lifecycle.rollout.test_policy import PLAN as POLICY_PLAN
@@ -112,6 +112,25 @@ def test_an_approval_is_of_the_step_that_its_author_saw_by_any_clock(clock_ms: i
     registry = registry_of(replace(PLAN, approve=True))
     registry.apply(approval(registry, 4_000_000 + clock_ms))
     assert [turn(registry, 4_000_010), turn(registry, 4_000_020)] == ["promote", "hold"]
+
+
+def test_a_check_that_fails_during_a_rollout_freezes_it_until_one_passes() -> None:
+    registry = registry_of(PLAN)
+    registry.apply(Checked(revision=PLAN.version, author="ann", unix_ms=2, failures=("golden is 0.2",)))
+    kinds = {turn(registry, now) for now in range(10, 20)}
+    assert (kinds, shares(registry)) == ({"freeze"}, {PLAN.steps[0]})
+    assert "golden is 0.2" in rollout_of(registry).judgements[-1].reason
+    registry.apply(Checked(revision=PLAN.version, author="ann", unix_ms=20))
+    assert turn(registry, 21) == "promote"
+
+
+def test_a_start_that_was_cut_off_is_not_carried_out_after_a_failed_check() -> None:
+    registry = registry_of(PLAN)
+    registry.moves.pop()
+    registry.state = registry.moves[-1].state
+    registry.apply(Checked(revision=PLAN.version, author="ann", unix_ms=2, failures=("golden is 0.2",)))
+    assert turn(registry, 10) == "ended"
+    assert (shares(registry), rollout_of(registry).begun) == (set(), False)
 
 
 def test_without_an_approval_nothing_is_promoted_and_evidence_is_not_waited_for() -> None:
