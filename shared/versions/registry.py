@@ -1,5 +1,6 @@
 """The model registry, built from its records in their order. Pure."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,9 +63,10 @@ class Noted(Struct, frozen=True, kw_only=True, tag="noted"):
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):
-    """A move of another release, of which only the epoch can be decoded. It takes that epoch."""
+    """A move of another release, of which only the epoch and perhaps its time can be decoded. It takes that epoch."""
 
     epoch: Count
+    unix_ms: float = math.inf
 
 
 Entry = Added | Checked | Move | Noted
@@ -73,11 +75,13 @@ Entry = Added | Checked | Move | Noted
 @dataclass(slots=True)
 class Registry:
     """The content of the log, up to the last record that was applied. `state` is that of the newest move that can be
-    read, `unreadable` the epoch of the newest that cannot; the next readable move names the whole state and replaces
-    both. `moves` and `notes` are in their order; `keeps_notes` is False where no reader needs the notes."""
+    read, `unreadable` the epoch of the newest that cannot, `unreadable_unix_ms` when that was written, if it can be
+    read; the next readable move names the whole state and replaces both. `moves` and `notes` are in their order;
+    `keeps_notes` is False where no reader needs the notes."""
 
     state: State = field(default_factory=State)
     unreadable: Count = 0
+    unreadable_unix_ms: float = math.inf
     versions: dict[Revision, Added] = field(default_factory=dict)
     checks: dict[Revision, Checked] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
@@ -112,14 +116,23 @@ class Registry:
                 self.state = entry.state
                 self.moves.append(entry)
             case Unreadable():
-                self.unreadable = entry.epoch
+                self.unreadable, self.unreadable_unix_ms = entry.epoch, entry.unix_ms
             case Noted() if self.keeps_notes:
                 self.notes.append(entry)
         return True
 
     def state_at(self, now_unix_ms: float) -> State:
-        """Return the state that holds now: of those whose time has come the one that was written last."""
-        return next((m.state for m in reversed(self.moves) if m.state.effective_unix_ms <= now_unix_ms), State())
+        """Return the state that holds now: of those whose time has come the one that was written last. A move whose
+        time had not come when an unreadable one was written stays out, since that one may have taken it off."""
+        until = min(now_unix_ms, self.unreadable_unix_ms)
+        return next(
+            (
+                move.state
+                for move in reversed(self.moves)
+                if move.state.effective_unix_ms <= (now_unix_ms if move.epoch > self.unreadable else until)
+            ),
+            State(),
+        )
 
     def waiting(self, now_unix_ms: float) -> Move | None:
         """Return the last move if its time is still to come. A later move takes its place."""
@@ -163,6 +176,7 @@ class _Envelope(Struct, tag="move"):
     """The part of a move that every release can decode."""
 
     state: _Epoch
+    unix_ms: float = math.inf
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
@@ -177,7 +191,8 @@ def decode_entry(value: bytes | None) -> Entry | Unreadable:
         return _decode(value)
     except ProtocolError:
         try:
-            return Unreadable(epoch=_decode_envelope(value).state.epoch)
+            move = _decode_envelope(value)
+            return Unreadable(epoch=move.state.epoch, unix_ms=move.unix_ms)
         except ProtocolError:
             pass
         raise

@@ -35,6 +35,18 @@ def test_of_two_moves_of_one_epoch_the_first_counts() -> None:
     assert registry.apply(move(2, "bob"))
 
 
+@pytest.mark.parametrize(("written_ms", "held"), [(50, 1), (150, 2)])
+def test_an_unreadable_move_may_have_taken_off_one_whose_time_had_not_come(written_ms: int, held: int) -> None:
+    registry = Registry()
+    later = Move(state=State(epoch=2, effective_unix_ms=100), author="ann", reason="test", unix_ms=1)
+    unreadable = newer(state={"epoch": 3, "rung": "another"}, unix_ms=written_ms)
+    for entry in (move(1), later, decode_entry(unreadable)):
+        assert registry.apply(entry)
+    assert [registry.state_at(now).epoch for now in (99, 100, 10_000)] == [1, held, held]
+    assert registry.apply(move(4))
+    assert registry.state_at(10_000).epoch == 4
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["ann", "bob"])), max_size=30))
 def test_every_reader_comes_to_the_same_state(moves: list[tuple[int, str]]) -> None:
     registry, again = Registry(), Registry()
