@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ops.stack.processes import Child, free_port
+from shared.wire.topics import TopicNames
 from tests.support.system import REPLY_PARTITIONS, MakeSystem, eventually
 
 REPLYLINE = Path(sys.executable).with_name("replyline")
@@ -76,16 +77,16 @@ async def test_nobody_there_is_one_line() -> None:
 
 async def test_topics_are_created_once_and_described(new_system: MakeSystem) -> None:
     """On the real broker: what is there stays, and what is missing has the command that makes it."""
-    system = await new_system()
+    system, topics = await new_system(), TopicNames().all(request_partitions=1, reply_partitions=1)
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
     assert described.status == 1
-    assert described.out.count("missing") == 16
+    assert described.out.count("missing") == len(topics)
     assert "replyline topics create" in described.err
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)
         assert (created.status, created.err) == (0, "")
-        assert created.out.count(outcome) == 16
+        assert created.out.count(outcome) == len(topics)
         assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
     described = await replyline("topics", "describe", **prefix)
     assert (described.status, described.err) == (0, "")
