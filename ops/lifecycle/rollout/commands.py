@@ -134,7 +134,7 @@ def resume(reason: Why = "by hand") -> None:
 @rollout_app.command()
 def approve(reason: Why = "by hand") -> None:
     """Let a rollout of `start --approve` take its next step, once the evidence allows it."""
-    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "resumed", f"step approved: {reason}")))
+    raise typer.Exit(asyncio.run(_note(settings_of("rollout"), "approved", reason)))
 
 
 @rollout_app.command()
@@ -271,8 +271,9 @@ async def _end(settings: Settings) -> int:
 async def _note(settings: Settings, kind: str, reason: str) -> int:
     async with RegistryWriter.opened(settings.kafka, None) as writer:
         rollout = _found(writer.registry, active=True)
-        if (rollout.paused is not None) == (kind == "paused"):
-            return say(f"rollout {rollout.id} is {'paused' if rollout.paused else 'not paused'} already")
+        held, waits = rollout.held is not None, rollout.paused is not None
+        if not {"paused": not held, "resumed": held, "approved": waits and not held}[kind]:
+            return say(f"rollout {rollout.id} cannot be {kind}: {rollout.paused or 'it is not paused'}")
         told = f"{kind} by {writer.author}: {reason}"
         now, of_step = round(wire_unix_ms()), {"epoch": float(writer.registry.epoch)}
         await writer.write(Noted(rollout=rollout.id, kind=kind, reason=told, unix_ms=now, numbers=of_step))

@@ -47,22 +47,27 @@ class Rollout:
         return next((note for note in self.notes if note.kind == "ended"), None)
 
     @property
-    def paused(self) -> str | None:
-        """Return who has paused it and why; None if it is not paused."""
+    def held(self) -> str | None:
+        """Return who has paused it and why; None after a resume and without a pause."""
         last = next((note for note in reversed(self.notes) if note.kind in ("paused", "resumed")), None)
-        if last is not None and last.kind == "paused":
-            return last.reason
+        return last.reason if last is not None and last.kind == "paused" else None
+
+    @property
+    def paused(self) -> str | None:
+        """Return who has paused it and why, or that its step waits for an approval; None if it is not paused."""
+        if (held := self.held) is not None:
+            return held
         if not self.plan.approve or not self.begun or standings(self.plan, self.own_moves).passed:
             return None
         is_approved = any(
-            note.numbers.get("epoch", 0) >= self.own_moves[-1].epoch for note in self.notes if note.kind == "resumed"
+            note.numbers.get("epoch", 0) >= self.own_moves[-1].epoch for note in self.notes if note.kind == "approved"
         )
         return None if is_approved else "waits for: replyline rollout approve"
 
     @property
     def resumed_unix_ms(self) -> int:
-        """Return when it was resumed last; 0 if never."""
-        return max((note.unix_ms for note in self.notes if note.kind == "resumed"), default=0)
+        """Return when it was resumed or approved last; 0 if never."""
+        return max((note.unix_ms for note in self.notes if note.kind in ("resumed", "approved")), default=0)
 
     @property
     def judgements(self) -> list[Noted]:

@@ -37,7 +37,7 @@ def registry_of(plan: Any) -> Registry:
 def approval(registry: Registry, unix_ms: int) -> Noted:
     """Return an approval of the step that the rollout is on."""
     epoch = {"epoch": float(registry.epoch)}
-    return Noted(rollout="r", kind="resumed", reason="approved", unix_ms=unix_ms, numbers=epoch)
+    return Noted(rollout="r", kind="approved", reason="good", unix_ms=unix_ms, numbers=epoch)
 
 
 def rollout_of(registry: Registry) -> Rollout:
@@ -105,6 +105,18 @@ def test_a_version_that_a_person_has_loaded_on_the_champions_workers_needs_the_a
     registry.apply(Move(state=warm, author="ann", reason="load", unix_ms=2))
     registry.apply(approval(registry, 5))
     assert [turn(registry, 10), turn(registry, 20), turn(registry, 30)] == ["promote", "hold", "hold"]
+
+
+def test_a_pause_and_a_missing_approval_are_lifted_each_by_its_own_command() -> None:
+    registry = registry_of(replace(PLAN, approve=True))
+    registry.apply(Noted(rollout="r", kind="paused", reason="a sale", unix_ms=2))
+    registry.apply(approval(registry, 5))
+    assert (turn(registry, 10), rollout_of(registry).paused) == ("hold", "a sale")
+    registry.apply(Noted(rollout="r", kind="resumed", reason="over", unix_ms=15))
+    assert [turn(registry, 20), turn(registry, 30)] == ["promote", "hold"]
+    registry.apply(Noted(rollout="r", kind="paused", reason="a sale", unix_ms=35))
+    registry.apply(Noted(rollout="r", kind="resumed", reason="over", unix_ms=40))
+    assert turn(registry, 50) == "hold", "the second step has no approval"
 
 
 @pytest.mark.parametrize("clock_ms", [-3_600_000, 0, 3_600_000])
