@@ -242,10 +242,10 @@ async def forge(system: System, customers: list[Customer]) -> None:
                 ("chat.requests", packed(input=text, tenant="rival")),
                 ("chat.requests.short", packed(input=text, reply_topic="payments")),
                 ("chat.requests.short", packed(input=text)[:-1]),
-                ("chat.requests.short", packed(input=[text])),
+                ("chat.requests.short", packed(input={"words": text})),
                 ("chat.requests.short", packed(temperature=text)),
                 ("chat.requests.short", packed(stop=[text * 4])),
-                ("chat.requests.short", packed(metadata={text: [1]})),
+                ("chat.requests.short", packed(metadata=[text])),
                 ("chat.requests", packed(input=text * 200)),
                 ("chat.requests", json.dumps({"input": text}).encode()),
             ):
