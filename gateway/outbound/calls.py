@@ -8,6 +8,8 @@ import httpx2
 
 _TIMEOUT_S: Final = 10.0
 _MOST_BYTES: Final = 1_024 * 1_024
+# A client's fault that another try takes away.
+_PASSING: Final = frozenset({408, 425, 429})
 
 
 class CallError(Exception):
@@ -30,10 +32,8 @@ class Calls:
             trust_env=False,
         )
 
-    async def call(
-        self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """Return the answer's status and body. Raises `CallError`."""
+    async def call(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
+        """Return a 2xx answer's body. Raises `CallError`."""
         answer = b""
         try:
             async with self._http.stream(method, url, content=body, headers=headers) as response:
@@ -43,7 +43,9 @@ class Calls:
                         raise CallError(f"its answer has more than {_MOST_BYTES} bytes")
         except httpx2.HTTPError as error:
             raise CallError(type(error).__name__) from None
-        return response.status_code, answer
+        if (status := response.status_code) // 100 == 2:  # noqa: PLR2004
+            return answer
+        raise CallError(f"status {status}", passing=status in _PASSING or status // 100 != 4)  # noqa: PLR2004
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -6,10 +6,14 @@ from functools import partial
 
 from gateway.outbound.calls import Calls
 from gateway.outbound.errands import CarryOut, Errands
-from gateway.outbound.handoff_webhook import HandoffWebhook
-from shared.kafka import GroupReader
+from gateway.outbound.signed_webhook import SignedWebhook
+from gateway.outbound.standard_webhook import handoff_event
+from shared.conversation.handoffs import decode_handoff
+from shared.errors import ProtocolError
+from shared.kafka import GroupReader, Record
 from shared.process.tasks import Tasks
 from shared.settings import Settings
+from shared.telemetry import metrics
 
 
 class Outbound:
@@ -22,13 +26,8 @@ class Outbound:
         self._errands: list[Errands] = []
         handoff = settings.handoff
         if handoff.webhook_url:
-            webhook = HandoffWebhook(
-                url=handoff.webhook_url,
-                key=handoff.webhook_key(),
-                give_up_s=handoff.webhook_give_up_s,
-                calls=self.calls({}),
-            )
-            self.add("webhook", settings.kafka.topics.handoffs, webhook.post)
+            webhook = SignedWebhook(handoff, self.calls({}), "replyline handoffs list", metrics.webhooks)
+            self.add("webhook", settings.kafka.topics.handoffs, partial(post_handoff, webhook))
 
     def calls(self, headers: Mapping[str, str]) -> Calls:
         """Return what calls a help desk, and is closed with the rest."""
@@ -51,3 +50,14 @@ class Outbound:
             for errands in self._errands:
                 await tasks.cancel(errands.name)
                 closing.push_async_callback(errands.leave)
+
+
+async def post_handoff(webhook: SignedWebhook, record: Record, *, again: bool) -> None:
+    """Return when the record's hand-off is taken or given up. Its id is the same `again`."""
+    del again
+    try:
+        handoff = decode_handoff(record.value)
+    except ProtocolError:
+        metrics.records_ignored.labels("handoff").inc()
+        return
+    await webhook.deliver(handoff.id, handoff_event(handoff), handoff.created_unix_ms)

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
@@ -161,8 +161,47 @@ class GatewaySettings(Group):
         return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
 
 
-class HandoffSettings(Group):
-    """When people are asked to take a conversation over. Somebody has to read chat.handoffs: `replyline handoffs`."""
+class WebhookSettings(Group):
+    """An address that events are posted to, signed; `group` names the settings in error messages."""
+
+    group: ClassVar[str]
+
+    webhook_url: str = Field("", description="address that its events are posted to, signed (empty: none)")
+    webhook_secret_file: PasswordFile | None = Field(
+        None, description="file with the secret that signs them: whsec_ and 24 to 64 bytes in base64"
+    )
+    webhook_give_up_s: int = Field(
+        3_600, ge=1, le=86_400, description="seconds after which an event that the address does not take is given up"
+    )
+
+    @model_validator(mode="after")
+    def _webhook_is_whole(self) -> Self:
+        secret = f"{self.group}.webhook_secret_file"
+        if bool(self.webhook_url) != (self.webhook_secret_file is not None):
+            raise ValueError(f"{self.group}.webhook_url and {secret} go together: set both, or neither")
+        if self.webhook_url:
+            check_http_url(self.webhook_url, example="https://desk.example/replyline", key_file=secret)
+            self.webhook_key()
+        return self
+
+    def webhook_key(self) -> bytes:
+        """Return the key that signs a webhook. Raises `ValueError`."""
+        assert self.webhook_secret_file is not None
+        prefix, _, text = read_password(self.webhook_secret_file).partition("_")
+        try:
+            key = b64decode(text, validate=True)
+        except ValueError:
+            key = b""
+        if prefix != "whsec" or len(key) not in _WEBHOOK_KEY_BYTES:
+            remedy = 'write one with echo "whsec_$(openssl rand -base64 32)"'
+            raise ValueError(f"{self.group}.webhook_secret_file holds no secret: {remedy}")
+        return key
+
+
+class HandoffSettings(WebhookSettings):
+    """When people are asked to take a conversation over. A person has to read chat.handoffs: `replyline handoffs`."""
+
+    group = "handoff"
 
     enabled: bool = Field(
         False, description="true: somebody reads chat.handoffs and answers; false: no person is promised to anybody"
@@ -185,40 +224,12 @@ class HandoffSettings(Group):
         description="hand-offs a minute that one tenant's customers may ask for, at all gateways, and as many "
         "again that its fallbacks cause (0: no bound)",
     )
-    webhook_url: str = Field("", description="address that each hand-off is posted to, signed (empty: none)")
-    webhook_secret_file: PasswordFile | None = Field(
-        None, description="file with the secret that signs it: whsec_ and 24 to 64 bytes in base64"
-    )
-    webhook_give_up_s: int = Field(
-        3_600, ge=1, le=86_400, description="seconds after which a hand-off that the address does not take is given up"
-    )
 
     @model_validator(mode="after")
-    def _webhook_is_whole(self) -> Self:
-        if bool(self.webhook_url) != (self.webhook_secret_file is not None):
-            raise ValueError("handoff.webhook_url and handoff.webhook_secret_file go together: set both, or neither")
-        if self.webhook_url:
-            check_http_url(
-                self.webhook_url, example="https://desk.example/replyline", key_file="handoff.webhook_secret_file"
-            )
-            self.webhook_key()
+    def _webhook_has_events(self) -> Self:
         if self.webhook_url and not self.enabled:
-            raise ValueError("handoff.webhook_url is told of nobody: set handoff.enabled=true too")
+            raise ValueError("handoff.webhook_url gets no event while handoff.enabled=false: set it to true")
         return self
-
-    def webhook_key(self) -> bytes:
-        """Return the key that signs a webhook. Raises `ValueError`."""
-        assert self.webhook_secret_file is not None
-        prefix, _, text = read_password(self.webhook_secret_file).partition("_")
-        try:
-            key = b64decode(text, validate=True)
-        except ValueError:
-            key = b""
-        if prefix != "whsec" or len(key) not in _WEBHOOK_KEY_BYTES:
-            raise ValueError(
-                'handoff.webhook_secret_file holds no secret: write one with echo "whsec_$(openssl rand -base64 32)"'
-            )
-        return key
 
 
 class AdmissionSettings(Group):

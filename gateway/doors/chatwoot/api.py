@@ -1,6 +1,6 @@
 """Act as the bot in a conversation of Chatwoot, by its own token (chatwoot/chatwoot:swagger)."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -8,11 +8,6 @@ from msgspec import Struct
 from gateway.doors.chatwoot.errand import Errand
 from gateway.outbound.calls import CallError, Calls
 from shared.wire.codec import json_encode
-
-# A client's fault that another try takes away.
-_PASSING: Final = frozenset({408, 425, 429})
-_SUCCESS: Final = range(200, 300)
-_CLIENT_FAULTS: Final = range(400, 500)
 
 
 class _Said(Struct):
@@ -58,7 +53,4 @@ class ChatwootApi:
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         data = b"" if body is None else json_encode(body)
-        status, answer = await self._calls.call(method, self._url + path, data)
-        if status in _SUCCESS:
-            return answer
-        raise CallError(f"status {status}", passing=status in _PASSING or status not in _CLIENT_FAULTS)
+        return await self._calls.call(method, self._url + path, data)

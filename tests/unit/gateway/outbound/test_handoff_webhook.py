@@ -12,17 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.outbound import handoff_webhook
+from gateway.outbound import signed_webhook
 from gateway.outbound.calls import CallError
-from gateway.outbound.handoff_webhook import HandoffWebhook
+from gateway.outbound.outbound import post_handoff
+from gateway.outbound.signed_webhook import SignedWebhook
 from gateway.outbound.standard_webhook import signed
 from shared.conversation.handoffs import Handoff
 from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
 from shared.settings.gateway import HandoffSettings
+from shared.telemetry import metrics
 from shared.wire.codec import msgpack_encode
 
 KEY = b"k" * 32
+GOOD = "whsec_" + b64encode(KEY).decode()
 
 
 def test_a_signature_is_the_specifications_own() -> None:
@@ -41,17 +44,16 @@ def test_whatever_is_signed_can_be_verified(key: bytes, event_id: str, body: byt
 
 @dataclass
 class Desk:
-    """Answers each call with the next of these; where there is none left, it takes it."""
+    """Fails each call with the next of these; takes it if none is left."""
 
-    answers: list[int | CallError]
+    answers: list[CallError]
     calls: list[tuple[str, str, bytes, dict[str, str]]] = field(default_factory=list)
 
-    async def call(self, *call: Any) -> tuple[int, bytes]:
+    async def call(self, *call: Any) -> bytes:
         self.calls.append(call)
-        answer = self.answers.pop(0) if self.answers else 204
-        if isinstance(answer, CallError):
-            raise answer
-        return answer, b""
+        if self.answers:
+            raise self.answers.pop(0)
+        return b""
 
 
 def record_of(created_unix_ms: float) -> Record:
@@ -68,14 +70,23 @@ def record_of(created_unix_ms: float) -> Record:
     return Record("chat.handoffs", 0, 0, b"t/s", msgpack_encode(handoff), {})
 
 
-def webhook_to(desk: Desk) -> HandoffWebhook:
-    return HandoffWebhook(url="http://desk/", key=KEY, give_up_s=60, calls=desk)  # type: ignore[arg-type]
+@pytest.fixture
+def settings(tmp_path: Path) -> HandoffSettings:
+    (tmp_path / "secret").write_text(GOOD + "\n")
+    return HandoffSettings(
+        enabled=True, webhook_url="http://desk/", webhook_secret_file=tmp_path / "secret", webhook_give_up_s=60
+    )
 
 
-async def test_it_is_posted_until_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handoff_webhook, "_FIRST_PAUSE_S", 0.0)
-    desk = Desk([500, CallError("ConnectError"), 302, 429])
-    await webhook_to(desk).post(record_of(wire_unix_ms()), again=False)
+def webhook_to(desk: Desk, settings: HandoffSettings) -> SignedWebhook:
+    calls: Any = desk
+    return SignedWebhook(settings, calls, "replyline handoffs list", metrics.webhooks)
+
+
+async def test_it_is_posted_until_it_is_taken(settings: HandoffSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signed_webhook, "_FIRST_PAUSE_S", 0.0)
+    desk = Desk([CallError(cause) for cause in ("status 500", "ConnectError", "status 302", "status 429")])
+    await post_handoff(webhook_to(desk, settings), record_of(wire_unix_ms()), again=False)
     assert len(desk.calls) == 5
     assert {call[3]["webhook-id"] for call in desk.calls} == {"handoff_1"}
     event = json.loads(desk.calls[0][2])
@@ -85,13 +96,10 @@ async def test_it_is_posted_until_it_is_taken(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("record", [record_of(wire_unix_ms() - 60_001), Record("chat.handoffs", 0, 0, None, b"{", {})])
-async def test_one_that_is_too_old_or_cannot_be_read_is_not_posted(record: Record) -> None:
+async def test_one_that_is_too_old_or_cannot_be_read_is_not_posted(record: Record, settings: HandoffSettings) -> None:
     desk = Desk([])
-    await webhook_to(desk).post(record, again=True)
+    await post_handoff(webhook_to(desk, settings), record, again=True)
     assert desk.calls == []
-
-
-GOOD = "whsec_" + b64encode(KEY).decode()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,5 @@ def test_settings_that_are_not_whole_are_refused(
         HandoffSettings(enabled=enabled, webhook_url=url, webhook_secret_file=file if secret else None)
 
 
-def test_a_secret_is_read_from_its_file(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text(GOOD + "\n")
-    settings = HandoffSettings(enabled=True, webhook_url="http://desk/", webhook_secret_file=tmp_path / "secret")
+def test_a_secret_is_read_from_its_file(settings: HandoffSettings) -> None:
     assert settings.webhook_key() == KEY
