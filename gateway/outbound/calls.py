@@ -1,6 +1,7 @@
 """Calls to an address that the operator has set. No redirection is followed, no proxy of the environment is used, and
 nothing that is sent or answered goes into a log."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,15 +34,16 @@ class Calls:
         )
 
     async def call(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
-        """Return a 2xx answer's body. Raises `CallError`."""
+        """Return a 2xx answer's body. Raises `CallError`, also if the whole answer takes too long."""
         answer = b""
         try:
-            async with self._http.stream(method, url, content=body, headers=headers) as response:
+            response_of = self._http.stream(method, url, content=body, headers=headers)
+            async with asyncio.timeout(_TIMEOUT_S), response_of as response:
                 async for data in response.aiter_bytes():
                     answer += data
                     if len(answer) > _MOST_BYTES:
                         raise CallError(f"its answer has more than {_MOST_BYTES} bytes")
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise CallError(type(error).__name__) from None
         if (status := response.status_code) // 100 == 2:  # noqa: PLR2004
             return answer
