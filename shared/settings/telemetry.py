@@ -1,10 +1,11 @@
-"""The settings of logs and traces."""
+"""The settings of logs, traces and rollouts."""
 
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
+from shared.settings.gateway import WebhookSettings
 from shared.settings.group import Group
 
 _PATH = "/v1/traces"  # OTLP over HTTP names it
@@ -45,8 +46,10 @@ class TracingSettings(Group):
         return endpoint if url.path.strip("/") else endpoint.rstrip("/") + _PATH
 
 
-class RolloutSettings(Group):
-    """What a controller of rollouts asks: `replyline rollout run`."""
+class RolloutSettings(WebhookSettings):
+    """What a controller of rollouts (`replyline rollout run`) asks, and where it posts what happens to a rollout."""
+
+    group = "rollout"
 
     prometheus_url: str = Field(
         "", description="Prometheus of `rollout start --query`, as http://host:9090 (empty: none)"

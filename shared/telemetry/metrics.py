@@ -254,6 +254,9 @@ for _state in get_args(RolloutState):
 rollouts = Counter("replyline_rollouts_total", "Rollouts that have ended, noted by this controller", ["outcome"])
 for _outcome in ("finished", "rolled_back", "stopped"):  # each from 0: an alert sees the first
     rollouts.labels(_outcome)
+rollout_notices = Counter("replyline_rollout_notices_total", "Notices posted to the operator's address", ["outcome"])
+for _outcome in ("taken", "failed", "given_up", "dropped"):
+    rollout_notices.labels(_outcome)
 
 # --- both
 Faulty = Literal["answer", "connection", "handoff", "history", "kv", "record", "task"]

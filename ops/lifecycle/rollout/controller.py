@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
+from gateway.outbound.calls import Calls
+from gateway.outbound.signed_webhook import SignedWebhook
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
+from ops.lifecycle.rollout.notices import Notices
 from ops.lifecycle.rollout.policy import Decision
 from ops.lifecycle.rollout.prometheus import Prometheus
 from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
@@ -52,6 +55,7 @@ class Controller:
     observations: LogReader
     watch: Watch
     prometheus: Prometheus
+    notices: Notices
     _rollout: str | None = None
     _evidence: Evidence | None = None
     _outage: Availability = field(default_factory=lambda: Availability("rollout"))
@@ -67,6 +71,7 @@ class Controller:
             LogReader(kafka, client_id=_CLIENT, topic=names.observations, partition=BROADCAST_PARTITION),
             Watch(kafka, gateways, PartitionReader(kafka, client_id=_CLIENT, topic=names.workers, unhurried=True)),
             Prometheus(settings.rollout.prometheus_url),
+            Notices(SignedWebhook(settings.rollout, Calls({}), "replyline rollout status", metrics.rollout_notices)),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -81,6 +86,8 @@ class Controller:
             await tasks.run_until(stop)
         finally:
             await tasks.cancel()
+            await self.notices.stand_by()
+            await self.notices.webhook.calls.close()
             for part in (self.leadership, self.watch.reports, self.observations, self.registry, self.producer):
                 await part.stop()
 
@@ -96,6 +103,7 @@ class Controller:
         metrics.rollout_leads.set(bool(leads))
         if leads is False:
             _show_nothing()
+            await self.notices.stand_by()
         if not leads:
             self._rollout = None
             return
@@ -104,6 +112,7 @@ class Controller:
         if rollout is None or rollout.ended is not None:
             self._rollout = None
             _show_state(None)
+            self.notices.observe(rollout)
             return
         evidence = await self._fold(rollout)
         await self._decide(rollout, evidence)
@@ -133,6 +142,7 @@ class Controller:
         if record is not None:
             counts = await self.registry.append(self.producer, self.kafka.topics.versions, record)
             _tell(rollout, record, counts=counts)
+        self.notices.observe(rollout, is_frozen=decision.kind == "freeze")
 
 
 def fold(evidence: Evidence, records: list[Record]) -> None:

@@ -33,12 +33,10 @@ async def test_who_leads_no_more_shows_no_state(leads: bool | None, shown: float
     client = SimpleNamespace(start=nothing, stop=nothing)
     watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client)
     parts: dict[str, Any] = dict.fromkeys(("registry", "producer", "observations"), client)
-    leadership: Any = SimpleNamespace(act=act, leads=answer, stop=nothing)
-    await Controller(
-        Settings().kafka,
-        leadership=leadership,
-        watch=watch,
-        prometheus=SimpleNamespace(follow=nothing),
-        **parts,
-    ).run(stop)  # type: ignore[arg-type]
+    parts |= {"leadership": SimpleNamespace(act=act, leads=answer, stop=nothing), "watch": watch}
+    parts |= {"prometheus": SimpleNamespace(follow=nothing)}
+    parts |= {
+        "notices": SimpleNamespace(stand_by=nothing, webhook=SimpleNamespace(calls=SimpleNamespace(close=nothing)))
+    }
+    await Controller(Settings().kafka, **parts).run(stop)
     assert REGISTRY.get_sample_value("replyline_rollout_state", {"state": "hold"}) == shown
