@@ -64,19 +64,9 @@ class GatewayProcess:
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
         admissions = LaneAdmissions(AdmissionPolicy(enabled=settings.admission.enabled))
         self._inflight = InflightTable()
-        self._claims = Claims(
-            places=self._redis.places,
-            producer=self._kafka.producer,
-            topics=settings.kafka.topics,
-            is_open=lambda name: self._inflight.get(name) is not None,
-            has_ended=self._inflight.has_ended,
-        )
-        self._admission_gate = AdmissionGate(
-            admissions,
-            self._memory,
-            registry=self._kafka.versions.registry,
-            partition_of=self._claims.partition_of,
-        )
+        self._claims = self._make_claims()
+        registry, partition_of = self._kafka.versions.registry, self._claims.partition_of
+        self._admission_gate = AdmissionGate(admissions, self._memory, registry=registry, partition_of=partition_of)
         self._token_count = TokenCount(tokenizer, settings.limits.max_input_tokens)
         self._passing = Forwarders(
             settings,
@@ -104,6 +94,15 @@ class GatewayProcess:
         self._doors = self._make_doors(gate)
         self._tasks = Tasks()
         self._unfinished = 0
+
+    def _make_claims(self) -> Claims:
+        return Claims(
+            places=self._redis.places,
+            producer=self._kafka.producer,
+            topics=self._settings.kafka.topics,
+            is_open=lambda name: self._inflight.get(name) is not None,
+            has_ended=self._inflight.has_ended,
+        )
 
     def _make_demand(self, admissions: LaneAdmissions) -> DemandPublisher:
         return DemandPublisher(
