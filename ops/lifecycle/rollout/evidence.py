@@ -12,6 +12,7 @@ an outage is no evidence. Without a control the canary is held to the tolerated 
 A conversation's answers depend on each other, so that one unlucky customer could look like many. A conversation counts
 in a metric up to its first bad answer and no further, and answers are paired with answers of conversations that have
 got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts nowhere.
+So do answers of one side that end together, as in a worker's crash: they are judged as one (`Tally.add`).
 """
 
 import math
@@ -55,12 +56,13 @@ class _Conversation:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """An answer as it counts: `first` in its conversation, in all these classes."""
+    """An answer as it counts: `first` in its conversation, in all these classes. It ended or was rated at `unix_ms`."""
 
     side: Side
     talk: _Conversation
     first: bool
     classes: tuple[Class, ...]
+    unix_ms: int
     ttft_ms: float = 0.0
 
 
@@ -126,13 +128,15 @@ class Evidence:
         if seen.rating is not None and seen.response_id in talk.answered:
             self._add_rating(side, talk, seen, talk.classes)
         elif seen.handed_over:
-            self._tally(_Counted(side, talk, talk.answers == 1, talk.classes), "handed_over", bad=True)
+            answer = _Counted(side, talk, talk.answers == 1, talk.classes, seen.unix_ms)
+            self._tally(answer, "handed_over", bad=True)
 
     def _add_rating(self, side: Side, talk: _Conversation, seen: Observation, classes: tuple[Class, ...]) -> None:
         if seen.response_id != talk.last_rated:
             talk.last_rated = seen.response_id
             talk.ratings += 1
-            self._tally(_Counted(side, talk, talk.ratings == 1, classes), "rating", bad=seen.rating == "down")
+            answer = _Counted(side, talk, talk.ratings == 1, classes, seen.unix_ms)
+            self._tally(answer, "rating", bad=seen.rating == "down")
 
     def _add_answer(self, side: Side, talk: _Conversation, seen: Observation) -> None:
         talk.answered.append(seen.response_id)
@@ -143,7 +147,7 @@ class Evidence:
         if seen.moved:
             return
         first = talk.answers == 1
-        answer = _Counted(side, talk, first, self._classes.find(seen), seen.ttft_ms or 0.0)
+        answer = _Counted(side, talk, first, self._classes.find(seen), seen.unix_ms, seen.ttft_ms or 0.0)
         talk.side, talk.classes = side, answer.classes
         for metric in self._judged_by(seen):
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
@@ -189,7 +193,7 @@ class Evidence:
             tally = each.tallies[metric]
             if tally.of != each.name:  # another class has its place by now
                 continue
-            leans = tally.add(answer.side, first=answer.first, bad=bad)
+            leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=answer.unix_ms)
             if leans and self.found is None and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha):
                 self.found, self._log_found = tally, tally.log_weighted
         if bad:

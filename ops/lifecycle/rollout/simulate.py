@@ -27,6 +27,8 @@ _RUNNING: Final = 20
 _MOST_RUNNING: Final = 500
 _BURST_BAD: Final = 0.9
 _BURST_ANSWERS: Final = 40
+_CRASH_ANSWERS: Final = 100
+_CRASH_MS: Final = 800.0
 _LONGEST: Final = 2_500
 _DECIDED_EVERY: Final = 10
 _SOON_S: Final = 30.0
@@ -40,14 +42,17 @@ class Traffic:
 
     `rate` is the answers a second of each side. Of each side's answers a share `base` fails, as many miss their
     deadline or are unsure, and of the rated ones as many are rated down. With `bursts` outages begin and end in which
-    nearly all of both sides' are bad. Of the canary's a share `bad` fails besides, after `good` ones, and only in the
-    class `only`, which has a `share` of the questions. A conversation has `turns` questions on average. A promotion
-    brings running conversations to both sides; on the canary's their first text there comes `moved_ms` later."""
+    nearly all of both sides' are bad. With `crashed` workers of either side crash: so many answers of that side are bad
+    within `_CRASH_MS`, with one of the other side between each two. Of the canary's answers a share `bad` fails
+    besides, after `good` ones, and only in the class `only`, which has a `share` of the questions. A conversation has
+    `turns` questions on average. A promotion brings running conversations to both sides; on the canary's their first
+    text there comes `moved_ms` later."""
 
     name: str = ""
     rate: float = 2.0
     base: float = 0.02
     bursts: bool = False
+    crashed: int = 0
     bad: float = 0.0
     good: int = 0
     only: str = ""
@@ -62,6 +67,7 @@ def equal(rate: float) -> list[Traffic]:
     return [
         *kinds,
         Traffic(name="equal, outages", rate=rate, bursts=True),
+        Traffic(name="equal, crashes of 8", rate=rate, crashed=8),
         Traffic(name="equal, 20 turns", rate=rate, turns=20.0),
         Traffic(name="equal, moved 300 ms later", rate=rate, turns=12.0, moved_ms=300.0),
     ]
@@ -93,17 +99,14 @@ class _Source:
     turned_ms: float = 0.0
     failed: set[str] = field(default_factory=set)
     burst: bool = False
+    ending: list[Lane] = field(default_factory=list)
+    crashed: Lane | None = None
     running: dict[Lane, list[tuple[str, bool]]] = field(default_factory=lambda: {"canary": [], "control": []})
 
     def next(self, epoch: int) -> Iterator[Observation]:
         """Yield the next answer's observation, and its rating's."""
         draw, traffic = self.draw, self.traffic
-        self.now_ms += draw.expovariate(2 * traffic.rate / 1_000)
-        self.number += 1
-        if traffic.bursts and draw.random() < 1 / _BURST_ANSWERS:
-            self.burst = not self.burst
-        base = _BURST_BAD if self.burst else traffic.base
-        lane: Lane = "canary" if draw.random() < _HALF else "control"
+        lane, base = self._begin()
         conversation, moved = self._conversation(lane)
         bucket, language, tenant, within = self._class()
         if self.canary_answers == traffic.good and lane == "canary":
@@ -132,6 +135,22 @@ class _Source:
         yield answer
         if draw.random() < _RATED:
             yield replace(answer, rating="down" if draw.random() < base else "up")
+
+    def _begin(self) -> tuple[Lane, float]:
+        """Go on to the next answer; return its side and the chance that it is bad on either side."""
+        draw, traffic = self.draw, self.traffic
+        self.number += 1
+        if self.ending:
+            lane = self.ending.pop()
+            self.now_ms += _CRASH_MS / (2 * traffic.crashed)
+            return lane, 1.0 if lane == self.crashed else traffic.base
+        self.now_ms += draw.expovariate(2 * traffic.rate / 1_000)
+        if traffic.bursts and draw.random() < 1 / _BURST_ANSWERS:
+            self.burst = not self.burst
+        lane = "canary" if draw.random() < _HALF else "control"
+        if traffic.crashed and draw.random() < 1 / _CRASH_ANSWERS:
+            self.crashed, self.ending = lane, ["canary", "control"] * traffic.crashed
+        return lane, _BURST_BAD if self.burst else traffic.base
 
     def promote(self, times: float) -> None:
         """Bring running conversations of the champion's to both sides, until each has `times` as many."""

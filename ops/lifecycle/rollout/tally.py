@@ -18,6 +18,8 @@ METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 # So many answers of one side wait for a partner: both of a pair belong to one moment. With more, answers of an outage
 # would be paired with answers after it.
 WAITING: Final = 2
+# A crash ends all running answers of its side nearly at once.
+_ONE_CAUSE_MS: Final = 1_000
 _BETS: Final = (0.3, 0.6, 0.8, 0.9)
 _CACHED: Final = 1_024
 
@@ -26,7 +28,7 @@ _CACHED: Final = 1_024
 class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
-    of one side without a partner."""
+    of one side without a partner. `judged_bad` is the time of each side's last bad answer that was judged, Unix ms."""
 
     plan: Plan
     of: str
@@ -38,6 +40,7 @@ class Tally:
     worse: int = 0
     same: int = 0
     better: int = 0
+    judged_bad: dict[Side, int] = field(default_factory=dict)
     waiting: dict[bool, deque[tuple[Side, bool]]] = field(
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
     )
@@ -47,11 +50,18 @@ class Tally:
         bets = pair_bets(plan.margin) if plan.control else share_bets(plan.tolerated + plan.margin)
         self.detector = Detector(bets)
 
-    def add(self, side: Side, *, first: bool, bad: bool) -> bool:
+    def add(self, side: Side, *, first: bool, bad: bool, unix_ms: int) -> bool:
         """Count an answer, and return whether the evidence against the canary has grown. With a control an answer is
-        judged once the other side has its partner: both are the first of their conversations, or neither is."""
+        judged once the other side has its partner: both are the first of their conversations, or neither is.
+
+        Bad answers of one side within a second may have one cause and are judged as one: no answer of that side is
+        judged in the `_ONE_CAUSE_MS` after a bad one, nor a good one, as this would lower the share of bad ones."""
         self.answers[side] += 1
         self.bad[side] += bad
+        if side in self.judged_bad and abs(unix_ms - self.judged_bad[side]) < _ONE_CAUSE_MS:
+            return False
+        if bad:
+            self.judged_bad[side] = unix_ms
         if not self.plan.control:
             self.detector.add(canary_bad=bad)
             return bad

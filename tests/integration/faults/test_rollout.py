@@ -104,7 +104,7 @@ class Bench:
         return await self.write(Move(state=state, author="ann", reason="by hand", unix_ms=round(now_unix_ms())))
 
     async def answer(self, times: int, *, bad: bool = False) -> None:
-        """Write so many answers of each side, as gateways do."""
+        """Write so many answers of each side, as gateways do, each side's a second apart."""
         await self.log.catch_up()
         lanes: dict[Lane, str] = {"canary": NEW.id, "control": OLD.id}
         for _ in range(times):
@@ -116,7 +116,7 @@ class Bench:
                     lane=lane,
                     revision=revision,
                     epoch=self.registry.state.epoch,
-                    unix_ms=round(now_unix_ms()),
+                    unix_ms=round(now_unix_ms()) + 500 * self.number,
                     bucket="short",
                     failed=bad and lane == "canary",
                 )

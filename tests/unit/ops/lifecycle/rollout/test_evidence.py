@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ def seen(number: int, side: Side = "canary", **more: object) -> Observation:
         lane=side,
         revision=PLAN.version if side == "canary" else PLAN.champion,
         epoch=1,
-        unix_ms=number,
+        unix_ms=1_000 * number,
         bucket="short",
         moved=False,
         ttft_ms=100.0,
@@ -122,9 +123,9 @@ def test_worse_by_the_margin_is_rarely_called_worse_however_often_one_looks(seed
     draw, alarms = random.Random(seed), 0
     for _ in range(100):
         tally = Tally(PLAN, "all", "failed", 1.0)
-        for _ in range(100):
-            tally.add("canary", first=True, bad=draw.random() < base + 0.02)
-            tally.add("control", first=True, bad=draw.random() < base)
+        for number in range(100):
+            tally.add("canary", first=True, bad=draw.random() < base + 0.02, unix_ms=1_000 * number)
+            tally.add("control", first=True, bad=draw.random() < base, unix_ms=1_000 * number)
             if tally.log_e >= math.log(20):
                 alarms += 1
                 break
@@ -192,6 +193,26 @@ def test_equal_sides_are_rarely_called_worse_whatever_their_share_of_bad_answers
             side: Side = "canary" if draw.random() < 0.5 else "control"
             bad = draw.random() < chance()
             evidence.add(seen(number, side, missed=bad, failed=bad))
+        alarms += evidence.alarm
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize("between", [0, 1], ids=["at once", "one of the other side between each two"])
+def test_a_crash_that_ends_eight_answers_of_either_side_is_one_event(between: int) -> None:
+    """Ten such crashes in 3,000 answers of two equal versions are rarely evidence that one is worse."""
+    alarms, sides, crashed = 0, list(get_args(Side)), ""
+    for seed in range(40):
+        draw, evidence, now_ms, ending = random.Random(seed), Evidence(PLAN), 0, list[Side]()
+        for number in range(3_000):
+            if number % 300 == 150:
+                crashed, other = draw.sample(sides, 2)
+                ending = [crashed, *[other] * between] * 8
+            side, bad = draw.choice(sides), False
+            if ending:
+                side, now_ms = ending.pop(), now_ms + 50
+                bad = side == crashed
+            evidence.add(seen(number, side, failed=bad, unix_ms=now_ms))
+            now_ms += 0 if ending else 100
         alarms += evidence.alarm
     assert alarms <= 2
 

@@ -49,7 +49,7 @@ class Rollout:
     def answer(self, bucket: Bucket, times: int = 1, *, failed: bool = False) -> None:
         for _ in range(times):
             self.number += 2
-            common = {"bucket": bucket, "epoch": self.state.epoch, "unix_ms": self.now_ms}
+            common = {"bucket": bucket, "epoch": self.state.epoch, "unix_ms": self.now_ms + 500 * self.number}
             self.evidence.add(seen(self.number, failed=failed, **common))
             self.evidence.add(seen(self.number + 1, "control", **common))
 
@@ -297,7 +297,7 @@ def test_one_metric_that_leans_far_against_the_canary_holds_each_step_to_the_las
     alarm = -math.log(PLAN.alpha)
     while rollout.evidence.tallies["rating"].log_e < alarm:
         rollout.number += 2
-        common = {"epoch": rollout.state.epoch, "unix_ms": rollout.now_ms}
+        common = {"epoch": rollout.state.epoch, "unix_ms": 500 * rollout.number}
         rollout.evidence.add(seen(rollout.number, rating="down", ttft_ms=None, **common))
         rollout.evidence.add(seen(rollout.number + 1, "control", rating="up", ttft_ms=None, **common))
         assert rollout.number < 4_000
