@@ -15,7 +15,7 @@ from gateway.outbound.signed_webhook import SignedWebhook
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.health import Watch
 from ops.lifecycle.rollout.notices import Notices
-from ops.lifecycle.rollout.policy import Decision
+from ops.lifecycle.rollout.policy import Decision, Health
 from ops.lifecycle.rollout.prometheus import Prometheus
 from ops.lifecycle.rollout.records import Outcome, Rollout, judge, newest, record_of
 from ops.lifecycle.rollout.tally import METRICS
@@ -98,24 +98,26 @@ class Controller:
         await self.leadership.act(self._turn, self._outage)
 
     async def _turn(self) -> None:
-        """Stay in the group, and decide once where this member leads."""
+        """Stay in the group, and decide once if this member leads. A standby measures the health too: a leader that
+        begins in a lull must know the load before it, and how long the system has been degraded."""
         leads = await self.leadership.leads()
         metrics.rollout_leads.set(bool(leads))
         if leads is False:
             _show_nothing()
             await self.notices.stand_by()
-        if not leads:
-            self._rollout = None
-            return
         await self.registry.catch_up()
         rollout = newest(self.registry.registry)
-        if rollout is None or rollout.ended is not None:
-            self._rollout = None
+        active = rollout if rollout is not None and rollout.ended is None else None
+        if leads and active is not None:
+            evidence = await self._fold(active)
+            await self._decide(active, evidence)
+            return
+        self._rollout = None
+        if leads:
             _show_state(None)
             self.notices.observe(rollout)
-            return
-        evidence = await self._fold(rollout)
-        await self._decide(rollout, evidence)
+        elif active is not None:
+            self._health(active)
 
     async def _fold(self, rollout: Rollout) -> Evidence:
         """Return the evidence of all observations so far; a new leader reads them from the rollout's start."""
@@ -127,11 +129,16 @@ class Controller:
             fold(self._evidence, await self.observations.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS))
         return self._evidence
 
+    def _health(self, rollout: Rollout) -> Health:
+        """Measure the system around a rollout."""
+        registry = self.registry.registry
+        moved_unix_ms, state = registry.moves[-1].unix_ms if registry.moves else 0, registry.state_at(wire_unix_ms())
+        health = self.watch.around.health(rollout.plan, state, moved_unix_ms, now_unix_ms())
+        return self.prometheus.bounded(health, rollout.plan)
+
     async def _decide(self, rollout: Rollout, evidence: Evidence) -> None:
         registry, now, numbers = self.registry.registry, round(wire_unix_ms()), evidence.numbers()
-        moved_unix_ms = registry.moves[-1].unix_ms if registry.moves else 0
-        health = self.watch.around.health(rollout.plan, registry.state_at(now), moved_unix_ms, now_unix_ms())
-        health = self.prometheus.bounded(health, rollout.plan)
+        health = self._health(rollout)
         numbers |= {"own": own} if isinstance(own := self.prometheus.value, float) else {}
         decision = judge(rollout, registry, evidence, health, now)
         record = record_of(decision, rollout, registry, numbers, now)

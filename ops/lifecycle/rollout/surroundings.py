@@ -55,10 +55,11 @@ class Surroundings:
 
     def health(self, plan: Plan, state: State, moved_unix_ms: float, now_unix_ms: float) -> Health:
         """Return the health by which a rollout is judged; `state` is in force, its newest move was made at
-        `moved_unix_ms`. Call it at each decision: it measures how long the system has been degraded."""
-        is_new = self.since_unix_ms is None or now_unix_ms - self.since_unix_ms < SILENT_MS
-        unknown = ["the workers' reports are not read yet"] if is_new else []
-        unknown += ["the lag is not known yet"] if self.faults is None else self.faults
+        `moved_unix_ms`. Each call measures the load and how long the system has been degraded: call it every few
+        seconds during a rollout, on a standby too. A promotion needs a load known for the step's least time, at most a
+        minute."""
+        known_ms = 0.0 if self.since_unix_ms is None else now_unix_ms - self.since_unix_ms
+        is_new, unknown = known_ms < SILENT_MS, self._unknown(plan, known_ms)
         overload = [] if is_new else lacking(self.lanes, wanted(plan), now_unix_ms)
         slots = {lane: workers.slots(now_unix_ms) for lane, workers in self.lanes.items()}
         for lane, waiting in self.waiting.items():
@@ -89,6 +90,15 @@ class Surroundings:
             slots=slots,
             busy=round(self._busy),
         )
+
+    def _unknown(self, plan: Plan, known_ms: float) -> list[str]:
+        """Return what is not known yet, or could not be looked at."""
+        faults = ["the lag is not known yet"] if self.faults is None else self.faults
+        if known_ms < SILENT_MS:
+            return ["the workers' reports are not read yet", *faults]
+        if known_ms < min(plan.min_s * 1_000, _BUSY_MS):
+            return ["this controller does not know the load of the last minute yet", *faults]
+        return list(faults)
 
     def _measure(self, *, is_degraded: bool, now_unix_ms: float) -> None:
         """Measure the time that the system is degraded; healthy time takes half its length off, so a reason that flaps

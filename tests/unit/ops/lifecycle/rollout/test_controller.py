@@ -1,4 +1,4 @@
-"""A controller that stands by shows nothing of a rollout: an alert would read what it saw when it led."""
+"""A controller that stands by measures the load, and shows nothing of a rollout, which an alert would read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,34 +9,56 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ops.lifecycle.rollout.controller import Controller
+from ops.lifecycle.rollout.plan import pack
+from ops.lifecycle.rollout.surroundings import Surroundings
+from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 from shared.telemetry import metrics
+from shared.versions.registry import Noted, Registry
+from tests.unit.ops.lifecycle.rollout.test_health import PLAN, STATE, worker
 
 
 async def nothing(*_: object) -> None:
     """Do nothing."""
 
 
-@pytest.mark.parametrize(("leads", "shown"), [(False, None), (None, 1.0)])
-async def test_who_leads_no_more_shows_no_state(leads: bool | None, shown: float | None) -> None:
-    """While a rebalance goes on nobody knows who leads."""
+async def take_a_turn(leads: bool | None, registry: Registry, around: Surroundings) -> None:
+    """Run a controller for one turn."""
     stop = asyncio.Event()
 
     async def act(turn: Callable[[], Awaitable[None]], _outage: object) -> None:
-        metrics.rollout_state.labels("hold").set(1)
         await turn()
         stop.set()
 
     async def answer() -> bool | None:
         return leads
 
-    client = SimpleNamespace(start=nothing, stop=nothing)
-    watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client)
+    client = SimpleNamespace(start=nothing, stop=nothing, catch_up=nothing, registry=registry)
+    watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client, around=around)
     parts: dict[str, Any] = dict.fromkeys(("registry", "producer", "observations"), client)
     parts |= {"leadership": SimpleNamespace(act=act, leads=answer, stop=nothing), "watch": watch}
-    parts |= {"prometheus": SimpleNamespace(follow=nothing)}
+    parts |= {"prometheus": SimpleNamespace(follow=nothing, bounded=lambda health, _plan: health)}
     parts |= {
         "notices": SimpleNamespace(stand_by=nothing, webhook=SimpleNamespace(calls=SimpleNamespace(close=nothing)))
     }
     await Controller(Settings().kafka, **parts).run(stop)
+
+
+@pytest.mark.parametrize(("leads", "shown"), [(False, None), (None, 1.0)])
+async def test_who_leads_no_more_shows_no_state(leads: bool | None, shown: float | None) -> None:
+    """While a rebalance goes on nobody knows who leads."""
+    metrics.rollout_state.labels("hold").set(1)
+    await take_a_turn(leads, Registry(), Surroundings())
     assert REGISTRY.get_sample_value("replyline_rollout_state", {"state": "hold"}) == shown
+
+
+@pytest.mark.parametrize("leads", [False, None])
+async def test_a_standby_knows_the_load_before_it_leads(leads: bool | None) -> None:
+    """Else one that begins to lead in a lull would promote into too few slots."""
+    registry, now = Registry(), now_unix_ms()
+    registry.apply(Noted(rollout="r", kind="started", reason="", unix_ms=0, plan=pack(PLAN)))
+    around = Surroundings(since_unix_ms=now - 100_000, faults=[])
+    around.observe_worker("canary-1", worker("canary", "new", running=4, waiting=5), now)
+    await take_a_turn(leads, registry, around)
+    around.observe_worker("canary-1", worker("canary", "new", running=0, waiting=0), now)
+    assert around.health(PLAN, STATE, 0.0, now + 1_000).busy >= 8

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ops.lifecycle.rollout.health import Watch, gateway_fault
 from ops.lifecycle.rollout.plan import Plan
@@ -163,6 +164,16 @@ def test_what_waits_in_any_lane_of_a_rollout_counts(lane: Lane) -> None:
     assert health(around).degraded == []
     around.waiting = {lane: 17}
     assert health(around).degraded == [f"17 requests of lane {lane} wait for 4 slots"]
+
+
+@pytest.mark.parametrize(("min_s", "known_s", "known"), [(60.0, 59, False), (60.0, 60, True), (5.0, 5, True)])
+def test_a_controller_that_has_just_started_promotes_nothing_before_it_knows_the_load(
+    min_s: float, known_s: float, known: bool
+) -> None:
+    around = well()
+    around.since_unix_ms = NOW - known_s * 1_000
+    found = around.health(replace(PLAN, min_s=min_s), STATE, 0.0, NOW)
+    assert found.unknown == ([] if known else ["this controller does not know the load of the last minute yet"])
 
 
 def test_time_degraded_adds_up_although_the_reason_flaps() -> None:
