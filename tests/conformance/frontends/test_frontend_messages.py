@@ -50,7 +50,7 @@ async def test_a_message_without_a_type_is_an_error(client: Client) -> None:
     [
         ("input", ""),
         ("input", None),
-        ("input", ["Hello"]),
+        ("input", {"words": "Hello"}),
         ("event_id", ""),
         ("event_id", "x" * 65),
         ("event_id", "with space"),
@@ -61,7 +61,7 @@ async def test_a_message_without_a_type_is_an_error(client: Client) -> None:
         ("temperature", 2.1),
         ("temperature", "hot"),
         ("top_p", 1.1),
-        ("seed", 2**63),
+        ("seed", 1.5),
         ("stop", ["a", "b", "c", "d", "e"]),
         ("deadline_ms", 0),
         ("deadline_ms", -5),

@@ -1,5 +1,6 @@
 """Builders of what a gateway works on: requests, replies, answers, reports of workers, what a cursor tells."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -55,8 +56,8 @@ def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received:
         fields["destination"] = structs.replace(given, bucket=fields.pop("bucket"))
     deadline = Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard)
     request, answer, publication, own = (
-        {name: value for name, value in fields.items() if name in each.__dataclass_fields__}
-        for each in (Request, Answer, Publication, Entry)
+        {name: fields[name] for name in [each.name for each in dataclasses.fields(part) if each.init] if name in fields}
+        for part in (Request, Answer, Publication, Entry)
     )
     return Entry(
         request=make_request(number, received_unix_ms=received, deadline=deadline, **request),
