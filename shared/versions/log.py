@@ -79,10 +79,11 @@ class VersionsLog:
 
         await read_on("kafka versions", read, handle)
 
-    async def append(self, producer: Producer, topic: str, entry: Entry) -> bool:
+    async def append(self, producer: Producer, topic: str, entry: Entry, over: int = 0) -> bool:
         """Write a record and read up to it; not while `watch` runs. Return whether it counts: False if another author
-        made that move first. Raises `ModelError` for a move behind an unreadable one, `BrokerUnavailable`."""
-        if isinstance(entry, Move) and (blocked := self.registry.blocked) is not None:
+        made that move first. Raises `BrokerUnavailable`; `ModelError` if the newest move is unreadable, not `over`."""
+        blocked = self.registry.blocked if self.registry.epoch != over else None
+        if isinstance(entry, Move) and blocked is not None:
             raise ModelError(f"{blocked}; nothing was changed")
         await producer.publish(outgoing(topic, entry))
         await self.catch_up()

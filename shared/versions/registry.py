@@ -98,8 +98,10 @@ class Registry:
         """Return why no move may be written, and the remedy; None if the newest move can be read."""
         if self.epoch == self.state.epoch:
             return None
-        remedy = "type it on a machine of that release, or upgrade this one"
-        return f"epoch {self.epoch} was written by another release and cannot be read here; {remedy}"
+        remedy = "type it on a machine of the release that wrote it, upgrade this one, or if it is corrupt"
+        return (
+            f"epoch {self.epoch} cannot be read here; {remedy}: replyline versions rollback --over-epoch {self.epoch}"
+        )
 
     def apply(self, entry: Entry | Unreadable) -> bool:
         """Apply the next record; return whether it counts: a second move of an epoch does not."""

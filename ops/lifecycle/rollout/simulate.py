@@ -99,13 +99,13 @@ class _Source:
     turned_ms: float = 0.0
     failed: set[str] = field(default_factory=set)
     burst: bool = False
-    ending: list[Lane] = field(default_factory=list)
-    crashed: Lane | None = None
+    ending: list[tuple[Lane, float]] = field(default_factory=list)
     running: dict[Lane, list[tuple[str, bool]]] = field(default_factory=lambda: {"canary": [], "control": []})
 
     def next(self, epoch: int) -> Iterator[Observation]:
         """Yield the next answer's observation, and its rating's."""
         draw, traffic = self.draw, self.traffic
+        self.number += 1
         lane, base = self._begin()
         conversation, moved = self._conversation(lane)
         bucket, language, tenant, within = self._class()
@@ -139,17 +139,16 @@ class _Source:
     def _begin(self) -> tuple[Lane, float]:
         """Go on to the next answer; return its side and the chance that it is bad on either side."""
         draw, traffic = self.draw, self.traffic
-        self.number += 1
         if self.ending:
-            lane = self.ending.pop()
             self.now_ms += _CRASH_MS / (2 * traffic.crashed)
-            return lane, 1.0 if lane == self.crashed else traffic.base
+            return self.ending.pop()
         self.now_ms += draw.expovariate(2 * traffic.rate / 1_000)
         if traffic.bursts and draw.random() < 1 / _BURST_ANSWERS:
             self.burst = not self.burst
-        lane = "canary" if draw.random() < _HALF else "control"
+        sides: tuple[Lane, Lane] = ("canary", "control")
+        lane, other = sides if draw.random() < _HALF else sides[::-1]
         if traffic.crashed and draw.random() < 1 / _CRASH_ANSWERS:
-            self.crashed, self.ending = lane, ["canary", "control"] * traffic.crashed
+            self.ending = [(lane, 1.0), (other, traffic.base)] * traffic.crashed
         return lane, _BURST_BAD if self.burst else traffic.base
 
     def promote(self, times: float) -> None:

@@ -159,14 +159,15 @@ def use_(
 def rollback(
     champion: Annotated[bool, typer.Option("--champion", help="return to `previous` also during a rollout")] = False,
     again: Annotated[bool, typer.Option("--again", help="also within ten minutes of a rollback")] = False,
+    over_epoch: Annotated[int, typer.Option(min=1, help="only write the state in force behind this corrupt move")] = 0,
     reason: Reason = "by hand",
     author: Author = None,
 ) -> None:
     """Take off the canary, or a move that waits for its time; without either, return to the previous champion and say
     which workers still hold it."""
-    asyncio.run(
-        _roll_back(settings_of("versions"), partial(moves.rollback, champion=champion, again=again), reason, author)
-    )
+    rolled_back = partial(moves.rollback, champion=champion, again=again)
+    to = partial(moves.pass_over, unreadable=over_epoch) if over_epoch else rolled_back
+    asyncio.run(_roll_back(settings_of("versions"), to, reason, author, over_epoch))
 
 
 @versions_app.command()
@@ -177,7 +178,7 @@ def rung(
 ) -> None:
     """Hold the ladder at a rung under any load; a move that waits for its time keeps waiting."""
     held = None if to == "auto" else to
-    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author, puts_back=True))
+    asyncio.run(_move(settings_of("versions"), partial(moves.hold, rung=held), reason, author, back=True))
 
 
 @versions_app.command()
@@ -242,23 +243,23 @@ async def _use(
     _tell_move(before, move.state)
 
 
-async def _roll_back(settings: Settings, to: Callable[..., State], reason: str, author: str | None) -> None:
-    before, after = await _move(settings, to, reason, author)
+async def _roll_back(settings: Settings, to: Callable[..., State], reason: str, author: str | None, over: int) -> None:
+    before, after = await _move(settings, to, reason, author, over)
     champion = after.aliases.get(CHAMPION)
     if champion is not None and champion != before.aliases.get(CHAMPION):
         _tell(pages.held(champion, await holders(settings.kafka, CHAMPION, champion)))
 
 
 async def _move(
-    settings: Settings, to: Callable[..., State], reason: str, author: str | None, *, puts_back: bool = False
+    settings: Settings, to: Callable[..., State], reason: str, author: str | None, over: int = 0, *, back: bool = False
 ) -> tuple[State, State]:
-    """Move to the state that `to` makes of the registry; return the state before, and that one. `puts_back`: write a
+    """Move to the state that `to` makes of the registry; return the state before, and that one. `back`: write a
     move that waits for its time again, behind this one."""
     async with RegistryWriter.opened(settings.kafka, author) as writer:
         now = wire_unix_ms()
-        before, waiting = writer.registry.state, writer.registry.waiting(now) if puts_back else None
+        before, waiting = writer.registry.state, writer.registry.waiting(now) if back else None
         state = to(writer.registry, now_unix_ms=now)
-        await writer.move(state, reason)
+        await writer.move(state, reason, over=over)
         if waiting is not None:
             await writer.move(moves.put_back(waiting, state), f"{waiting.reason} (by {waiting.author}, written again)")
     _tell_move(before, state)

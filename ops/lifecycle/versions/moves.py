@@ -105,6 +105,13 @@ def rollback(registry: Registry, now_unix_ms: float, *, champion: bool = False, 
     return replace(holds, epoch=epoch, aliases=aliases, loading={}, rule=None, effective_unix_ms=0)
 
 
+def pass_over(registry: Registry, unreadable: int, now_unix_ms: float) -> State:
+    """Return the state in force, to write behind an unreadable move. Raises `ModelError` if that is not the newest."""
+    if registry.blocked is None or unreadable != registry.epoch:
+        raise ModelError(f"--over-epoch {unreadable}: the newest move has epoch {registry.epoch}, or can be read")
+    return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, effective_unix_ms=0)
+
+
 def _last_rollback(registry: Registry, now_unix_ms: float) -> Move | None:
     """Return the newest move of the last ten minutes that took a canary off or made `previous` the champion."""
     for before, move in zip(reversed(registry.moves[:-1]), reversed(registry.moves), strict=False):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ModelError
-from shared.kafka import Record
+from shared.kafka import Outgoing, Record
 from shared.versions.log import VersionsLog, apply_record
 from shared.versions.registry import Added, Checked, Noted, Registry, Unreadable, decode_entry, encode_entry, key_of
 from shared.versions.state import Move, Rule, State
@@ -181,11 +181,43 @@ def test_a_move_that_cannot_be_read_takes_its_epoch_and_the_next_one_holds(value
     assert not registry.apply(Unreadable(epoch=3)), "that epoch has had its move"
 
 
+async def test_a_move_over_a_corrupt_record_is_written_and_holds_for_each_reader() -> None:
+    corrupt = Record("chat.versions", 0, 0, key_of(move(1), "nonce"), b"\xff")
+    records = [corrupt]
+
+    class Topic:
+        """A log of one reader and one producer."""
+
+        read_to = 0
+
+        async def publish(self, record: Outgoing) -> None:
+            records.append(Record("chat.versions", 0, len(records), record.key, record.value))
+
+        async def end(self) -> int:
+            return len(records)
+
+        async def next_offset(self) -> int:
+            return self.read_to
+
+        async def read(self, **_: object) -> list[Record]:
+            found, self.read_to = records[self.read_to :], len(records)
+            return found
+
+    topic: Any = Topic()
+    log = VersionsLog(topic)
+    await log.catch_up()
+    assert log.registry.blocked is not None
+    assert await log.append(topic, "chat.versions", move(2), over=1)
+    assert (log.registry.blocked, log.registry.state.epoch) == (None, 2)
+
+
 async def test_no_move_is_written_behind_one_that_cannot_be_read() -> None:
     unused: Any = None
     log = VersionsLog(unused, Registry(unreadable=1))
-    with pytest.raises(ModelError, match=r"epoch 1 was written by another release.*nothing was changed"):
+    with pytest.raises(ModelError, match=r"epoch 1 cannot be read here.*--over-epoch 1; nothing was changed"):
         await log.append(unused, "chat.versions", move(2))
+    with pytest.raises(ModelError, match="epoch 1 cannot be read here"):
+        await log.append(unused, "chat.versions", move(2), over=2)
 
 
 def test_a_process_that_does_not_read_notes_keeps_none() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ops.lifecycle.versions import moves
 from ops.lifecycle.versions.workers import LaneWorkers
 from shared.errors import ModelError, SettingsError
-from shared.versions.registry import Added, Checked, Registry
+from shared.versions.registry import Added, Checked, Registry, Unreadable
 from shared.versions.state import Move, Rule, State
 from shared.versions.version import Version
 from shared.wire.lanes import Lane
@@ -213,3 +213,20 @@ def test_a_worker_that_refuses_the_version_since_the_move_says_why() -> None:
         report = WorkerReport(worker_id=f"w-{epoch}", unix_ms=0, buckets=(), slots=1, refused=refused)
         workers.observe(report.worker_id, report, 0)
     assert workers.refusals(B, 5) == {"w-5": "corrupt"}
+
+
+@pytest.mark.parametrize("named", [4, 2, 5])
+def test_only_the_named_newest_move_that_cannot_be_read_is_passed_over(named: int) -> None:
+    registry = registry_of("a", "b")
+    apply(registry, moves.use(registry, "c", "champion", 0, at_unix_ms=9_000))
+    with pytest.raises(ModelError, match="--over-epoch 3: the newest move has epoch 3, or can be read"):
+        moves.pass_over(registry, 3, 0)
+    assert registry.apply(Unreadable(epoch=4))
+    if named != 4:
+        with pytest.raises(ModelError, match=f"--over-epoch {named}: the newest move has epoch 4"):
+            moves.pass_over(registry, named, 5_000)
+        return
+    apply(registry, moves.pass_over(registry, named, 5_000))
+    assert (registry.epoch, registry.blocked) == (5, None)
+    assert registry.state_at(10_000).aliases == {"champion": B, "previous": A}, "the scheduled move is off"
+    apply(registry, moves.rollback(registry, 10_000))
