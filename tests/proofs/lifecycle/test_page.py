@@ -17,7 +17,7 @@ from ops.stack.processes import free_port
 from tests.support.system import eventually
 
 ROOT: Final = Path(__file__).parents[3]
-LIMIT_S: Final = 1_200.0
+LIMIT_S: Final = 900.0
 RUN: Final = ROOT / ".run"
 MADE: Final = (
     *(RUN / name for name in ("worse", "hello.jsonl", "canary.log", "control.log", "rollout.log", "eval.log")),
