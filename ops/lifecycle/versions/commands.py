@@ -159,7 +159,9 @@ def use_(
 def rollback(
     champion: Annotated[bool, typer.Option("--champion", help="return to `previous` also during a rollout")] = False,
     again: Annotated[bool, typer.Option("--again", help="also within ten minutes of a rollback")] = False,
-    over_epoch: Annotated[int, typer.Option(min=1, help="only write the state in force behind this corrupt move")] = 0,
+    over_epoch: Annotated[
+        int | None, typer.Option(min=1, help="only write the state in force behind this corrupt move")
+    ] = None,
     reason: Reason = "by hand",
     author: Author = None,
 ) -> None:
@@ -167,7 +169,7 @@ def rollback(
     which workers still hold it."""
     rolled_back = partial(moves.rollback, champion=champion, again=again)
     to = partial(moves.pass_over, unreadable=over_epoch) if over_epoch else rolled_back
-    asyncio.run(_roll_back(settings_of("versions"), to, reason, author, over_epoch))
+    asyncio.run(_roll_back(settings_of("versions"), to, reason, author, over_epoch or 0))
 
 
 @versions_app.command()

@@ -181,6 +181,18 @@ def test_help_says_what_a_command_does(command: tuple[str, ...]) -> None:
     assert [line for line in done.stdout.splitlines() if line.strip().endswith(".")]
 
 
+@pytest.mark.parametrize("command", list(commands_of(get_command(cli.app))), ids=" ".join)
+def test_every_option_that_is_left_out_has_a_value_that_may_be_typed(command: tuple[str, ...]) -> None:
+    """A default below its own bound refuses the command without the option."""
+    found: Any = get_command(cli.app)
+    for name in command:
+        found = found.commands[name]
+    context = found.context_class(found)
+    for option in found.params:
+        if not option.required:
+            option.process_value(context, option.get_default(context))
+
+
 def test_settings_are_a_line_each_with_its_value_here_where_they_are_piped(typed: Typed) -> None:
     """To be searched, and copied, at any width."""
     done = typed("settings", COLUMNS="40", REPLYLINE_GATEWAY__PORT="8123")
