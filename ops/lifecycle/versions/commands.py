@@ -167,6 +167,8 @@ def rollback(
 ) -> None:
     """Take off the canary, or a move that waits for its time; without either, return to the previous champion and say
     which workers still hold it."""
+    if over_epoch and (champion or again):
+        raise typer.BadParameter("--over-epoch changes no alias; type it alone, then: replyline versions rollback")
     rolled_back = partial(moves.rollback, champion=champion, again=again)
     to = partial(moves.pass_over, unreadable=over_epoch) if over_epoch else rolled_back
     asyncio.run(_roll_back(settings_of("versions"), to, reason, author, over_epoch or 0))
