@@ -12,8 +12,8 @@ from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.groups import group_lag
 from shared.kafka.layout import Copies, await_lane, await_layout
 from shared.kafka.producer import Producer
-from shared.kafka.reading.log_reader import LogReader, read_on
-from shared.kafka.reading.readers import GroupReader, PartitionReader
+from shared.kafka.reading.group_reader import GroupReader
+from shared.kafka.reading.reader import LogReader, PartitionReader, read_on
 from shared.kafka.reading.scan import Kept, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 

@@ -25,7 +25,7 @@ import gateway.access.jwks
 import gateway.frontends.websocket
 import shared.faq.live
 import shared.kafka.broker.refusals
-import shared.kafka.reading.readers
+import shared.kafka.reading.group_reader
 import shared.kafka.watch
 import shared.process.vitals
 import shared.records.commits
@@ -142,7 +142,7 @@ def _poll_seldom() -> None:
     _put(gateway.frontends.websocket, _RELIEVE_S=0.25)
     _put(shared.faq.live, _POLL_S=5.0)
     _put(shared.kafka.watch, _POLL_S=0.5)
-    _put(shared.kafka.reading.readers, _HEARTBEATS=10)
+    _put(shared.kafka.reading.group_reader, _HEARTBEATS=10)
     _put(shared.records.commits, INTERVAL_S=0.2)
     _put(workers.intake.lag, _INTERVAL_S=60.0)
     _by_default(AIOKafkaConsumer.__init__, consumer_timeout_ms=2_000)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from shared.errors import BrokerUnavailable
 from shared.kafka import Record
-from shared.kafka.reading import log_reader as reading
+from shared.kafka.reading import reader as reading
 from shared.records.deliveries import Partition
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Cancel

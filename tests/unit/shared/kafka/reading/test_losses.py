@@ -13,7 +13,7 @@ from aiokafka.errors import CommitFailedError, KafkaError, UnknownError
 
 from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
-from shared.kafka.reading import readers
+from shared.kafka.reading import group_reader
 from shared.kafka.reading.losses import Losses, Membership
 from shared.kafka.reading.unreadable import HandedOver
 from shared.settings.kafka import KafkaSettings
@@ -231,7 +231,7 @@ async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_lo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Meanwhile it may commit: nobody else has the partitions yet."""
-    monkeypatch.setattr(readers, "_PARTING_S", 0.01)
+    monkeypatch.setattr(group_reader, "_PARTING_S", 0.01)
     reading = Reading()
     reading.rebalance(1, P)
     left: list[bool] = []
@@ -240,7 +240,7 @@ async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_lo
         left.append(await reading.commit(P))
         await asyncio.Event().wait()
 
-    listener = readers._Rebalances(reading.reader._losses, part)
+    listener = group_reader._Rebalances(reading.reader._losses, part)
     assert reading.reader.partitions is not None
     async with asyncio.timeout(5):
         await listener.on_partitions_revoked({P})

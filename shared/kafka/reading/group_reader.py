@@ -1,4 +1,4 @@
-"""Reading: given partitions from their end, or topics as a member of a group."""
+"""Read topics as a member of a consumer group."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -6,151 +6,25 @@ from contextlib import suppress
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import (
-    CommitFailedError,
-    GroupAuthorizationFailedError,
-    IllegalStateError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from shared.errors import BrokerUnavailable
-from shared.kafka.broker.administration import more_partitions_command
-from shared.kafka.broker.connection import has_connection, start_or_stop, stop_consumer, until_connected
-from shared.kafka.broker.options import consumer_options
+from shared.kafka.broker.connection import start_or_stop, until_connected
 from shared.kafka.broker.records import Record
-from shared.kafka.broker.refusals import unauthorized
 from shared.kafka.reading.assignor import StickyAssignor
 from shared.kafka.reading.fetch_sessions import fetch_by_sessions
 from shared.kafka.reading.losses import Losses, Membership
-from shared.kafka.reading.scan import offsets_since
-from shared.kafka.reading.unreadable import HandedOver
+from shared.kafka.reading.reader import Reader
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 
 _PARTING_S = 1.0
 _HEARTBEATS = 20  # in a session's time
 _LEAST_HEARTBEAT_MS = 100
-# So late a group hears that its topics have more partitions. Until then nobody reads those.
+# A member learns of new partitions this late; until then no member reads them.
 _METADATA_MS = 5_000
 
 Parting = Callable[[], Awaitable[None]]
-
-
-class PartitionReader:
-    """Reads given partitions (when `None` all that the topic has at the start) from their end, outside any group."""
-
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        *,
-        client_id: str,
-        topic: str,
-        partitions: Sequence[int] | None = None,
-        unhurried: bool = False,
-    ) -> None:
-        """`unhurried`: what comes here may be read a little later than elsewhere, and costs less meanwhile."""
-        self._unhurried = unhurried
-        self._settings = settings
-        self._client_id = client_id
-        self._topic = topic
-        self._partitions = partitions
-        self._consumer: AIOKafkaConsumer | None = None
-        self._handed = HandedOver()
-
-    @property
-    def connected(self) -> bool:
-        """Return whether the broker is there now."""
-        return has_connection(self._consumer)
-
-    async def start(self, *, since_unix_ms: int | None = None) -> None:
-        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read. With
-        `since_unix_ms` all that was written from then on is."""
-        self._consumer = await until_connected(f"kafka topic {self._topic}", partial(self._connect, since_unix_ms))
-
-    async def _connect(self, since_unix_ms: int | None) -> AIOKafkaConsumer:
-        # A consumer of a topic without a group is given all its partitions, once the broker has named them.
-        options = consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
-        consumer = fetch_by_sessions(AIOKafkaConsumer(self._topic, **options))
-        await start_or_stop(consumer, self._settings)
-        try:
-            assigned = self._assign(consumer)
-            # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
-            consumer.pause(*assigned)  # or the broker answers after each fetch's wait
-            begins = await offsets_since(consumer, assigned, since_unix_ms)
-            consumer.resume(*assigned)
-            for partition, begin in begins.items():
-                consumer.seek(partition, begin)
-                self._handed.begin(partition, begin)
-        except BaseException:
-            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
-            raise
-        return consumer
-
-    def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
-        known = {partition.partition for partition in consumer.assignment()}
-        wanted = set(self._partitions) if self._partitions is not None else known
-        if not known or wanted - known:
-            remedy = "replyline topics create"
-            if known:  # that leaves what is there as it is
-                remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
-            raise UnknownTopicOrPartitionError(
-                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: {remedy}"
-            )
-        assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
-        # A subscription would begin them all anew, at their beginning, as soon as the topic has another partition.
-        consumer.unsubscribe()
-        consumer.assign(assigned)
-        return assigned
-
-    @property
-    def num_partitions(self) -> int:
-        """Return how many partitions the topic has, as far as this reader has heard."""
-        assert self._consumer is not None, "asked before start"
-        return len(self._consumer.partitions_for_topic(self._topic) or ())
-
-    async def follow(self, partitions: Collection[int], *, since_unix_ms: int) -> None:
-        """Read these from now on: what was read before goes on, what is new begins with what was written then. Raises
-        `BrokerUnavailable`; then all is as it was."""
-        assert self._consumer is not None, "asked before start"
-        consumer = self._consumer
-        wanted = {TopicPartition(self._topic, number) for number in partitions}
-        before = consumer.assignment()
-        if wanted == before:
-            return
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
-                begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
-        except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell where {self._topic} stood a while ago: {error!r}") from error
-        consumer.assign(sorted(wanted))
-        for partition in before - wanted:
-            self._handed.forget(partition)
-        for partition, begin in begins.items():
-            self._handed.begin(partition, begin)
-        for partition in wanted:  # no await between: none is read before all are placed
-            consumer.seek(partition, self._handed.next_offset(partition))
-
-    async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout."""
-        assert self._consumer is not None, "read before start"
-        if not self._consumer.assignment():
-            await asyncio.sleep(timeout_ms / 1_000)
-            return []
-        try:
-            return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
-        except KafkaError as error:
-            raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
-
-    def next_offset(self, partition: int) -> int | None:
-        """Return the offset of the record to be read next; None before `start`."""
-        return self._handed.next_offset(TopicPartition(self._topic, partition))
-
-    async def stop(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
 
 
 class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -172,7 +46,7 @@ class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._losses.on_partitions_assigned(assigned)
 
 
-class GroupReader:
+class GroupReader(Reader):
     """Reads topics as a member of a consumer group; offsets are committed by hand."""
 
     def __init__(
@@ -185,21 +59,12 @@ class GroupReader:
         instance_id: str = "",
         unhurried: bool = False,
     ) -> None:
-        self._unhurried = unhurried
-        self._settings = settings
-        self._client_id = client_id
+        super().__init__(settings, client_id=client_id, source=", ".join(topics), unhurried=unhurried)
         self.topics = topics
         self._group = group
         self._instance_id = instance_id
-        self._consumer: AIOKafkaConsumer | None = None
-        self._handed = HandedOver()
         self._losses = Losses(self._handed, self._membership)
         self._resting = False
-
-    @property
-    def connected(self) -> bool:
-        """Return whether the broker is there now."""
-        return has_connection(self._consumer)
 
     async def start(self, parting: Parting) -> None:
         """Join the group. `parting` is awaited, for a second at most, when a rebalance takes partitions away."""
@@ -208,7 +73,7 @@ class GroupReader:
     async def _connect(self, parting: Parting) -> AIOKafkaConsumer:
         consumer = fetch_by_sessions(
             AIOKafkaConsumer(
-                **consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
+                **self._options(),
                 group_id=self._group,
                 group_instance_id=self._instance_id or None,
                 partition_assignment_strategy=(StickyAssignor(),),
@@ -224,14 +89,10 @@ class GroupReader:
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
         """Return the records that have arrived, or nothing after the timeout. Call `pop_lost()` right after this,
         before any other coroutine runs: a later commit of a lost partition counts as one of what is read again."""
-        assert self._consumer is not None, "read before start"
-        try:
-            records = await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
-        except KafkaError as error:
-            raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
+        records = await self._read(timeout_ms=timeout_ms, max_records=max_records)
         self._losses.unread.clear()
         if not records:
-            self._look_around(self._consumer)
+            self._look_around(self._started)
         return records
 
     def _look_around(self, consumer: AIOKafkaConsumer) -> None:
@@ -296,7 +157,7 @@ class GroupReader:
                 committed = await consumer._coordinator.fetch_committed_offsets(ours)  # noqa: SLF001
                 ends = await consumer.end_offsets(ours) if ours else {}
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell what is noted of {', '.join(self.topics)}: {error!r}") from error
+            raise BrokerUnavailable(f"cannot tell what is noted of {self._source}: {error!r}") from error
         if self.partitions is None or self._losses.since != since:
             return {}
         return {
@@ -361,7 +222,7 @@ class GroupReader:
                     begun = start if start is not None else await consumer.position(partition)
                     lag[partition.topic] += max(0, end - begun)
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell how far {', '.join(self.topics)} go: {error!r}") from error
+            raise BrokerUnavailable(f"cannot tell how far {self._source} go: {error!r}") from error
         return lag
 
     async def leave(self) -> None:
@@ -372,29 +233,8 @@ class GroupReader:
         await self.stop()
         self._losses.held = frozenset()
 
-    async def stop(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
-
 
 def _heartbeat_ms(session_timeout_ms: int) -> int:
     """Return the time between heartbeats: by its heartbeat a member hears that another joins or leaves, and all read on
     when the last has heard."""
     return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
-
-
-async def _read(
-    consumer: AIOKafkaConsumer,
-    handed: HandedOver,
-    settings: KafkaSettings,
-    timeout_ms: int,
-    max_records: int | None,
-) -> list[Record]:
-    """Read. Raises `KafkaError`, `BrokerUnavailable`."""
-    try:
-        return await handed.read(
-            consumer, timeout_ms=timeout_ms, max_records=max_records, limit_ms=settings.request_timeout_ms
-        )
-    except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
-        raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
