@@ -27,8 +27,7 @@ from workers.building import open_embedder, open_gpus
 from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.cancels import read_cancels
-from workers.intake.lag import watch_lag
-from workers.intake.reader import Intake
+from workers.intake.reader import Intake, watch_lag
 from workers.intake.triage import ANSWERED_MS
 from workers.request.open_answers import OpenAnswers
 from workers.request.recent_answers import RecentCancels

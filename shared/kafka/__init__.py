@@ -3,13 +3,13 @@
 from shared.kafka.broker.administration import (
     create_topics,
     describe_topics,
+    group_lag,
     grow_topics,
     more_partitions_command,
 )
 from shared.kafka.broker.connection import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
-from shared.kafka.groups import group_lag
 from shared.kafka.layout import Copies, await_lane, await_layout
 from shared.kafka.producer import Producer
 from shared.kafka.reading.group_reader import GroupReader

@@ -19,8 +19,7 @@ from tests.support.models.native_kernels import Direct, Rows, Weights, architect
 from tests.support.models.native_library import native_library
 from tests.support.not_run import name_not_run
 from tests.unit.examples import examples
-from workers.engine.native.build import FLAGS, LIBRARY, Built, Recipe, build
-from workers.engine.native.compiler import Compiler, zig_for
+from workers.engine.native.build import FLAGS, LIBRARY, Built, Compiler, Recipe, build, zig_for
 from workers.engine.native.library import Library
 
 DRIVER: Final = Path(__file__).parents[1] / "support/models/native_driver.c"

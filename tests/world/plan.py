@@ -78,7 +78,7 @@ SEAMS: Final = {
         *("workers.engine.fake:FakeEngine", "workers.intake.prepare:Preparer", "workers.intake.triage:Triage"),
         *(f"workers.intake.{each}" for each in ("reader:settle", "lookahead:Lookahead", "cancels:decode_notice")),
         *(f"workers.request.{each}" for each in ("recent_answers:RecentAnswers", "recent_answers:RecentCancels")),
-        *("workers.request.open_answers:OpenAnswers", "workers.request.answer_readers:AnswerReaders"),
+        *("workers.request.open_answers:OpenAnswers", "workers.request.open_answers:AnswerReaders"),
         "workers.request.reply_publisher:ReplyPublisher",
         *("workers.prompt.conversation:PromptBuilder", "workers.telemetry.tracer:Tracer", *_BOTH),
         *(f"workers.schedule.{each}" for each in ("costs:CostModel", "scheduler:Scheduler")),

@@ -10,6 +10,7 @@ being decoded: it takes no room.
 import asyncio
 from dataclasses import dataclass, field
 
+from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader, Record, read_on
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.records.commits import Commits
@@ -39,6 +40,7 @@ _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
+_LAG_INTERVAL_S = 5.0
 
 log = get_logger()
 
@@ -218,3 +220,17 @@ class Intake:
         """Wait for the requests that have been begun, within a limit where there is one: to set one aside takes for
         ever without a broker. Records that are parked or cut off are not committed: another worker reads them."""
         await self._processor.tasks.drain(limit_s)
+
+
+async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
+    """Measure how far behind its topics this worker is, until cancelled. Keep the last number while the broker is
+    away."""
+    named = ((topic, topics.bucket_of(topic)) for topic in reader.topics)
+    buckets: dict[str, Bucket] = {topic: bucket for topic, bucket in named if bucket is not None}
+    while True:
+        try:
+            for topic, records in (await reader.lag()).items():
+                metrics.consumer_lag.labels(buckets[topic]).set(records)
+        except BrokerUnavailable:
+            pass
+        await asyncio.sleep(_LAG_INTERVAL_S)

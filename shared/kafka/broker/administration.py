@@ -1,14 +1,20 @@
-"""Creating and describing topics."""
+"""Create and describe topics, and read what consumer groups have committed."""
 
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+)
 
 from shared.errors import BrokerUnavailable
-from shared.kafka.broker.connection import start_or_stop
+from shared.kafka.broker.connection import start_or_stop, stop_consumer
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.refusals import unauthorized
 from shared.settings.kafka import KafkaSettings
@@ -96,3 +102,49 @@ async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
         raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
     finally:
         await admin.close()
+
+
+async def committed_offsets(
+    settings: KafkaSettings, group: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
+    `BrokerUnavailable`."""
+    admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
+    try:
+        await start_or_stop(admin, settings)
+        # The demo's broker does not tell all that there are, by None.
+        asked = [TopicPartition(*partition) for partition in partitions]
+        offsets = await admin.list_consumer_group_offsets(group, partitions=asked)
+    except GroupCoordinatorNotAvailableError:
+        return {}  # no group has committed anything on this broker yet
+    except KafkaError as error:
+        raise BrokerUnavailable(f"nobody tells what {group} has committed: {error}") from error
+    finally:
+        await admin.close()
+    return {(each.topic, each.partition): found.offset for each, found in offsets.items() if found.offset >= 0}
+
+
+async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:
+    """Return, by topic, the records of all its partitions that the group has not committed; where it never has, all
+    that there are. Raises `BrokerUnavailable`."""
+    consumer = AIOKafkaConsumer(
+        *topics,
+        **connection_options(settings),
+        enable_auto_commit=False,
+        request_timeout_ms=settings.request_timeout_ms,
+    )
+    try:
+        await start_or_stop(consumer, settings)
+        partitions = consumer.assignment()
+        ends = await consumer.end_offsets(partitions)
+        starts = await consumer.beginning_offsets(partitions)
+    except KafkaError as error:
+        raise BrokerUnavailable(f"nobody tells how far {', '.join(topics)} go: {error!r}") from error
+    finally:
+        await stop_consumer(consumer, limit_s=settings.request_timeout_ms / 1_000)
+    committed = await committed_offsets(settings, group, [(each.topic, each.partition) for each in ends])
+    lag = dict.fromkeys(topics, 0)
+    for partition, end in ends.items():
+        begun = committed.get((partition.topic, partition.partition), starts[partition])
+        lag[partition.topic] += max(0, end - begun)
+    return lag

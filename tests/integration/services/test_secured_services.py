@@ -28,7 +28,7 @@ from shared.conversation.places import Places
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
-from shared.kafka.groups import committed_offsets
+from shared.kafka.broker.administration import committed_offsets
 from shared.process.clock import wire_unix_ms
 from shared.records.log_readers import erasure_records
 from shared.redis.client import blocking_redis

@@ -31,7 +31,7 @@ import shared.process.vitals
 import shared.records.commits
 import shared.redis.client
 import workers.building
-import workers.intake.lag
+import workers.intake.reader
 import workers.kv.cache
 import workers.kv.nodes
 import workers.process as worker_process
@@ -144,7 +144,7 @@ def _poll_seldom() -> None:
     _put(shared.kafka.watch, _POLL_S=0.5)
     _put(shared.kafka.reading.group_reader, _HEARTBEATS=10)
     _put(shared.records.commits, INTERVAL_S=0.2)
-    _put(workers.intake.lag, _INTERVAL_S=60.0)
+    _put(workers.intake.reader, _LAG_INTERVAL_S=60.0)
     _by_default(AIOKafkaConsumer.__init__, consumer_timeout_ms=2_000)
     _by_default(CapacityPublisher.__init__, interval_s=1.0)
     _by_default(PartitionReader.read, timeout_ms=5_000)

@@ -1,6 +1,8 @@
 """Reads a GGUF file (llama.cpp's format) as a `Checkpoint`."""
 
 import math
+import mmap
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +16,6 @@ from shared.errors import ModelError
 from shared.model.folder import Architecture, FactorScaling, LinearScaling
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
 from workers.graph.sources.checkpoint import Blocks, Checkpoint, Float32Array, Weight
-from workers.graph.sources.gguf_header import check_header
 
 # Bytes of a block of 32 weights.
 _FOUR_BITS: Final = {"Q4_0": 18, "Q4_1": 20}
@@ -158,3 +159,101 @@ def _half_split(rows: NDArray[Any], *, heads: int) -> NDArray[Any]:
     """Rows of each head from llama.cpp's order (0, d/2, 1, d/2+1, …) back to (0, 1, 2, …)."""
     pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+
+_MAGIC: Final = b"GGUF"
+_VERSIONS: Final = (2, 3)
+_MAX_KEY_BYTES: Final = 65_535
+_MAX_DIMS: Final = 4
+_MAX_ELEMENTS: Final = 2**48
+_STRING: Final = 8
+_ARRAY: Final = 9
+# By ggml's numbers: uint8, int8, uint16, int16, uint32, int32, float32, bool, uint64, int64, float64.
+_SCALAR_BYTES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+
+def check_header(path: Path) -> None:
+    """Check that a file's header can be true, before `gguf` reads it. Raises `ValueError` with what is wrong,
+    `OSError`.
+
+    `gguf` believes the header: it would read an array of 2^60 bytes that the file does not have, empty, 2^60 times. So
+    every length is compared with the bytes that are left. The form: ggml's docs/gguf.md."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it does not begin as GGUF does")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _Header(data, len(data), len(_MAGIC)).check()
+
+
+@dataclass(slots=True)
+class _Header:
+    """Goes through the header; `at` is where it is."""
+
+    data: mmap.mmap
+    size: int
+    at: int
+
+    def check(self) -> None:
+        version = self._number("<I")
+        if version not in _VERSIONS:
+            raise ValueError(f"version {version} is not supported")
+        tensors, fields = self._number("<Q"), self._number("<Q")
+        for _ in range(fields):
+            self._string(_MAX_KEY_BYTES)
+            self._value(self._number("<I"))
+        for _ in range(tensors):
+            self._tensor()
+
+    def _value(self, kind: int) -> None:
+        if kind == _STRING:
+            self._string(self.size)
+        elif kind == _ARRAY:
+            self._array()
+        else:
+            self._skip(self._bytes_of(kind))
+
+    def _array(self) -> None:
+        kind, length = self._number("<I"), self._number("<Q")
+        if kind != _STRING:
+            self._skip(length * self._bytes_of(kind))
+            return
+        for _ in range(length):
+            self._string(self.size)
+
+    def _tensor(self) -> None:
+        self._string(_MAX_KEY_BYTES)
+        dims = self._number("<I")
+        if dims > _MAX_DIMS:
+            raise ValueError(f"a tensor has {dims} dimensions, {_MAX_DIMS} at most are read")
+        elements = 1
+        for _ in range(dims):
+            elements *= self._number("<Q")
+        if elements > _MAX_ELEMENTS:
+            raise ValueError(f"a tensor has {elements} elements")
+        self._number("<I")
+        if self._number("<Q") > self.size:
+            raise ValueError("a tensor begins behind the file's end")
+
+    def _bytes_of(self, kind: int) -> int:
+        size = _SCALAR_BYTES.get(kind)
+        if size is None:
+            raise ValueError(f"a value has the unknown type {kind}")
+        return size
+
+    def _number(self, form: str) -> int:
+        size = struct.calcsize(form)
+        start = self.at
+        self._skip(size)
+        number: int = struct.unpack_from(form, self.data, start)[0]
+        return number
+
+    def _string(self, most: int) -> None:
+        length = self._number("<Q")
+        if length > most:
+            raise ValueError(f"a text of {length} bytes is longer than it may be")
+        self._skip(length)
+
+    def _skip(self, size: int) -> None:
+        if size > self.size - self.at:
+            raise ValueError("it is cut off")
+        self.at += size

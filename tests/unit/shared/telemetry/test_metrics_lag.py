@@ -13,7 +13,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topics import TopicNames
-from workers.intake.lag import watch_lag
+from workers.intake.reader import watch_lag
 
 SHORT, LONG = "chat.requests.short", "chat.requests.long"
 S0, S1, L0 = TopicPartition(SHORT, 0), TopicPartition(SHORT, 1), TopicPartition(LONG, 0)

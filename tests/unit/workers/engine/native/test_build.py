@@ -11,19 +11,19 @@ import pytest
 
 from shared.settings import WorkerSettings
 from tests.support.models.native_library import native_dir
-from workers.engine.native import compiler
 from workers.engine.native.build import (
     KERNELS,
     LIBRARY,
     Built,
+    Compiler,
     Recipe,
     build,
+    compilers,
     ensure_built,
     find_built,
     note_use,
     remove_unused,
 )
-from workers.engine.native.compiler import Compiler, compilers
 from workers.engine.native.load_native import find_library
 from workers.engine.unusable import Unusable
 
@@ -134,7 +134,7 @@ def test_the_next_compiler_is_tried_where_one_cannot(
 def test_without_a_compiler_one_line_says_what_to_do(
     recipe: Recipe, directory: Path, environ: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "zig_for", lambda _machine: None)
+    monkeypatch.setattr("workers.engine.native.build.zig_for", lambda _machine: None)
     found = ensure_built(directory, recipe, environ)
     assert isinstance(found, Unusable)
     assert reason in found.reason
