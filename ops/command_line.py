@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
@@ -23,6 +24,8 @@ from shared.telemetry.logs import configure_logs
 _PIPED_WIDTH: Final = 500
 # What Python makes of a word's bytes that are no UTF-8. No message can be written with it.
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
+# As a script writes an option whose variable is empty: `--token "$TOKEN"`.
+_BLANK: Final = re.compile(r"(--[a-z][a-z0-9-]*)[ =]\s*")
 # Typer carries its own copy of click, or uses the installed one, by its version: this is click.UsageError of either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 
@@ -145,9 +148,11 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 def run_app(app: typer.Typer) -> int:
     """Run the command that was typed; the exit status. Typer alone would frame an error in a box of ten lines."""
-    for word in sys.argv[1:]:
+    for before, word in pairwise(sys.argv):
         if _NO_UTF8.search(word):
             return fail(f"{word!r} is not UTF-8; write it in UTF-8", BAD_INPUT_STATUS)
+        if blank := _BLANK.fullmatch(f"{before} {word}") or _BLANK.fullmatch(word):
+            return fail(f"the value after {blank[1]} is blank; write one, or leave it out", BAD_INPUT_STATUS)
     try:
         status = app(standalone_mode=False)
     except _USAGE_ERROR as error:

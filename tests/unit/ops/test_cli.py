@@ -193,6 +193,28 @@ def test_every_option_that_is_left_out_has_a_value_that_may_be_typed(command: tu
             option.process_value(context, option.get_default(context))
 
 
+def value_options() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each command with each of its options that take a value."""
+    for path in commands_of(get_command(cli.app)):
+        command: Any = get_command(cli.app)
+        for name in path:
+            command = command.commands[name]
+        for option in command.params:
+            if option.param_type_name == "option" and not option.is_flag:
+                yield path, option.opts[-1]
+
+
+@pytest.mark.parametrize("form", [("{}", ""), ("{}", "  "), ("{}=",)], ids=["empty", "spaces", "equals"])
+def test_a_blank_value_of_any_option_is_refused_by_its_name(typed: Typed, form: tuple[str, ...]) -> None:
+    """As a script gives it whose variable is empty: `--gateway-user "$USER"`."""
+    options = list(value_options())
+    assert (("topics", "acls"), "--gateway-user") in options
+    for path, option in options:
+        done = typed(*path, *(word.format(option) for word in form))
+        said = f"replyline: the value after {option} is blank; write one, or leave it out\n"
+        assert (done.status, done.out, done.err) == (2, "", said), path
+
+
 def test_settings_are_a_line_each_with_its_value_here_where_they_are_piped(typed: Typed) -> None:
     """To be searched, and copied, at any width."""
     done = typed("settings", COLUMNS="40", REPLYLINE_GATEWAY__PORT="8123")
