@@ -98,5 +98,5 @@ def languages_of(option: str | None) -> tuple[Language, ...] | None:
     found = tuple(language for language in LANGUAGES if language in wanted)
     unknown = sorted(set(wanted) - set(found))
     if unknown or not found:
-        raise SettingsError(f"--languages {option}: {unknown[0]!r} is none of {', '.join(LANGUAGES)}")
+        raise SettingsError(f"--languages {option}: {unknown[0]!r} is not one of {', '.join(LANGUAGES)}")
     return found

@@ -12,6 +12,7 @@ from ops.operate.letters import (
     Letter,
     as_json,
     letter_of,
+    number_of,
     page,
     parse_number,
     put_back,
@@ -120,7 +121,7 @@ async def _put_back(
     producer: Producer, topics: TopicNames, place: tuple[int, int], letter: Letter | None, *, force: bool
 ) -> int:
     if letter is None:
-        return say(f"{place[0]}/{place[1]}: no such dead letter; see: replyline dlq list")
+        return say(f"{number_of(*place)}: no such dead letter; see: replyline dlq list")
     request_topics = {topics.inbox, *(topics.requests(bucket, lane) for lane in LANES for bucket in BUCKETS)}
     why_not = refusal(letter, request_topics, now_unix_ms(), force=force)
     if why_not is not None or letter.origin is None:

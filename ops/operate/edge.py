@@ -100,7 +100,8 @@ def _tenant_of(token_file: Path) -> str:
     try:
         claims = jwt.decode(read_password(token_file), options={"verify_signature": False})
     except (ValueError, jwt.PyJWTError) as error:
-        raise SettingsError(f"--token-file {token_file}: {error}; make one with: replyline token --edge") from None
+        cause = f"is no token ({error})" if isinstance(error, jwt.PyJWTError) else error
+        raise SettingsError(f"--token-file {token_file}: {cause}; make one with: replyline token --edge") from None
     if not claims.get("edge") or not claims.get("tenant"):
         raise SettingsError(f"--token-file {token_file}: not an edge's token; make one with: replyline token --edge")
     return str(claims["tenant"])

@@ -91,7 +91,12 @@ class Letter:
     def number(self) -> str:
         """Return the letter's name for `show` and `replay`: the offset, with its partition before it where the topic
         has several."""
-        return f"{self.partition}/{self.offset}" if self.partition else str(self.offset)
+        return number_of(self.partition, self.offset)
+
+
+def number_of(partition: int, offset: int) -> str:
+    """Return the name of the letter at a place, as `parse_number` reads it."""
+    return f"{partition}/{offset}" if partition else str(offset)
 
 
 def letter_of(kept: Kept) -> Letter:

@@ -109,7 +109,7 @@ def _traces(given: list[str] | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(given or ["bimodal"]))
     for name in names:
         if name not in KINDS and not Path(name).is_file():
-            raise SettingsError(f"--trace {name}: is no file, and none of {', '.join(KINDS)}")
+            raise SettingsError(f"--trace {name}: neither a file nor one of {', '.join(KINDS)}")
     return names
 
 
@@ -132,5 +132,5 @@ def _policies(given: list[str] | None) -> tuple[str, ...]:
         return ALL_POLICIES
     for name in names:
         if name not in KNOWN_POLICIES:
-            raise SettingsError(f"--policy {name}: none of all, {', '.join(KNOWN_POLICIES)}")
+            raise SettingsError(f"--policy {name}: not one of all, {', '.join(KNOWN_POLICIES)}")
     return names

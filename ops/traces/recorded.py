@@ -29,7 +29,7 @@ def read_series(name: str) -> Series:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Series)
     except FileNotFoundError:
-        raise SettingsError(f"--trace {name}: no file, and none of {', '.join(NAMES)}") from None
+        raise SettingsError(f"--trace {name}: neither a file nor one of {', '.join(NAMES)}") from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         wanted = '{"name": "shop", "bin_s": 600, "values": [12.5, null, 13]}'
         raise SettingsError(f"--trace {name}: {error}; a file holds {wanted}") from None

@@ -229,7 +229,7 @@ def _read_manifest(path: Path) -> Manifest:
         with (path / MANIFEST).open("rb") as file:
             data = file.read(_MAX_MANIFEST_BYTES)
     except OSError as error:
-        raise ModelError(f"no prepared model in {path} ({error.strerror}); {REMEDY}") from error
+        raise ModelError(f"no prepared model in {path} ({MANIFEST}: {error.strerror}); {REMEDY}") from error
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -10,15 +10,15 @@ from pydantic import AfterValidator
 
 
 def read_password(path: Path) -> str:
-    """Return the file's content; its last line end does not belong. Raises `ValueError`."""
+    """Return a password, token or other secret from a file, without its last line end. Raises `ValueError`."""
     try:
         password = path.read_bytes().rstrip(b"\r\n").decode()
     except OSError as error:
-        raise ValueError(f"{error.strerror}; name a readable file that holds the password") from None
+        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8; name a file that holds the password and nothing else") from None
+        raise ValueError("not UTF-8; name a file that holds the secret and nothing else") from None
     if not password:
-        raise ValueError("the file is empty; write the password into it")
+        raise ValueError("the file is empty; write the secret into it")
     return password
 
 

@@ -29,7 +29,8 @@ async def choices(settings: Settings, client_id: str) -> tuple[Revision | None, 
     state = await _registry_state(settings, client_id)
     last = read_last_served(settings.worker)
     if state is None:
-        log.warning("registry_unknown", action="the version that was served last is loaded", version=last)
+        action = f"load {settings.model.dir}" if last is None else f"load version {last}, which served last"
+        log.warning("registry_unknown", action=action)
         return (None,) if last is None else (last, None)
     wanted = state.revision(settings.worker.lane)
     return (None,) if wanted is None else tuple(dict.fromkeys((wanted, *([last] if last else []), None)))

@@ -89,10 +89,12 @@ def person(tenant: Tenant = None, session: Session = None, erased: Erased = Fals
     """Name the corrections and the versions that come from a conversation."""
     settings = settings_of("learn")
     people = asyncio.run(_people(settings, tenant, session, erased=erased))
-    for lesson in of_people(_lessons(settings), people):
-        typer.echo(f"correction {lesson.entry}: {lesson.question}")
-    for line in asyncio.run(_versions(settings, people)):
-        typer.echo(line)
+    lessons = of_people(_lessons(settings), people)
+    lines = [
+        *(f"correction {each.entry}: {each.question}" for each in lessons),
+        *asyncio.run(_versions(settings, people)),
+    ]
+    typer.echo("\n".join(lines) or "no correction and no version comes from that")
 
 
 @learn_app.command()

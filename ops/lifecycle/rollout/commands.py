@@ -15,6 +15,7 @@ from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
 from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
+from ops.lifecycle.versions.moves import allowed
 from ops.lifecycle.versions.using import ready
 from ops.lifecycle.versions.writer import RegistryWriter, read_registry
 from ops.operate.letters import when
@@ -218,11 +219,7 @@ async def _start(settings: Settings, options: StartOptions, steps: tuple[float, 
 
 def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], offset: int) -> Plan:
     """Raise `ModelError` where the version may have no traffic, or another rollout goes on."""
-    version, state, running = registry.find(options.version), registry.state, newest(registry)
-    if version is None:
-        raise ModelError(f"{options.version}: no such version; see: replyline versions list")
-    if (why_not := registry.why_not(version.id)) is not None:
-        raise ModelError(why_not)
+    version, state, running = allowed(registry, options.version), registry.state, newest(registry)
     if running is not None and running.ended is None:
         raise ModelError(f"rollout {running.id} is not over; end it first: replyline rollout stop")
     champion = state.aliases.get(CHAMPION)

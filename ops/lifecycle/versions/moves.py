@@ -28,7 +28,9 @@ def found(registry: Registry, name: str) -> Version:
     """Return the version of that id, the beginning of one, alias or name. Raises `ModelError`."""
     version = registry.find(name)
     if version is None:
-        raise ModelError(f"{name}: no such version, or the beginning of several ids; see: replyline versions list")
+        raise ModelError(
+            f"{name}: no version has this name or alias, and no single id begins with it; see: replyline versions list"
+        )
     return version
 
 
@@ -108,7 +110,8 @@ def rollback(registry: Registry, now_unix_ms: float, *, champion: bool = False, 
 def pass_over(registry: Registry, unreadable: int, now_unix_ms: float) -> State:
     """Return the state in force, to write behind an unreadable move. Raises `ModelError` if that is not the newest."""
     if registry.blocked is None or unreadable != registry.epoch:
-        raise ModelError(f"--over-epoch {unreadable}: the newest move has epoch {registry.epoch}, or can be read")
+        cause = f"the newest move is epoch {registry.epoch}" if registry.blocked else "this release can read every move"
+        raise ModelError(f"--over-epoch {unreadable}: {cause}; see: replyline versions log")
     return replace(registry.state_at(now_unix_ms), epoch=registry.epoch + 1, effective_unix_ms=0)
 
 

@@ -94,5 +94,5 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
 
     for name in given or ():
         if name not in {*BARS, *ENTRIES}:
-            raise SettingsError(f"--scaler {name}: none of {', '.join((*BARS, *ENTRIES))}")
+            raise SettingsError(f"--scaler {name}: not one of {', '.join((*BARS, *ENTRIES))}")
     return tuple(dict.fromkeys(given or SCALERS))

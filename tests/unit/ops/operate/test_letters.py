@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ops.operate import letters
-from ops.operate.letters import Letter, Origin, letter_of, page, parse_duration_ms, parse_number, put_back, refusal, row
+from ops.operate.letters import (
+    Letter,
+    Origin,
+    letter_of,
+    number_of,
+    page,
+    parse_duration_ms,
+    parse_number,
+    put_back,
+    refusal,
+    row,
+)
 from shared.errors import ProtocolError
 from shared.kafka import Kept, Record
 from shared.records.dead_letters import letter_of as write_letter
@@ -252,6 +263,7 @@ def test_a_number_is_an_offset_with_its_partition_where_there_are_several(
     text: str, place: tuple[int, int] | None
 ) -> None:
     assert parse_number(text) == place
+    assert place is None or parse_number(number_of(*place)) == place
 
 
 @pytest.mark.parametrize(

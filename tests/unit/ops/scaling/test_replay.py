@@ -105,5 +105,5 @@ def test_the_fast_mode_agrees_with_every_request_played() -> None:
 
 
 def test_an_unknown_scaler_is_named() -> None:
-    with pytest.raises(SettingsError, match="--scaler karpenter: none of static, clairvoyant"):
+    with pytest.raises(SettingsError, match="--scaler karpenter: not one of static, clairvoyant"):
         simulate(FleetOptions(scalers=["karpenter"]))

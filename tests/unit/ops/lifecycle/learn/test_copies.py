@@ -228,7 +228,7 @@ def test_a_run_is_typed(learn: Typed, tmp_path: Path) -> None:
     assert learn("person", *of_ann).output == "correction learned-77: Can forks be engraved?\n"
     forgot = learn("forget", *of_ann)
     assert "1 correction removed" in forgot.output
-    assert learn("person", *of_ann).output == ""
+    assert learn("person", *of_ann).output == "no correction and no version comes from that\n"
     assert "forks" not in text_of(learn.faq, tmp_path / "out")
     assert isinstance(learn("forget").exception, SettingsError)
 

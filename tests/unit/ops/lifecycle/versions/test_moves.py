@@ -50,6 +50,14 @@ def test_loading_comes_first_and_is_over_with_the_move() -> None:
     assert (registry.state.loading, registry.state.aliases["champion"]) == ({}, B)
 
 
+@pytest.mark.parametrize("name", ["shop", "", "c0ffee"])
+def test_a_version_that_cannot_be_found_is_refused_with_what_was_compared(name: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"^{name}: no version has this name or alias, and no single id begins with it"
+    ):
+        moves.found(registry_of("a"), name)
+
+
 def with_canary(registry: Registry) -> Registry:
     aliases = {**registry.state.aliases, "canary": B, "control": A, "light": C}
     rule = Rule(salt="s", share=0.1, control=True)
@@ -219,11 +227,11 @@ def test_a_worker_that_refuses_the_version_since_the_move_says_why() -> None:
 def test_only_the_named_newest_move_that_cannot_be_read_is_passed_over(named: int) -> None:
     registry = registry_of("a", "b")
     apply(registry, moves.use(registry, "c", "champion", 0, at_unix_ms=9_000))
-    with pytest.raises(ModelError, match="--over-epoch 3: the newest move has epoch 3, or can be read"):
+    with pytest.raises(ModelError, match="--over-epoch 3: this release can read every move"):
         moves.pass_over(registry, 3, 0)
     assert registry.apply(Unreadable(epoch=4))
     if named != 4:
-        with pytest.raises(ModelError, match=f"--over-epoch {named}: the newest move has epoch 4"):
+        with pytest.raises(ModelError, match=f"--over-epoch {named}: the newest move is epoch 4"):
             moves.pass_over(registry, named, 5_000)
         return
     apply(registry, moves.pass_over(registry, named, 5_000))
