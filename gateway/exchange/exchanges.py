@@ -55,7 +55,7 @@ class Exchanges:
         """Return the conversation of a question that names none: a new one, or its first try's. Raises
         `ProtocolError`."""
         # Without a gate a token is any text, and many clients send the same.
-        sender = asker.address if self.gate is None else asker.token or ""
+        sender = asker.own_address if self.gate is None else asker.token or ""
         return self._own.name(sender, asker, question, wire_unix_ms())
 
     async def begin(

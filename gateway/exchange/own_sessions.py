@@ -35,15 +35,18 @@ class OwnSessions:
 
         A question with an `Idempotency-Key` gets the name that the secret derives from sender, key and input: the same
         at every gateway with that secret. Another question gets a random name; one that is marked as a retry gets that
-        of its first try, if this gateway received exactly one with this body from this sender.
+        of its first try, if this gateway received exactly one with this body from this sender. Each question of an
+        unknown sender gets a random name.
 
         Args:
-            sender: the asker's token, or its address where no tokens are checked.
+            sender: the asker's token, or its own address if no tokens are checked; empty if unknown.
             now_unix_ms: the time by the wire's clock.
 
         Raises:
             ProtocolError: the key was another question's within the last two minutes.
         """
+        if not sender:
+            return _random_name()
         kind, told = ("body", question.body) if asker.key is None else ("key", asker.key)
         name, asked = digest(kind, sender, told), digest("input", question.input)
         known = self._tries.get(name)
@@ -58,10 +61,14 @@ class OwnSessions:
         elif asker.is_retry and known is not None and known.session:
             return known.session
         else:
-            session = f"own-{secrets.token_hex(16)}"
+            session = _random_name()
         kept = session if known is None or asker.key is not None else ""
         self._tries[name] = _Try(kept, asked, now_unix_ms)
         self._tries.move_to_end(name)
         if len(self._tries) > _MAX_TRIES:
             self._tries.popitem(last=False)
         return session
+
+
+def _random_name() -> str:
+    return f"own-{secrets.token_hex(16)}"

@@ -18,10 +18,12 @@ _MARGIN_MS: Final = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
     """The sender of one request. `address` is the client's, for charges, and `subject` a customer without a token;
+    `own_address` is no other client's, and empty if none is known to be (`gateway.frontends.client_address`);
     `origins` are the web pages it comes from; without a `deadline_ms` the promise applies; `key` is the app's
     idempotency key."""
 
     address: str = ""
+    own_address: str = ""
     origins: tuple[str, ...] = ()
     token: str | None = None
     subject: str = ""

@@ -1,4 +1,4 @@
-"""Find the address that a client is charged by. Pure.
+"""Find a client's address: the account that it is charged by, and the one that its retries are known by. Pure.
 
 A trusted proxy names its client in `X-Forwarded-For`. Proxies append to the header that came with the request, so the
 last address that is no trusted proxy's is the client's; the client may have written those before it. A hop without an
@@ -6,7 +6,7 @@ address ("unknown", "_hidden") is a client that its proxy does not name: all of 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared.sockets.open_sockets import Address, Network, network_of, parsed
 
@@ -16,17 +16,33 @@ _HOPS_CHARS: Final = 1_024
 _NO_HOPS: Final = ("", "unix:")  # a trailing comma; nginx's name for a peer on the same machine
 
 
-def charged_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
-    """Return the address to charge. `peer` is the socket's, `forwarded` the header's lines, of which the last hops are
-    read. It is empty where the peer has no address."""
+class ClientAddress(NamedTuple):
+    """`charged` is an account, which many clients may share. `own` is one client's address; empty if that is not known:
+    the client has the /64 of others, or a proxy does not name it, or is not trusted to."""
+
+    charged: str = ""
+    own: str = ""
+
+
+def client_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> ClientAddress:
+    """Return a client's address. `peer` is the socket's, `forwarded` the header's lines, of which the last hops are
+    read. It is empty if the peer has no address."""
     hops = [hop for each in _last_hops(forwarded) if (hop := each.strip().lower()) not in _NO_HOPS]
     found = parsed(peer)
     while found is not None and hops and _is_in(found, trusted):
         before = parsed(hops.pop())
         if before is None:
-            return UNNAMED_CLIENT
+            return ClientAddress(UNNAMED_CLIENT)
         found = before
-    return "" if found is None else network_of(found)
+    if found is None:
+        return ClientAddress()
+    is_certain = is_trusted(peer, trusted) or not hops
+    return ClientAddress(network_of(found), str(found) if is_certain else "")
+
+
+def charged_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
+    """Return the address to charge, as `client_address` does."""
+    return client_address(peer, forwarded, trusted).charged
 
 
 def _last_hops(forwarded: Iterable[str]) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Final
 from gateway.exchange.question import patience_ms
 
 _TIMEOUTS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
-_MAX_KEY_CHARS: Final = 255
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Headers = Mapping[str, str]
@@ -38,7 +37,7 @@ def notices(ignored: Iterable[str]) -> dict[str, str]:
 
 
 def idempotency_key(headers: Headers) -> str | None:
-    return headers.get("idempotency-key", "")[:_MAX_KEY_CHARS] or None
+    return headers.get("idempotency-key") or None
 
 
 def is_retry(headers: Headers) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
@@ -12,7 +12,7 @@ from starlette.types import Receive
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.question import Asker, Question
-from gateway.frontends.client_address import charged_address
+from gateway.frontends.client_address import ClientAddress, client_address
 from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError
 from shared.settings.gateway import GatewaySettings
@@ -30,9 +30,10 @@ class HttpRequests:
         """Return a request's sender, by its connection's address and page, and by these headers, or else the
         connection's."""
         sent = connection.headers
-        headers = sent if headers is None else headers
+        headers, address = sent if headers is None else headers, self._address_of(connection)
         return Asker(
-            address=self._address_of(connection),
+            address=address.charged,
+            own_address=address.own,
             origins=tuple(sent.getlist("origin")),
             token=bearer(headers),
             deadline_ms=deadline_ms(headers, self.exchanges.session_limits.announced.deadline_ms),
@@ -41,14 +42,14 @@ class HttpRequests:
             traceparent=traceparent(headers),
         )
 
-    def _address_of(self, connection: HTTPConnection) -> str:
+    def _address_of(self, connection: HTTPConnection) -> ClientAddress:
         """Return the client's address, which is read once for all that comes over a WebSocket."""
         scope = connection.scope
         if _ADDRESS not in scope:
             peer = connection.client.host if connection.client is not None else ""
             forwarded = connection.headers.getlist("x-forwarded-for")
-            scope[_ADDRESS] = charged_address(peer, forwarded, self.settings.trusted_proxies)
-        return str(scope[_ADDRESS])
+            scope[_ADDRESS] = client_address(peer, forwarded, self.settings.trusted_proxies)
+        return cast("ClientAddress", scope[_ADDRESS])
 
     async def body(self, request: Request) -> bytes:
         """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""

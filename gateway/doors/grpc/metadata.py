@@ -10,7 +10,7 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 from gateway.exchange.question import Asker, patience_ms
-from gateway.frontends.client_address import charged_address
+from gateway.frontends.client_address import client_address
 from gateway.http.headers import bearer, idempotency_key, traceparent
 from shared.errors import ErrorKind
 from shared.sockets.open_sockets import Network
@@ -28,8 +28,10 @@ def asker_of(
     what is left of its deadline."""
     texts = {name: value for name, value in metadata if isinstance(value, str)}
     forwarded = [value for name, value in metadata if name == "x-forwarded-for" and isinstance(value, str)]
+    address = client_address(unquote(peer.partition(":")[2]), forwarded, trusted)
     return Asker(
-        address=charged_address(unquote(peer.partition(":")[2]), forwarded, trusted),
+        address=address.charged,
+        own_address=address.own,
         token=bearer(texts),
         deadline_ms=None if remaining_s is None else patience_ms(remaining_s * 1_000, promised_ms),
         key=idempotency_key(texts),

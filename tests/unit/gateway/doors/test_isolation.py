@@ -227,6 +227,39 @@ async def test_two_askers_of_the_same_words_have_nothing_in_common(
     assert all(not asked.turns for asked in edge.asked)
 
 
+@pytest.mark.parametrize("mark", [RETRY, KEY], ids=["retry", "key"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("2001:db8::1", "2001:db8::2"), ("unknown", "unknown"), ("_one", "_other"), ("192.0.2.1, ?", "192.0.2.1, ?")],
+    ids=["network", "unknown", "hidden", "unreadable"],
+)
+@pytest.mark.parametrize("door", [name for name in DOORS if name not in {"chatwoot", "grpc_chat", "websocket"}])
+async def test_clients_that_are_charged_as_one_share_no_conversation(
+    door: str, mark: dict[str, str], one: str, other: str
+) -> None:
+    edge = Edge()
+    async with DOORS[door](edge, None, {}) as ask:
+        first = asyncio.ensure_future(ask({"x-forwarded-for": one}, "a", {} if mark == RETRY else mark))
+        await until(lambda: edge.asked)
+        second = asyncio.ensure_future(ask({"x-forwarded-for": other}, "b", mark))
+        await until(lambda: len(edge.asked) == 2)
+        assert await answer_all(edge, first, second) == [asked.id for asked in edge.asked]
+    assert edge.asked[0].session_id != edge.asked[1].session_id
+    assert all(not asked.turns for asked in edge.asked)
+
+
+@pytest.mark.parametrize("door", ["chat", "responses", "grpc_respond"])
+async def test_keys_are_told_apart_to_their_last_character(door: str) -> None:
+    edge, sender = Edge(), {"x-forwarded-for": "192.0.2.1"}
+    async with DOORS[door](edge, None, {}) as ask:
+        asking = list[asyncio.Future[str]]()
+        for number, end in enumerate("12"):
+            asking.append(asyncio.ensure_future(ask(sender, "a", {"idempotency-key": "k" * 255 + end})))
+            await until(lambda number=number: len(edge.asked) > number)  # type: ignore[misc]
+        assert await answer_all(edge, *asking) == [asked.id for asked in edge.asked]
+    assert edge.asked[0].session_id != edge.asked[1].session_id
+
+
 def computed_names(body: bytes) -> set[str]:
     """Return what a reader of the source can compute from a body and from what a customer is called."""
     words = ["", "1", body.decode(), WORDS, *SHARED.values()]

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.frontends.client_address import UNNAMED_CLIENT, charged_address, is_trusted
+from gateway.frontends.client_address import UNNAMED_CLIENT, charged_address, client_address, is_trusted
 from shared.errors import SettingsError
 from shared.settings import load_settings
 from shared.sockets.open_sockets import OpenSockets
@@ -52,6 +52,26 @@ PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
 )
 def test_the_last_address_that_no_trusted_proxy_has_is_charged(peer: str, forwarded: list[str], charged: str) -> None:
     assert charged_address(peer, forwarded, TRUSTED) == charged
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "own"),
+    [
+        (CLIENT, [], CLIENT),
+        (PROXY, [CLIENT], CLIENT),
+        (PROXY, [f"{OTHER}, {CLIENT}"], CLIENT),
+        (PROXY, [], PROXY),
+        (PROXY, ["2001:db8:1:2:3::4"], "2001:db8:1:2:3::4"),
+        ("2001:db8:1:2:ffff::1", [], "2001:db8:1:2:ffff::1"),
+        (PROXY, ["unknown"], ""),
+        (PROXY, [f"{CLIENT}, _hidden"], ""),
+        (CLIENT, [OTHER], ""),  # a proxy that is not in the settings
+        ("", [], ""),
+        ("/run/socket", [], ""),
+    ],
+)
+def test_own_address_is_empty_if_other_clients_may_have_it(peer: str, forwarded: list[str], own: str) -> None:
+    assert client_address(peer, forwarded, TRUSTED).own == own
 
 
 def test_a_client_that_its_proxy_does_not_name_is_limited() -> None:
