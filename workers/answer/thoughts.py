@@ -4,6 +4,7 @@ A form is known by its opening mark: `<think>`, `[THINK]`, `◁think▷`, harmon
 heading ("Thought:") that one of the answer follows, and any element that is not HTML's ("<plan>"). Some chat templates
 write that mark into the prompt, so that only `</think>` comes: text before it is the thought. Whether a server does so
 is known from its answers; before the first one ends, a beginning is held back only if it talks about the customer.
+After a thought that opened another, text is a thought too if a second end follows.
 Other text passes as it comes, except what may become a mark. Within a line, words that are a mark elsewhere ("fill in
 <reason>") are text; so is what follows "<think>" there, if the answer ends without "</think>".
 """
@@ -16,6 +17,9 @@ from shared.faq.words.markup import ELEMENTS
 Habit = Literal["unknown", "plain", "opened"]
 """Whether a server's answers begin within a thought that the prompt has opened."""
 
+# "<" and ">", also in full width, as quotation marks, and escaped for Markdown, HTML or JSON.
+_LT: Final = r"(?:\\?<|[＜〈‹《]|&lt;|&#0*60;|&#x0*3c;|\\u003c)"
+_GT: Final = r"(?:\\?>|[＞〉›》]|&gt;|&#0*62;|&#x0*3e;|\\u003e)"
 _WORD: Final = (
     r"(?:[a-z]{1,12}[:_])?(?:think(?:ing)?(?:_process)?|thoughts?|chain_of_thought|reason(?:ing)?|reflection|scratch_?pad"
     r"|analysis|inner_monologue|思考(?:过程)?|unused94)"
@@ -37,8 +41,8 @@ _ELEMENT: Final = (
 )
 _FORMS: Final = (
     (
-        rf"<\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s+[\w-]+=[^<>]{{0,60}}|\s*)\|?>",
-        rf"<\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end|unused95)\s*\|?>",
+        rf"{_LT}\|?(?:begin_of_|start_of_|start_)?{_WORD}(?:_start|_begin)?(?:\s+[\w-]+=[^<>]{{0,60}}|\s*)\|?{_GT}",
+        rf"{_LT}\|?(?:(?:/|end_of_|end_){_WORD}|{_WORD}_end|unused95)\s*\|?{_GT}",
     ),
     (r"<details\s[^<>]{0,60}(?:reason|think)[^<>]{0,60}>", r"</details>"),
     (r"\[(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]", r"\[/(?:THINK(?:ING)?|THOUGHT|REASONING|思考)\]"),
@@ -62,19 +66,24 @@ _ANY_CLOSER: Final = re.compile("|".join(closer for _, closer in (_FORMS[0], *_F
 _AT_BEGINNING: Final = frozenset(f"open{number}" for number in range(_NUM_MARKED, len(_FORMS)))
 _SPECIAL: Final = ("<|", "<end_of_turn", "</s")
 _WORDS: Final = ("open0", "open1", "open2")
-_SURE: Final = re.compile(r"<\||<think(?:ing)?>|\[THINK\]", re.IGNORECASE)
+_SURE: Final = re.compile(rf"<\||{_LT}think(?:ing)?{_GT}|\[THINK\]", re.IGNORECASE)
+# A thought's mark at the beginning of a line of a thought.
+_NESTED: Final = re.compile(rf"(?:\A|\n)\s*{_FORMS[0][0]}", re.IGNORECASE)
 _MARK: Final = re.compile(
     "|".join([f"(?P<open{number}>{opener})" for number, (opener, _) in enumerate(_FORMS)])
     + f"|(?P<close>{_ANY_CLOSER.pattern})"
-    + rf"|(?P<skip><\|(?!start\||channel|message|constrain)[a-z_]{{2,24}}\|>|</?(?:{_ANSWER})>|<end_of_turn>|</s>\Z)",
+    + r"|(?P<skip><\|(?!start\||channel|message|constrain)[a-z_]{2,24}\|>|<end_of_turn>|</s>\Z"
+    + rf"|{_LT}/?(?:{_ANSWER}){_GT})",
     re.IGNORECASE,
 )
 _PARTIAL: Final = re.compile(
     r"(?:(?:<\|end\|>)?<\|start\|>[a-z]{0,12})?(?:<\|channel\|?>\s{0,4}[a-z]{0,12})?(?:<(?:\|?/?[\w:-]{0,60}\|?)?)?\Z"
-    r"|<(?:[\w:-]*(?:think|thought|reason)[\w:-]*|details)\s[^<>]{0,60}\Z|\[(?:/?[a-z思考]{0,10})?\Z|◁/?[a-z]{0,8}\Z",
+    r"|<(?:[\w:-]*(?:think|thought|reason)[\w:-]*|details)\s[^<>]{0,60}\Z|\[(?:/?[a-z思考]{0,10})?\Z|◁/?[a-z]{0,8}\Z"
+    r"|(?:[＜〈‹《]|\\<|&lt;|&#0*60;|&#x0*3c;|\\u003c)[|/a-z0-9:_思考过程-]{0,40}(?:&[#a-z0-9]{0,6}|\\[u03e]{0,5})?\Z"
+    r"|&(?:l?t?|#0*6?0?|#x0*3?c?)\Z|\\(?:u0{0,2}3?)?\Z",
     re.IGNORECASE,
 )
-_BRACKET: Final = re.compile(r"[<\[◁]")
+_BRACKET: Final = re.compile(r"[<\[◁＜〈‹《&\\]")
 _LONGEST_MARK: Final = 120
 _STARTS: Final = (
     *("okay", "ok", "alright", "hmm", "hm", "so", "well", "let", "the", "this", "user", "we", "i", "first", "now"),
@@ -104,7 +113,7 @@ class Thoughts:
         self._closer: re.Pattern[str] | None = _ANY_CLOSER if habit == "opened" else None
         self._implied = habit == "opened"
         self._searched = 0
-        self._shown = self._within_line = self._passed = self._wrapped = False
+        self._shown = self._within_line = self._passed = self._wrapped = self._is_nested = False
         self._doubted = ""  # the mark, within a line, of what is a thought only if it ends
         self._may_muse = habit == "unknown"
         self.found = False
@@ -135,26 +144,17 @@ class Thoughts:
         """Return what was held back and is no thought: the answer has ended. Not `whole`: it was cut off."""
         rest, self._held = self._held, ""
         if (self._implied or self._doubted) and whole:
-            return self._doubted + rest
-        if self.thinking or rest.startswith("<|"):
+            rest = self._doubted + rest
+        elif self.thinking or rest.startswith("<|"):
             return ""
-        if not whole and (partial := _PARTIAL.search(rest)) is not None:
+        elif not whole and (partial := _PARTIAL.search(rest)) is not None:
             rest = rest[: partial.start()]
         return rest.lstrip() if self.found and not self._shown else rest
 
     def _step(self, shown: list[str]) -> bool:
         """Take what is held up to the next mark; return whether there is one."""
         if self._closer is not None:
-            end = self._closer.search(self._held, self._searched)
-            if end is None:
-                doubted = self._implied or bool(self._doubted)
-                self._held = self._held if doubted else self._held[-_LONGEST_MARK:]
-                self._searched = max(0, len(self._held) - _LONGEST_MARK)
-                self.found = self.found or not doubted
-                return False
-            self.unopened, self._implied, self._doubted = self._implied, False, ""
-            self._held, self._closer, self.found, self._searched = self._held[end.end() :], None, True, 0
-            return True
+            return self._step_in_thought(self._closer)
         mark = _MARK.search(self._held)
         if mark is None:
             keep = self._kept()
@@ -181,6 +181,22 @@ class Thoughts:
         if kind == "skip" and not (self.found or self._wrapped) and not mark[0].startswith(_SPECIAL):
             shown.append(mark[0])
         self._may_muse = False
+        return True
+
+    def _step_in_thought(self, closer: re.Pattern[str]) -> bool:
+        """Drop the thought up to the mark of its end; return whether that has come."""
+        end = closer.search(self._held, self._searched)
+        stop = end.start() if end else len(self._held)
+        self._is_nested = self._is_nested or _NESTED.search(self._held, self._searched, stop) is not None
+        if end is None:
+            doubted = self._implied or bool(self._doubted)
+            self._held = self._held if doubted else self._held[-_LONGEST_MARK:]
+            self._searched = max(0, len(self._held) - _LONGEST_MARK)
+            self.found = self.found or not doubted
+            return False
+        self.unopened, self._implied, self._doubted = self._implied and not self.found, self._is_nested, ""
+        self._closer, self._is_nested = _ANY_CLOSER if self._is_nested else None, False
+        self._held, self.found, self._searched = self._held[end.end() :], True, 0
         return True
 
     def _kept(self) -> int:

@@ -39,6 +39,21 @@ FORMS = [
     ),
     f"<plan>{THOUGHT}</plan><critique>{THOUGHT}</critique><final_answer>{ANSWER}</final_answer>",
     f"<response>{ANSWER}</response>",
+    *(
+        f"{lt}think{gt}{THOUGHT}{lt}/think{gt}\n{lt}answer{gt}{ANSWER}{lt}/answer{gt}"
+        for lt, gt in (
+            "＜＞",
+            "〈〉",
+            "‹›",
+            "《》",
+            ("\\<", "\\>"),
+            ("&lt;", "&gt;"),
+            ("&#60;", "&#62;"),
+            ("\\u003c", "\\u003E"),
+        )
+    ),
+    f"<think>{THOUGHT}\n<think>{THOUGHT}</think>{THOUGHT}</think>\n{ANSWER}",
+    f"<think>\n<think>{THOUGHT}</think>\n\n{ANSWER}",
     f"[思考]{THOUGHT}[/思考]{ANSWER}",
     f"【思考】{THOUGHT}【/思考】{ANSWER}",
     *(f"{ANSWER}{token}" for token in ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "</s>")),
@@ -72,6 +87,7 @@ ORDINARY = [
     "  The customer service answers <everything>.\n",
     "<Your-Name> goes on the label, then the address.",
     "<b>Returns</b> are free.",
+    "R&D & <3: 5 &lt; 6, 《红楼梦》, C:\\u and ‹so›.",
     "Thinking of a gift? Reasoning about sizes is hard.",
     "Reasoning: a refund takes a week.",
     "Der Kunde zahlt nur den Rückversand.",
