@@ -32,6 +32,11 @@ class _Chinese(msgspec.Struct, frozen=True):
 
 _CHINESE: Final = msgspec.json.decode(Path(__file__).with_name("chinese.json").read_bytes(), type=_Chinese)
 _SIGNS: Final = ("‐‑‒–—―−﹣’‘ʼ′＇ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "--------'''''abcdefghijklmnoprstuvwyz")
+# Letters in brackets, circles and squares that NFKC leaves, or keeps the brackets of; the halves of flags.
+_ENCLOSED: Final = {
+    first + place: ord("a") + place for first in (0x249C, 0x1F110, 0x1F150, 0x1F170, 0x1F1E6) for place in range(26)
+}
+_FLAG: Final = re.compile("([\U0001f1e6-\U0001f1ff]{2,})")
 _ALIKE: Final = str.maketrans(_CHINESE.traditional + _SIGNS[0], _CHINESE.simplified + _SIGNS[1])
 # A phrase may end in what must not follow it: "点解(?![决释])".
 _PHRASES: Final = {phrase.partition("(")[0]: name for phrase, name in _CHINESE.phrases.items()}
@@ -54,12 +59,14 @@ _CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 
 # Letters that pass for Latin ones, in a word that has Latin letters too (a part of Unicode's confusables).
-_PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u058f\u13a0-\u13f5]")
+_PASSES_FOR_LATIN: Final = re.compile("[\u0370-\u058f\u13a0-\u13f5\u1400-\u167f\ua4d0-\ua4f7]")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[a-zA-Z]")
 _LOOKALIKES: Final = str.maketrans(
-    "АВЕЅІЈКМНОРСТУХҮԁаеһіјорсухԛѕԝгпкмтвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαερουνικχօսհոցᎪᎬᎷᏔᎻᏆᎢᏚᏢᏟᎳᎡᏦᏞᎠᏃᏴ",
-    "ABESIJKMHOPCTYXYdaehijopcyxqswrnkmtbhABEZHIKMNOPTYXaepouvikxouhngAEMWHITSPCWRKLDZB",
+    "АВЕЅІЈКМНОРСТУХҮԁаеһіјорсухԛѕԝгпкмтвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαερουνικχօսհոցᎪᎬᎷᏔᎻᏆᎢᏚᏢᏟᎳᎡᏦᏞᎠᏃᏴ"
+    "ᗩᗷᑕᗪᖴᕼᒍᒪᗰᑎᑭᖇᔕᑌᐯᗯꓮꓐꓚꓓꓰꓝꓖꓧꓲꓙꓗꓡꓟꓠꓳꓑꓣꓢꓔꓴꓦꓪꓫꓬꓜ",
+    "ABESIJKMHOPCTYXYdaehijopcyxqswrnkmtbhABEZHIKMNOPTYXaepouvikxouhngAEMWHITSPCWRKLDZB"
+    "ABCDFHJLMNPRSUVWABCDEFGHIJKLMNOPRSTUVWXYZ",
 )
 
 
@@ -92,7 +99,9 @@ def _in_plain_characters(text: str) -> str:
     text = _LINE_END.sub("\n", text)
     if text.isascii() and not INVISIBLE.search(text):
         return text
-    text = _BLANK.sub(" ", _DROPPED.sub("", text))
+    parts = _FLAG.split(text)  # every second one is flags, which stay
+    parts[::2] = [part.translate(_ENCLOSED) for part in parts[::2]]
+    text = _BLANK.sub(" ", _DROPPED.sub("", "".join(parts)))
     if not any(map(str.isalnum, text)):
         return text  # "？" says more than "?": which language is typed
     text = unicodedata.normalize("NFKC", text).translate(_ALIKE)

@@ -42,6 +42,11 @@ def _wrapped(form: str) -> Typed:
     return lambda text: form.replace("QUESTION", text).replace("QUOTED", _QUOTED).replace("QUOTE", _QUOTE)
 
 
+def _styled(first: int) -> Typed:
+    """Return a function that writes the letters of a text as those from code point `first` on."""
+    return lambda text: re.sub("[a-zA-Z]", lambda one: chr(first + ord(one[0].lower()) - ord("a")), text)
+
+
 _CYRILLIC: Final = str.maketrans("aoc", "\u0430\u043e\u0441")
 CHARACTERS: Final[dict[str, Typed]] = {
     "soft hyphens": _between("\u00ad"),
@@ -62,6 +67,20 @@ CHARACTERS: Final[dict[str, Typed]] = {
     "Cyrillic letters among Latin ones": lambda text: text.replace("e", "\u0435").replace("o", "\u043e"),
     "a Cyrillic word": lambda text: re.sub(r"\b[aoc]\b", lambda word: word[0].translate(_CYRILLIC), text),
     "Armenian and Cherokee letters": lambda text: text.replace("o", "\u0585").replace("W", "\u13d4"),
+    **{
+        name: _styled(first)
+        for name, first in {
+            "letters in brackets": 0x249C,
+            "capitals in brackets": 0x1F110,
+            "squared letters": 0x1F130,
+            "letters in black circles": 0x1F150,
+            "letters in black squares": 0x1F170,
+            "circled letters": 0x24D0,
+            "bold letters": 0x1D5EE,
+        }.items()
+    },
+    "halves of flags": lambda text: re.sub(r"(?<=[^a-z])[a-z]", lambda one: chr(0x1F185 + ord(one[0])), text),
+    "Canadian syllabics among Latin letters": lambda text: text.replace("r", "\u1587").replace("d", "\u15ea"),
     "typographic signs": lambda text: text.replace("'", "\u2019").replace("-", "\u2011"),
     "Traditional characters": lambda text: text.translate(
         {ord(to): char for char, to in zip(reversed(_TABLE["from"]), reversed(_TABLE["to"]), strict=True)}
