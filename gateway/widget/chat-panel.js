@@ -114,7 +114,7 @@ export class ChatPanel {
     this.#restore();
     this.#input.value = this.#storage.get(this.#draftKey) ?? "";
     this.#showActivity();
-    new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
+    if (globalThis.ResizeObserver) new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
   }
 
   connect() {

@@ -117,7 +117,7 @@ export class ReplylineChat extends HTMLElement {
   }
 
   disconnectedCallback() {
-    queueMicrotask(() => {
+    Promise.resolve().then(() => {
       if (this.isConnected) return; // only moved
       const auto = ReplylineChat.#auto;
       if (this !== auto) this.#panel?.disconnect();
@@ -217,7 +217,7 @@ export class ReplylineChat extends HTMLElement {
 
   #localize() {
     const page = /** @type {HTMLElement | null} */ (this.parentElement?.closest("[lang]"));
-    const wishes = [this.getAttribute("lang"), page?.lang, ...navigator.languages];
+    const wishes = [this.getAttribute("lang"), page?.lang, ...(navigator.languages ?? [])];
     const { language, strings } = chooseLanguage(wishes);
     this.#panel?.localize(language, strings, this.getAttribute("heading"), suggestionsOf(this, language));
     name(this.#closer, strings.closeChat);

@@ -11,7 +11,12 @@ OLD_BROWSER = """
   delete ShadowRoot.prototype.adoptedStyleSheets;
   delete String.prototype.toWellFormed;
   delete Crypto.prototype.randomUUID;
-  delete window.structuredClone;
+  for (const name of ["structuredClone", "ResizeObserver", "IntersectionObserver", "matchMedia", "visualViewport",
+    "queueMicrotask", "requestIdleCallback", "AbortSignal", "BroadcastChannel", "TextEncoder"]) delete window[name];
+  delete Navigator.prototype.languages;
+  delete Array.prototype.at;
+  delete String.prototype.replaceAll;
+  delete Object.hasOwn;
   delete HTMLElement.prototype.inert;
   delete HTMLElement.prototype.showPopover;
 """
