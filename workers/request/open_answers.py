@@ -96,6 +96,9 @@ class AnswerReaders:
             self._settled(job)
 
 
+_POLL_S: Final = 0.05
+
+
 class UnreadAnswers:
     """`jobs` are those that are being answered, by their request's id; `num` ends are not acknowledged yet."""
 
@@ -113,13 +116,17 @@ class UnreadAnswers:
         return True
 
     async def refuse(self, target: Target, done: ReplyDone) -> None:
-        """Publish the end of a request that is not served; return when it is acknowledged. Nothing is published to
-        the reader of another request under its id, who would take the end for that one's."""
-        job = self._jobs.get(done.request_id)
-        if job is None or target not in job.targets:
-            acknowledged = asyncio.Event()
-            self._end(target, done, acknowledged.set)
-            await acknowledged.wait()
+        """Publish the end of a request that is not served; return when it is acknowledged. While the same reader has
+        another request under its id open, wait: the reader could take this end for that one's."""
+        while self._is_read(done.request_id, target):  # noqa: ASYNC110 - once in a producer's life
+            await asyncio.sleep(_POLL_S)
+        acknowledged = asyncio.Event()
+        self._end(target, done, acknowledged.set)
+        await acknowledged.wait()
+
+    def _is_read(self, request_id: str, target: Target) -> bool:
+        job = self._jobs.get(request_id)
+        return job is not None and target in job.targets
 
     def _end(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
         def settled() -> None:

@@ -191,10 +191,6 @@ async def test_a_refused_request_under_an_open_id_has_its_end_at_its_own_reader_
     """Two tenants chose the same id."""
     bench = Bench()
     bench.accept(0, output=5)
-    (job,) = bench.answers.jobs
-    (reader,) = job.targets
-    await bench.answers.unread.refuse(reader, TOO_LATE)
-    assert bench.ends() == []
     refusing = asyncio.create_task(bench.answers.unread.refuse(HOME, TOO_LATE))
     await asyncio.sleep(0)
     assert bench.ends() == [TOO_LATE]
@@ -294,7 +290,6 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
 
 
 async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
-    """Not its reader of another request under that id: it would be taken for that one's end."""
     bench = Bench()
     telling = asyncio.create_task(bench.answers.unread.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1)))
     await quiet()
@@ -304,8 +299,22 @@ async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledg
     await telling
     assert bench.worker.idle
     bench.accept(0)
-    (reader,) = bench.answers.jobs[0].targets
-    await bench.answers.unread.refuse(reader, failed_end("r0", "s", OWN_FAULT, attempt=1))
+
+
+async def test_a_reader_of_two_requests_under_one_id_gets_the_end_of_each() -> None:
+    """The refusal waits: the reader could take it for the first one's end."""
+    bench = Bench()
+    (reader,) = bench.accept(0, output=2).targets
+    refusing = asyncio.create_task(bench.answers.unread.refuse(reader, failed_end("r0", "s", OWN_FAULT, attempt=1)))
+    await quiet()
+    assert not bench.ends()
+    bench.run()
+    bench.acknowledge()
+    while not (len(bench.ends()) == 2 and bench.worker.idle):
+        await asyncio.sleep(0.01)
+        bench.acknowledge()
+    await refusing
+    assert [end.status for end in bench.ends()] == ["incomplete", "failed"]
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
