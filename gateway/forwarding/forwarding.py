@@ -5,7 +5,7 @@ that ends the gateways that work on it is set aside after `MAX_DELIVERIES` deliv
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -24,9 +24,8 @@ from shared.telemetry.logs import get_logger
 from shared.wire.cloud_events import reply_headers
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest, ReplyDone
-from shared.wire.requests import Defaults, Target
+from shared.wire.requests import Target
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import TopicNames
 
 _READ_MS = 500
 _MAX_RECORDS = 200
@@ -45,30 +44,54 @@ MakeCopy = Callable[[ChatRequest, Record], Awaitable[Copy]]
 """Return where a request goes, and as what. Raises `ProtocolError` for one that cannot go anywhere."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Forwarding:
-    """`what` names the topics in the log while they cannot be read."""
+class ForwardingWing:
+    """Forwards the records of a group's topics by two of the process's tasks. `name` names the topics in the log while
+    they cannot be read."""
 
-    what: str
-    reader: GroupReader
-    producer: Producer
-    letters: DeadLetters
-    topics: TopicNames
-    defaults: Defaults
-    source: str
-    offsets: OffsetTracker
-    commits: Commits
-    copy: MakeCopy
-    processor: RecordProcessor = field(init=False)
-    _locks: KeyedLocks = field(default_factory=KeyedLocks)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        producer: Producer,
+        source: str,
+        *,
+        name: str,
+        topics: Sequence[str],
+        group: str,
+        copy: MakeCopy,
+    ) -> None:
+        kafka = settings.kafka
+        self._name, self._finish_s = name, kafka.request_timeout_ms / 1_000
+        self._producer, self._source, self._copy = producer, source, copy
+        self._topics, self._defaults = kafka.topics, settings.request_defaults
+        self._locks = KeyedLocks()
+        self.reader = GroupReader(kafka, client_id=source, topics=topics, group=group, unhurried=True)
+        self.offsets = OffsetTracker()
+        self.commits = Commits(self.reader, self.offsets)
         self.processor = RecordProcessor(
-            self.offsets, self.commits, self.letters, self.defaults, handle=self._forward, refuse=self._refuse
+            self.offsets,
+            self.commits,
+            DeadLetters(producer, kafka.topics, source),
+            self._defaults,
+            handle=self._forward,
+            refuse=self._refuse,
         )
 
-    async def run(self) -> None:
-        await read_on(self.what, self._read, self.process)
+    async def start(self, tasks: Tasks) -> None:
+        """Join the group, then forward until `leave`."""
+        await self.reader.start(self.commits.part)
+        tasks.start(read_on(f"kafka {self._name}", self._read, self.process), self._name)
+        tasks.start(self.commits.run(), f"{self._name} commits")
+
+    async def leave(self, tasks: Tasks) -> None:
+        """Finish what has been read, within a limit; commit it, and leave the topics to the other gateways, which read
+        what is cut off."""
+        await tasks.cancel(self._name)
+        try:
+            await self.processor.tasks.drain(self._finish_s)
+            await tasks.cancel(f"{self._name} commits")
+            await self.commits.part()
+        finally:
+            await self.reader.stop()
 
     async def _read(self) -> list[Record]:
         await self.processor.tasks.room(_MOST_OPEN)
@@ -82,18 +105,14 @@ class Forwarding:
             if self.offsets.open(*record.origin):
                 self.processor.start(record)
 
-    async def finish(self, limit_s: float) -> None:
-        """Forward what has been read, within a limit; what is cut off another gateway reads."""
-        await self.processor.tasks.drain(limit_s)
-
     async def _refuse(self, asker: Target, end: ReplyDone) -> None:
         """Publish the end of a request that is refused. Raises `BrokerUnavailable`."""
         end = msgspec.structs.replace(end, origin="gateway")
         topic, partition = asker
-        headers = {} if topic == self.topics.replies else reply_headers(end, source=self.source)
+        headers = {} if topic == self._topics.replies else reply_headers(end, source=self._source)
         reply = Outgoing(topic, msgpack_encode(end), key=end.session_id.encode(), partition=partition, headers=headers)
         try:
-            await self.producer.publish(reply)
+            await self._producer.publish(reply)
         except BrokerUnavailable:
             raise
         except ProtocolError as failure:  # nobody can be told there
@@ -105,57 +124,9 @@ class Forwarding:
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
         """Forward a record; then it is done. Raises `BrokerUnavailable`, `ProtocolError`."""
-        async with self._locks.hold(SessionKey(request.tenant or self.defaults.tenant, request.session_id)):
-            copy = await self.copy(request, record)
-            delivery = await self.producer.enqueue(copy.record)
-        await self.producer.delivered(copy.record.topic, delivery)
+        async with self._locks.hold(SessionKey(request.tenant or self._defaults.tenant, request.session_id)):
+            copy = await self._copy(request, record)
+            delivery = await self._producer.enqueue(copy.record)
+        await self._producer.delivered(copy.record.topic, delivery)
         copy.count()
         self.offsets.done(*record.origin)
-
-
-class ForwardingWing:
-    """The topics of a group whose records the gateways forward."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        producer: Producer,
-        source: str,
-        *,
-        name: str,
-        topics: Sequence[str],
-        group: str,
-        copy: MakeCopy,
-    ) -> None:
-        kafka, offsets = settings.kafka, OffsetTracker()
-        self._name, self._finish_s = name, kafka.request_timeout_ms / 1_000
-        self.reader = GroupReader(kafka, client_id=source, topics=topics, group=group, unhurried=True)
-        self._commits = Commits(self.reader, offsets)
-        self._forwarding = Forwarding(
-            what=f"kafka {name}",
-            reader=self.reader,
-            producer=producer,
-            letters=DeadLetters(producer, kafka.topics, source),
-            topics=kafka.topics,
-            defaults=settings.request_defaults,
-            source=source,
-            offsets=offsets,
-            commits=self._commits,
-            copy=copy,
-        )
-
-    async def start(self, tasks: Tasks) -> None:
-        """Join the group, then forward from now on, by two of the process's tasks."""
-        await self.reader.start(self._commits.part)
-        tasks.start(self._forwarding.run(), self._name)
-        tasks.start(self._commits.run(), f"{self._name} commits")
-
-    async def leave(self, tasks: Tasks) -> None:
-        """End what is being forwarded, commit it, and leave the topics to the other gateways."""
-        await tasks.cancel(self._name)
-        try:
-            await self._forwarding.finish(self._finish_s)
-            await tasks.cancel(f"{self._name} commits")
-            await self._commits.part()
-        finally:
-            await self.reader.stop()

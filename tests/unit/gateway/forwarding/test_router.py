@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,7 +12,8 @@ from gateway.admission.control import AdmissionPolicy
 from gateway.admission.lanes import LaneAdmissions
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
-from gateway.forwarding.forwarding import Forwarding
+from gateway.forwarding import forwarding as forwarding_module
+from gateway.forwarding.forwarding import ForwardingWing
 from gateway.forwarding.router import Router
 from gateway.serving.admission_gate import AdmissionGate
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -21,10 +22,7 @@ from shared.kafka.producer import partition_of
 from shared.model.tokenizer import Tokenizer
 from shared.records import dead_letters as deadletters
 from shared.records import processor
-from shared.records.commits import Commits
-from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
-from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.versions.registry import Registry
 from shared.wire.messages import ChatRequest, ReplyDone
@@ -73,17 +71,15 @@ class FakeProducer:
 
 @dataclass
 class Bench:
-    reader: FakeReader = field(default_factory=FakeReader)
+    reader: FakeReader = field(init=False)
     producer: FakeProducer = field(default_factory=FakeProducer)
-    offsets: OffsetTracker = field(default_factory=OffsetTracker)
     registry: Registry = field(default_factory=Registry)
     admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
     places: Any = None
     router: Router = field(init=False)
-    forwarding: Forwarding = field(init=False)
+    forwarding: ForwardingWing = field(init=False)
 
     def __post_init__(self) -> None:
-        reader: Any = self.reader
         self.router = Router(
             topics=TOPICS,
             admission_gate=AdmissionGate(self.admissions, registry=self.registry),
@@ -96,18 +92,16 @@ class Bench:
             defaults=Settings().request_defaults,
             source="gateway-0",
         )
-        self.forwarding = Forwarding(
-            what="kafka inbox",
-            reader=reader,
-            offsets=self.offsets,
-            commits=Commits(reader, self.offsets),
-            producer=self.producer,  # type: ignore[arg-type]
-            letters=DeadLetters(self.producer, TOPICS, "gateway-0"),  # type: ignore[arg-type]
-            topics=TOPICS,
-            defaults=Settings().request_defaults,
-            source="gateway-0",
+        self.forwarding = ForwardingWing(
+            Settings(),
+            self.producer,  # type: ignore[arg-type]
+            "gateway-0",
+            name="inbox",
+            topics=[TOPICS.inbox],
+            group="replyline-router",
             copy=self.router.copy,
         )
+        self.reader = cast("FakeReader", self.forwarding.reader)
 
     async def forward(self, *records: Record) -> None:
         """Read, and worked off; then committed."""
@@ -125,6 +119,7 @@ class Bench:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_RETRY_S", 0.0)
+    monkeypatch.setattr(forwarding_module, "GroupReader", lambda *_, **__: FakeReader())
 
 
 def record(offset: int, value: bytes | None = None, **headers: bytes) -> Record:
