@@ -23,8 +23,7 @@ from workers.engine.upstream.client import UpstreamClient
 from workers.engine.upstream.model import UpstreamModel
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache, open_cache
-from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import PromptBuilder, Prompts
+from workers.prompt.conversation import PromptBudget, PromptBuilder, Prompts
 from workers.prompt.messages import MessageBuilder
 from workers.schedule.costs import CostModel
 from workers.schedule.goodput import build_scheduler, make_window
@@ -35,7 +34,7 @@ from workers.schedule.streams import Paces, Streams
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
-from workers.serving.served import Served
+from workers.serving.loaded_versions import Served
 from workers.serving.upstream_loop import UpstreamLoop
 
 ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most

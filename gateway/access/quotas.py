@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.access.charges import Caller, Charge, Kind, Tariff
-from gateway.access.local_quota import MINUTE_MS, ROUNDING_MS, LocalQuota, Overdrawn
+from gateway.access.charges import MINUTE_MS, ROUNDING_MS, Caller, Charge, Kind, LocalQuota, Overdrawn, Tariff
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.process.clock import monotonic_s
 from shared.redis.calls import RedisCalls

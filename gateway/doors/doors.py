@@ -13,10 +13,9 @@ from gateway.access.identity import TokenGate
 from gateway.doors.ai_sdk.chats import Chats
 from gateway.doors.ai_sdk.door import PREFIX as AI_SDK
 from gateway.doors.ai_sdk.door import AiSdkDoor
-from gateway.doors.chatwoot.api import ChatwootApi
 from gateway.doors.chatwoot.door import PREFIX as CHATWOOT
 from gateway.doors.chatwoot.door import ChatwootDoor
-from gateway.doors.chatwoot.poster import ChatwootPoster
+from gateway.doors.chatwoot.poster import ChatwootApi, ChatwootPoster
 from gateway.doors.edge.door import EDGE, EdgeDoor
 from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges

@@ -1,19 +1,88 @@
-"""Carry out what the gateways post to help desks: for each, the errands of one topic, shared by a group."""
+"""Carry out what the gateways post to help desks: for each, the errands of one topic, shared by a group. An errand is a
+record that is to be carried out at least once, whichever gateway dies."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final, Protocol
 
 from gateway.outbound.calls import Calls
-from gateway.outbound.errands import CarryOut, Errands
 from gateway.outbound.signed_webhook import SignedWebhook
 from gateway.outbound.standard_webhook import handoff_event
 from shared.conversation.handoffs import decode_handoff
 from shared.errors import ProtocolError
-from shared.kafka import GroupReader, Record
+from shared.kafka import GroupReader, Record, read_on
 from shared.process.tasks import Tasks
+from shared.records.commits import Commits
+from shared.records.deliveries import MAX_DELIVERIES
+from shared.records.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.telemetry import metrics
+from shared.telemetry.faults import caught, record_failed
+from shared.telemetry.logs import get_logger
+
+_READ_MS: Final = 500
+_MAX_RECORDS: Final = 100
+_MOST_OPEN: Final = 200
+
+log = get_logger()
+
+
+class CarryOut(Protocol):
+    async def __call__(self, record: Record, *, again: bool) -> None:
+        """Return when it is done; `again`: another gateway may have done some of it."""
+
+
+class Errands:
+    """The gateways share a topic's partitions as a group. A record is committed once it is carried out; one that four
+    gateways have ended on is left."""
+
+    def __init__(self, name: str, reader: GroupReader, carry_out: CarryOut) -> None:
+        self.name = name
+        self._reader = reader
+        self._carry_out = carry_out
+        self._offsets = OffsetTracker()
+        self._commits = Commits(reader, self._offsets)
+        self._tasks = Tasks(record_failed)
+
+    async def run(self) -> None:
+        """Join the group, and carry out what comes until cancelled."""
+        await self._reader.start(self._commits.part)
+        await asyncio.gather(self._commits.run(), read_on(f"kafka {self.name}", self._read, self._take))
+
+    async def leave(self) -> None:
+        """Leave what is not done to the other gateways."""
+        await self._tasks.cancel()
+        try:
+            await self._commits.part()
+        finally:
+            await self._reader.stop()
+
+    async def _read(self) -> list[Record]:
+        await self._tasks.room(_MOST_OPEN)
+        return await self._reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+
+    def _take(self, records: Iterable[Record]) -> None:
+        self._offsets.lose(self._reader.pop_lost())
+        self._offsets.pass_over(self._reader.pop_passed())
+        for record in records:
+            if self._offsets.open(*record.origin):
+                self._offsets.claim(*record.origin)
+                self._tasks.start(self._work(record), f"{record.topic}/{record.partition}/{record.offset}")
+
+    async def _work(self, record: Record) -> None:
+        number = await self._commits.await_delivery(*record.origin)
+        if number is None:  # another gateway has the partition
+            return
+        try:
+            if number > MAX_DELIVERIES:
+                log.error("errand_left", errand=self.name, origin=str(record.origin), deliveries=number)
+            else:
+                await self._carry_out(record, again=number > 1)
+        except Exception as error:  # noqa: BLE001 - counted and logged; the records after it are carried out
+            caught("record", error, errand=self.name, origin=str(record.origin))
+        self._offsets.done(*record.origin)
 
 
 class Outbound:

@@ -22,10 +22,9 @@ from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket, ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Order, settle
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.intake.lookahead import Begun, Lookahead
 from workers.intake.passing_on import PassingOn
-from workers.intake.skew import ClockSkew
 from workers.intake.sorting import Sorting
 from workers.intake.triage import ANSWERED_MS, Fate, Late, Triage
 from workers.request.job import Job, target_of
@@ -41,8 +40,34 @@ _POLL_MS = 10
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
 _LAG_INTERVAL_S = 5.0
+_TOLERATED_SKEW_MS = 1_000.0
+_LOG_SKEW_EVERY_MS = 60_000.0
 
 log = get_logger()
+
+
+@dataclass(slots=True)
+class ClockSkew:
+    """Counts each record from a producer whose clock is ahead, since no record can arrive before it was written; the
+    log gets one line a minute."""
+
+    _logged_unix_ms: float = field(default=float("-inf"), init=False)
+
+    def check(self, record: Record, created_unix_ms: int, now_unix_ms: float) -> None:
+        """Check a record that says when it was created; `now_unix_ms` by the wire's clock."""
+        ahead_ms = created_unix_ms - now_unix_ms
+        if ahead_ms <= _TOLERATED_SKEW_MS:
+            return
+        metrics.odd_requests.labels("clock").inc()
+        if abs(now_unix_ms - self._logged_unix_ms) < _LOG_SKEW_EVERY_MS:
+            return
+        self._logged_unix_ms = now_unix_ms
+        log.warning(
+            "clock_skew",
+            ahead_ms=round(ahead_ms),
+            source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
+            action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
+        )
 
 
 @dataclass(slots=True, kw_only=True)

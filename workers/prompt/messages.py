@@ -17,8 +17,16 @@ from shared.model.tokenizer import estimate_tokens
 from shared.wire.outcome import BY_MODEL, Grounding
 from shared.wire.session_key import SessionKey
 from workers.engine.upstream.body import ChatMessage
-from workers.prompt.budget import PromptBudget, whole_sentences
-from workers.prompt.conversation import BuildPrompt, Prompt, narrower, new_entries, too_long, window_begun
+from workers.prompt.conversation import (
+    BuildPrompt,
+    Prompt,
+    PromptBudget,
+    narrower,
+    new_entries,
+    too_long,
+    whole_sentences,
+    window_begun,
+)
 
 # Around each message a template puts a few tokens of its own.
 _FRAME_TOKENS: Final = 8

@@ -23,8 +23,7 @@ from workers.request.open_answers import OpenAnswers
 from workers.schedule.sequence import Finished, Phase
 from workers.serving.centre import Centre
 from workers.serving.drafts import Ended, Grown, Progress, Released
-from workers.serving.loaded_versions import LoadedVersions
-from workers.serving.served import Served
+from workers.serving.loaded_versions import LoadedVersions, Served
 from workers.serving.shadow import Shadow
 from workers.telemetry.answer_metrics import count_end
 from workers.telemetry.tracer import Tracer

@@ -16,7 +16,7 @@ from workers.engine.greedy import answer_greedily
 from workers.engine.load_model import LoadedModel, load_model
 from workers.engine.upstream.model import UpstreamModel
 from workers.schedule.costs import CostModel
-from workers.serving.served import Served
+from workers.serving.loaded_versions import Served
 from workers.serving.worker import Worker
 from workers.versions.candidate import Candidate
 

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 
-from gateway.doors.chatwoot.errand import Errand
-from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
+from gateway.doors.chatwoot.events import Asked, Errand, check_signature, read_event, session_name
 from gateway.exchange.question import Asker, Question
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests

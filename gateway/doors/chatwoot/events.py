@@ -1,18 +1,22 @@
-"""Read what Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? Pure.
+"""Read what Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? A question becomes an errand of
+`chat.posts`: an answer that its conversation waits for. Pure.
 
 Its sender is chatwoot/chatwoot:lib/webhooks/trigger.rb, the body's fields are app/models/message.rb's `webhook_data`.
 """
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
-from shared.wire.fields import Count
+from shared.wire.codec import record_decoder
+from shared.wire.fields import Count, Identifier
+from shared.wire.outcome import Message
+from shared.wire.session_key import SessionKey
 
 _FRESH_S: Final = 300
 _DIGITS: Final = 12
@@ -81,3 +85,27 @@ def session_name(asked: Asked, key: bytes) -> str:
 
 def _refused(why: str) -> ProtocolError:
     return ProtocolError("not_chatwoots", why, kind="authentication_error")
+
+
+class Errand(Message, frozen=True, tag="chat.post"):
+    """It holds no word of the conversation. `cursor` leads to the answer; without one there is no answer, for the
+    reason `problem`."""
+
+    account: Count
+    conversation: Count
+    tenant: Identifier
+    session_id: Identifier
+    created_unix_ms: Count
+    cursor: str | None = None
+    problem: str | None = None
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.session_id)
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/accounts/{self.account}/conversations/{self.conversation}"
+
+
+decode_errand: Final[Callable[[bytes | None], Errand]] = record_decoder(Errand, "not a chat.post")

@@ -1,17 +1,20 @@
-"""Carry out errands: wait for an answer, look whether the bot is still to give it, post it, hand over."""
+"""Carry out errands: wait for an answer, look whether the bot is still to give it, post it, hand over. The bot acts in
+a conversation of Chatwoot by its own token (chatwoot/chatwoot:swagger)."""
 
 import asyncio
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from gateway.doors.chatwoot.api import ChatwootApi
-from gateway.doors.chatwoot.errand import Errand, decode_errand
+import msgspec
+from msgspec import Struct
+
+from gateway.doors.chatwoot.events import Errand, decode_errand
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
 from gateway.exchange.question import Asker
-from gateway.outbound.calls import CallError
+from gateway.outbound.calls import CallError, Calls
 from gateway.session.keyed_locks import KeyedLocks
 from shared.conversation.handoffs import Handoff
 from shared.errors import ProtocolError, StoreUnavailable
@@ -19,7 +22,55 @@ from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
+from shared.wire.codec import json_encode
 from shared.wire.outcome import ErrorDetail, Response
+
+
+class _Said(Struct):
+    content: str | None = None
+
+
+class Conversation(Struct):
+    """A conversation as it is now: its status, and its last messages."""
+
+    status: str
+    messages: list[_Said] = []
+
+    @property
+    def last(self) -> str | None:
+        return self.messages[-1].content if self.messages else None
+
+
+class ChatwootApi:
+    """`url` is the installation's, and every call goes there. Each method raises `CallError`."""
+
+    def __init__(self, url: str, calls: Calls) -> None:
+        self._url = url
+        self._calls = calls
+
+    async def conversation(self, errand: Errand) -> Conversation:
+        answer = await self._call("GET", errand.path)
+        try:
+            return msgspec.json.decode(answer, type=Conversation)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise CallError("what it says of a conversation cannot be read", passing=False) from None
+
+    async def say(self, errand: Errand, text: str, *, private: bool) -> None:
+        """Post a message to the customer, or a note to those who look after the conversation."""
+        message = {"content": text, "message_type": "outgoing", "private": private}
+        await self._call("POST", f"{errand.path}/messages", message)
+
+    async def typing(self, errand: Errand, *, on: bool) -> None:
+        await self._call("POST", f"{errand.path}/toggle_typing_status", {"typing_status": "on" if on else "off"})
+
+    async def open(self, errand: Errand) -> None:
+        """Hand the conversation to people."""
+        await self._call("POST", f"{errand.path}/toggle_status", {"status": "open"})
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        data = b"" if body is None else json_encode(body)
+        return await self._calls.call(method, self._url + path, data)
+
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0

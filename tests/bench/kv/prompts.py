@@ -21,8 +21,7 @@ from shared.settings.redis import RedisSettings
 from shared.wire.outcome import BY_MODEL
 from shared.wire.session_key import SessionKey
 from workers.building import ENTRY_TOKENS
-from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import BuildPrompt, PromptBuilder
+from workers.prompt.conversation import BuildPrompt, PromptBudget, PromptBuilder
 
 _REDIS_TIMEOUT_MS: Final = 2_000
 _KEPT_WITHIN_S: Final = 5.0

@@ -38,8 +38,7 @@ from workers.serving.centre import Centre
 from workers.serving.drafts import Drafts, Progress
 from workers.serving.engine_loop import EngineLoop, StepWatch
 from workers.serving.engine_step import keep_nothing
-from workers.serving.loaded_versions import LoadedVersions
-from workers.serving.served import Served
+from workers.serving.loaded_versions import LoadedVersions, Served
 from workers.serving.shadow import Shadow
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer

@@ -9,8 +9,7 @@ from shared.conversation.turn import Turn
 from shared.model.chat_template import ChatTemplate
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer
 from shared.wire.outcome import Grounding
-from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import Prompt, PromptBuilder
+from workers.prompt.conversation import Prompt, PromptBudget, PromptBuilder
 
 TOKENIZER = Tokenizer.byte_level()
 START, END = (TOKENIZER.special_id(name) for name in ("<|im_start|>", "<|im_end|>"))

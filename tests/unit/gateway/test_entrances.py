@@ -12,8 +12,7 @@ import pytest
 
 from gateway.doors.ai_sdk.bodies import ChatBody as AiSdkBody
 from gateway.doors.ai_sdk.sockets import _decode as decode_frame
-from gateway.doors.chatwoot.errand import decode_errand
-from gateway.doors.chatwoot.events import read_event
+from gateway.doors.chatwoot.events import decode_errand, read_event
 from gateway.doors.edge.door import _entries as decode_journal
 from gateway.doors.grpc.messages import client_message
 from gateway.doors.grpc.messages import read as read_protobuf

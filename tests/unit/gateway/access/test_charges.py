@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.access.charges import COSTS_UNITS, Caller, Charge, Kind, Tariff
-from gateway.access.local_quota import LocalQuota
+from gateway.access.charges import COSTS_UNITS, Caller, Charge, Kind, LocalQuota, Tariff
 from shared.settings.gateway import HandoffSettings, QuotaSettings
 from shared.wire.messages import HandoffReason
 from shared.wire.session_key import SessionKey

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.charges import Charge
-from gateway.access.local_quota import LocalQuota
+from gateway.access.charges import Charge, LocalQuota
 
 SLACK = 0.01  # requests: a millisecond's worth and less
 BEGAN_MS = 1e9  # of a monotonic clock

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from gateway.access.identity import TokenGate
 from gateway.doors.chatwoot.door import ChatwootDoor
-from gateway.doors.chatwoot.errand import decode_errand
+from gateway.doors.chatwoot.events import decode_errand
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.exchange.question import digest
 from gateway.frontends.websocket import WebSocketFrontend

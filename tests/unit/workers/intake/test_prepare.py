@@ -25,8 +25,7 @@ from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
 from workers.intake.prepare import Preparer
-from workers.prompt.budget import PromptBudget
-from workers.prompt.conversation import PromptBuilder
+from workers.prompt.conversation import PromptBudget, PromptBuilder
 from workers.request.job import Job
 
 entry = partial(FaqEntry, topic="t", language="en", alternatives=())

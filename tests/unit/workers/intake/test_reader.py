@@ -13,7 +13,7 @@ from tests.support.builders.intake import IntakeBench
 from tests.support.builders.worker import LONG, SHORT, TOPIC, order
 from tests.support.fakes.gateways import quiet
 from tests.support.hostile.poison_records import packed
-from workers.intake.skew import ClockSkew
+from workers.intake.reader import ClockSkew
 
 
 def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:

@@ -29,8 +29,7 @@ from tests.support.samples.prompts import (
     readable,
     said,
 )
-from workers.prompt.budget import PromptBudget, whole_sentences
-from workers.prompt.conversation import PromptBuilder
+from workers.prompt.conversation import PromptBudget, PromptBuilder, whole_sentences
 
 ASKED = "⟨user\nq?⟩\n⟨assistant\n"
 

@@ -11,7 +11,7 @@ from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.model.tokenizer import estimate_tokens
 from shared.wire.outcome import Grounding
-from workers.prompt.budget import PromptBudget
+from workers.prompt.conversation import PromptBudget
 from workers.prompt.messages import MessageBuilder
 
 RETURNS = Grounding(id="r", question="Returns?", answer="Within 30 days.")

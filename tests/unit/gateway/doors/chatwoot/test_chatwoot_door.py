@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.doors.chatwoot.door import ChatwootDoor
-from gateway.doors.chatwoot.errand import Errand, decode_errand
-from gateway.doors.chatwoot.events import Asked, check_signature, read_event, session_name
+from gateway.doors.chatwoot.events import Asked, Errand, check_signature, decode_errand, read_event, session_name
 from gateway.exchange.question import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
