@@ -10,11 +10,13 @@ from websockets.asyncio.server import Server
 from gateway.access.identity import TokenGate
 from gateway.access.jwks import open_jwks, token_gate
 from gateway.access.start_checks import check_files, check_who_may_ask
-from gateway.admission.control import AdmissionLimits, AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
 from gateway.build import Forwarders, KafkaClients, RedisClients, Serving
+from gateway.destination.admission import AdmissionLimits, AdmissionPolicy
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
+from gateway.destination.memory_watch import MIB, MemoryWatch
 from gateway.doors.doors import Doors
 from gateway.kafka.demand_publisher import DemandPublisher
 from gateway.kafka.request_publisher import RequestPublisher
@@ -23,8 +25,6 @@ from gateway.people.handoffs import Handoffs
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.request.inflight import InflightTable
-from gateway.serving.admission_gate import AdmissionGate
-from gateway.serving.memory_watch import MIB, MemoryWatch
 from gateway.serving.observing import Observing
 from gateway.serving.shadowing import Shadowing
 from gateway.session.rate_limits import RateLimits

@@ -10,9 +10,10 @@ from typing import Final
 from gateway.access.charges import Tariff
 from gateway.access.jwks import Jwks
 from gateway.access.quotas import Quotas
-from gateway.admission.control import AdmissionLimits
+from gateway.destination.admission import AdmissionLimits
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
+from gateway.destination.gate import AdmissionGate
 from gateway.forwarding.abandoned import AbandonedLanes
 from gateway.forwarding.forwarding import ForwardingWing
 from gateway.forwarding.router import Router
@@ -22,10 +23,8 @@ from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.bad_answers import BadAnswers
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey
-from gateway.request.due_times import DueTimes
 from gateway.request.entry import Entry
-from gateway.request.inflight import InflightTable
-from gateway.serving.admission_gate import AdmissionGate
+from gateway.request.inflight import DueTimes, InflightTable
 from gateway.serving.answering import Answering
 from gateway.serving.asking import Asking
 from gateway.serving.deadlines import Deadlines

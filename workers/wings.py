@@ -14,9 +14,9 @@ from shared.settings import Settings
 from shared.settings.credential_files import read_password
 from shared.versions.log import VersionsLog
 from shared.versions.signature import read_trusted_keys
-from shared.wire.lanes import CHAMPION, in_lane
+from shared.wire.lanes import CHAMPION
 from shared.wire.session_key import SessionKey
-from shared.wire.topics import BROADCAST_PARTITION
+from shared.wire.topics import BROADCAST_PARTITION, in_lane
 from workers.edge.centre_pages import CentrePages
 from workers.edge.link_time import LinkTime
 from workers.edge.sync import FaqFiles, Sync

@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.admission.partitions import Claimed, Offer, Why, offer
+from gateway.destination.choose import View
 from gateway.destination.destination import Destination, Question
-from gateway.destination.view import View
+from gateway.destination.partitions import Claimed, Offer, Why, offer
 from shared.conversation.places import How, Places
 from shared.errors import StoreUnavailable
 from shared.kafka import Producer

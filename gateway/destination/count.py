@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from gateway.admission.control import check_length
+from gateway.destination.admission import check_length
 from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import Bucket
 from shared.wire.topics import bucket_of_length, surely_short

@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.admission.control import FallbackReason
-from gateway.admission.partitions import Claimed
+from gateway.destination.admission import FallbackReason
+from gateway.destination.partitions import Claimed
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.messages import Bucket

@@ -4,10 +4,10 @@ breaker."""
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.ladder import RUNGS, Ladder
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.breaker import BreakerState
 from gateway.destination.destination import Destination, Fallback
+from gateway.destination.ladder import RUNGS, Ladder
+from gateway.destination.lanes import LaneAdmissions
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.versions.registry import Registry

@@ -10,6 +10,7 @@ from starlette.routing import Mount
 from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.doors.ai_sdk.chats import Chats
 from gateway.doors.ai_sdk.door import PREFIX as AI_SDK
 from gateway.doors.ai_sdk.door import AiSdkDoor
@@ -26,7 +27,6 @@ from gateway.http.server import HttpServer
 from gateway.outbound.outbound import Outbound
 from gateway.serving.erasing import Erasing
 from gateway.serving.gateway import Gateway
-from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.session_limits import session_limits
 from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue

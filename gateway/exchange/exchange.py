@@ -8,7 +8,8 @@ from typing import Final
 from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Opened, Shown
-from gateway.session.protocol import CloseCode, Session
+from gateway.session.effects import CloseCode
+from gateway.session.protocol import Session
 from shared.errors import ProtocolError
 from shared.wire.failed_ends import detail_of
 from shared.wire.messages import ErrorEvent, ServerMessage, SessionCreated, SessionDeleted

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.identity import TokenGate
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.own_sessions import OwnSessions
 from gateway.exchange.question import Asker, Question, digest
 from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
-from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.protocol import Session
 from gateway.session.session_limits import SessionLimits
 from shared.conversation.history import History

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.lanes import LaneAdmissions
 from gateway.forwarding.forwarding import Copy, ForwardingWing
 from shared.errors import BrokerUnavailable
 from shared.kafka import Producer, Record, describe_topics, group_lag
@@ -19,9 +19,9 @@ from shared.records.passed_on import champions_copy
 from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.wire.lanes import PASSED_ON, Lane, in_lane
+from shared.wire.lanes import PASSED_ON, Lane
 from shared.wire.messages import ChatRequest
-from shared.wire.topics import BUCKETS
+from shared.wire.topics import BUCKETS, in_lane
 
 _LOOK_S: Final = 0.5
 _ASK_S: Final = 5.0

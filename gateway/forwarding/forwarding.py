@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.session.keyed_locks import KeyedLocks
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
+from shared.process.keyed_locks import KeyedLocks
 from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters

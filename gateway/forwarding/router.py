@@ -8,8 +8,8 @@ from gateway.destination.choose import destination_in
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.destination.destination import Destination
+from gateway.destination.gate import AdmissionGate
 from gateway.forwarding.forwarding import Copy
-from gateway.serving.admission_gate import AdmissionGate
 from shared.kafka import Outgoing, Record
 from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics

@@ -12,7 +12,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from gateway.session.message_rate import MessageRate
+from gateway.session.protocol import MessageRate
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.bounded import BoundedConnection, Bounds, bounded

@@ -12,6 +12,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 
 from gateway.access.identity import TokenGate
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.frontends.client_address import charged_address, is_trusted
 from gateway.frontends.paths import plain_path
 from gateway.frontends.sockets import send_frames, serve_sockets
@@ -20,9 +21,9 @@ from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.serving.gateway import Gateway
-from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.connection import refuse, reject, send_away
-from gateway.session.protocol import CloseCode, Session
+from gateway.session.effects import CloseCode
+from gateway.session.protocol import Session
 from gateway.session.protocol import State as SessionState
 from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError

@@ -13,7 +13,7 @@ from websockets.frames import CloseCode
 from gateway.frontends.client_address import charged_address
 from gateway.frontends.sockets import IDLE_FRAMES_PER_MINUTE
 from gateway.http.statuses import retry_headers, status_of
-from gateway.session.message_rate import MessageRate
+from gateway.session.protocol import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.sockets.bounded import HEAD_BYTES, HEAD_LINES, BoundedTransport

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.breaker import BreakerState
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms

@@ -12,8 +12,7 @@ from gateway.people.bad_answers import BadAnswers
 from gateway.people.handoff_wish import accepts_offer, wants_person
 from gateway.people.handoffs import Handoffs, Opening
 from gateway.people.session_answers import SessionAnswers
-from gateway.request.entry import Entry
-from gateway.request.request import Request
+from gateway.request.entry import Entry, Request
 from gateway.session.connection import Connection, refuse
 from shared.conversation.handoffs import Handoff
 from shared.conversation.history import History

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from gateway.admission.control import FallbackReason
+from gateway.destination.admission import FallbackReason
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import Response
 

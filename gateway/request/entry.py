@@ -1,4 +1,4 @@
-"""A request in flight: what was asked, its answer so far, and what its client has of it. Pure."""
+"""A request as its gateway accepted it, its answer so far, and what its client has of it. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -6,14 +6,89 @@ from gateway.destination.destination import TO_CHAMPION, Destination, Question
 from gateway.request.answer import Answer, State
 from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
-from gateway.request.request import Request
 from shared.conversation.turn import Turn
+from shared.tracing.context import TraceContext
+from shared.tracing.worker import WorkerHalf
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import LANES
-from shared.wire.messages import Bucket, ResponseCreated
+from shared.wire.messages import Bucket, Consent, ResponseCreate, ResponseCreated
 from shared.wire.outcome import Response
+from shared.wire.session_key import SessionKey
+
+# The gateway's span that the workers' spans are linked to (`SpanTree.add`).
+SEND_SPAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The context of the gateway that began the trace, and when this one took the answer over."""
+
+    begun: TraceContext
+    unix_ms: float
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestTrace:
+    """The times noted of one request for its trace. `traceparent` goes with it to the workers. `sent`: handed to Kafka;
+    `acked`: acknowledged; `last_text`: the last text for the client; `heard`: a worker's end arrived, with its times in
+    `worker`. The request of an `adopted` answer was sent by another gateway."""
+
+    context: TraceContext
+    traceparent: str = ""
+    recorded: bool = False
+    adopted: Adopted | None = None
+    sent_unix_ms: float | None = None
+    acked_unix_ms: float | None = None
+    last_text_unix_ms: float | None = None
+    heard_unix_ms: float | None = None
+    worker: WorkerHalf | None = None
+
+    @property
+    def begun(self) -> TraceContext:
+        """Return where the trace began: here, or at the gateway that the answer was adopted from."""
+        return self.context if self.adopted is None else self.adopted.begun
+
+    @property
+    def send_id(self) -> int:
+        """Return the id of the send span, which the workers' spans are linked to."""
+        return self.begun.child_id(SEND_SPAN)
+
+    @property
+    def packed(self) -> bytes | None:
+        """Return the context by which another gateway continues the trace; None where none is recorded."""
+        return self.begun.packed() if self.recorded else None
+
 
 Item = Opened | Shown | Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request, with all that is fixed once a message has become one.
+
+    If another gateway accepted it, `input` is empty (`Adoption.question`), `asked`, the client's message, is None, and
+    so is `trace` if that gateway recorded none. Its times on the wire are `clock_ms` ahead of this process's.
+    `generation` is the conversation's; without `generation_known` Redis was away, and the time of receipt takes its
+    place. `log` is where in the reply topic its replies begin; None if that is not known."""
+
+    response_id: str
+    event_id: str
+    session: SessionKey
+    input: str
+    received_unix_ms: float
+    deadline: Deadline
+    clock_ms: int = 0
+    generation: int = 0
+    generation_known: bool = True
+    consent: Consent | None = None
+    log: Place | None = None
+    trace: RequestTrace | None = None
+    asked: ResponseCreate | None = None
+
+    @property
+    def asked_unix_ms(self) -> int:
+        """Return the time of receipt on the wire: in its record, its cursor and its cancel the same."""
+        return int(self.received_unix_ms + self.clock_ms)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,9 +6,7 @@ from typing import Final
 from gateway.destination.destination import Destination
 from gateway.request.answer import Answer, State
 from gateway.request.cursor import ResumePoint
-from gateway.request.entry import Adoption, Entry, Item, Publication
-from gateway.request.request import Request
-from gateway.request.trace_times import RequestTrace
+from gateway.request.entry import Adoption, Entry, Item, Publication, Request, RequestTrace
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.admission.control import FallbackReason
+from gateway.destination.admission import FallbackReason
+from gateway.destination.gate import AdmissionGate
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request import endings
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.resumption import learn_question
-from gateway.serving.admission_gate import AdmissionGate
 from gateway.session.connection import put_all, refuse, write
 from gateway.session.connections import Connections
 from gateway.session.recall import Recall

@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 
-from gateway.admission.control import AdmissionLimits, check_connection, promise
+from gateway.destination.admission import AdmissionLimits, check_connection, promise
+from gateway.destination.gate import AdmissionGate
 from gateway.request.cursor import response_id
-from gateway.request.entry import Entry
+from gateway.request.entry import Entry, Request
 from gateway.request.inflight import InflightTable
-from gateway.request.request import Request
 from gateway.request.resumption import learn_question, reattach
-from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.deadlines import Deadlines
 from gateway.serving.erasing import Erasing
 from gateway.serving.sending import Sending
 from gateway.session.connection import Connection, put_all, refuse
 from gateway.session.connections import Connections
-from gateway.session.protocol import CancelRequest
+from gateway.session.effects import CancelRequest
 from gateway.telemetry.tracer import Tracer
 from shared.errors import ProtocolError
 from shared.process.clock import correction_ms

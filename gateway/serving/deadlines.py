@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.request import endings
-from gateway.request.due_times import DueTimes
 from gateway.request.entry import Entry
+from gateway.request.inflight import DueTimes
 from gateway.serving.answering import Answering
 from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained

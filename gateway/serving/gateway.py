@@ -18,7 +18,7 @@ from gateway.serving.erasing import Erasing
 from gateway.serving.resuming import Resuming
 from gateway.session.connection import Connection, refuse
 from gateway.session.connections import Connections
-from gateway.session.protocol import (
+from gateway.session.effects import (
     Ask,
     CancelRequest,
     CheckToken,

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.destination.gate import AdmissionGate
 from gateway.request import replies
 from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
-from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.sending import Sending
 from gateway.session.connection import Connection, put_all, write

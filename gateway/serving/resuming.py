@@ -14,7 +14,7 @@ from gateway.serving.erasing import Erasing
 from gateway.serving.receiving import Receiving
 from gateway.session.connection import Connection, put_all
 from gateway.session.connections import Connections
-from gateway.session.protocol import OpenSession
+from gateway.session.effects import OpenSession
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
 from shared.process.clock import now_unix_ms, wire_unix_ms

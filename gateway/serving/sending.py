@@ -4,21 +4,20 @@ import asyncio
 from dataclasses import dataclass, field
 
 from gateway.access.quotas import Quotas
-from gateway.destination.choose import below, by_rule, choose
+from gateway.destination.choose import View, below, by_rule, choose
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.destination.destination import Fallback, Question
-from gateway.destination.view import View
+from gateway.destination.gate import AdmissionGate
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.entry import Entry
-from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.answering import Answering
 from gateway.serving.shadowing import Shadowing
-from gateway.session.keyed_locks import KeyedLocks
 from gateway.session.protocol import Session
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.process.clock import now_unix_ms
+from shared.process.keyed_locks import KeyedLocks
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 

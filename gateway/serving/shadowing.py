@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.destination.view import View
+from gateway.destination.choose import View
+from gateway.destination.gate import AdmissionGate
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.entry import Entry
-from gateway.serving.admission_gate import AdmissionGate
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms

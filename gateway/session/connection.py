@@ -5,7 +5,8 @@ from typing import Protocol
 
 from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
-from gateway.session.protocol import CloseCode, Session, error_event
+from gateway.session.effects import CloseCode
+from gateway.session.protocol import Session, error_event
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics

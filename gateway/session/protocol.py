@@ -7,12 +7,24 @@ NEW --session.start--> OPEN --close, token expired--> CLOSED
 import math
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum, IntEnum, auto
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 from gateway.access.charges import Caller
 from gateway.access.identity import Identity, TokenGate
-from gateway.session.message_rate import MessageRate
+from gateway.session.effects import (
+    Ask,
+    CancelRequest,
+    CheckToken,
+    Close,
+    CloseCode,
+    Effect,
+    EraseSession,
+    ForPeople,
+    OpenSession,
+    Refuse,
+    Send,
+)
 from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.wire.failed_ends import detail_of
@@ -26,8 +38,6 @@ from shared.wire.messages import (
     Pong,
     ResponseCancel,
     ResponseCreate,
-    Resume,
-    ServerMessage,
     SessionClosing,
     SessionCreated,
     SessionDelete,
@@ -37,23 +47,10 @@ from shared.wire.messages import (
 )
 from shared.wire.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 
+_MINUTE_MS = 60_000
 _RECONNECT_MS = 1_000
 _PONGS_PER_MINUTE = 120
 _REFUSALS_PER_MESSAGE = 10  # of the messages a minute
-
-
-class CloseCode(IntEnum):
-    """WebSocket close codes (after Centrifugo's): 40xx reconnect, 45xx do not."""
-
-    SHUTDOWN = 4001
-    INTERNAL = 4004
-    TOKEN_EXPIRED = 4005
-    SLOW_CONSUMER = 4008
-    CONNECTION_LIMIT = 4009
-    NO_PONG = 4012
-    INVALID_TOKEN = 4500
-    NO_HELLO = 4502
-    FLOOD = 4503
 
 
 class State(Enum):
@@ -62,67 +59,43 @@ class State(Enum):
     CLOSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    message: ServerMessage
+@dataclass(slots=True)
+class MessageRate:
+    """A connection's messages a minute: a token bucket, a minute's worth deep.
 
+    `updated_unix_ms` is the time up to which `allowance`, in messages, is refilled."""
 
-@dataclass(frozen=True, slots=True)
-class CheckToken:
-    """Have the key ready that the token needs, then continue by `Session.check_token`."""
+    per_minute: int
+    updated_unix_ms: float
+    allowance: float = field(init=False)
 
-    message: SessionStart | SessionRefresh
-    token: str
+    def __post_init__(self) -> None:
+        self.allowance = float(self.per_minute)
 
+    def spend(self, now_unix_ms: float) -> None:
+        """Count one message. Raises `ProtocolError` with the time to wait where it is one too many."""
+        per_ms = self.per_minute / _MINUTE_MS
+        elapsed_ms = max(0.0, now_unix_ms - self.updated_unix_ms)
+        self.allowance = min(self.per_minute, self.allowance + elapsed_ms * per_ms)
+        self.updated_unix_ms = now_unix_ms  # a clock set back refills nothing, and is gone by from then on
+        if self.allowance < 1:
+            wait_ms = int((1 - self.allowance) / per_ms) + 1
+            raise ProtocolError(
+                "rate_limited",
+                f"more than {self.per_minute} messages a minute; wait {wait_ms} ms",
+                kind="rate_limit_error",
+                retriable=True,
+                retry_after_ms=wait_ms,
+            )
+        self.allowance -= 1
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
-    """Open the session: send `session.created`, and what the client missed since `resume`. `returns`: the client has
-    named the session."""
-
-    resume: Resume | None
-    returns: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Send the client an error, before the close that follows."""
-
-    error: ProtocolError
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    request: ResponseCreate
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequest:
-    """Cancel one request, named by its response or its event."""
-
-    response_id: str | None
-    event_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ForPeople:
-    """Hand over to a person, or record the rating of an answer."""
-
-    message: HandoffRequest | Feedback
-
-
-@dataclass(frozen=True, slots=True)
-class EraseSession:
-    """Erase the conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    code: CloseCode
-    reason: str
-
-
-Effect = Send | CheckToken | OpenSession | Refuse | Ask | CancelRequest | ForPeople | EraseSession | Close
+    def passes(self, now_unix_ms: float) -> bool:
+        """Count one message; return whether it is not one too many."""
+        try:
+            self.spend(now_unix_ms)
+        except ProtocolError:
+            return False
+        return True
 
 
 class Session:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gateway.access.charges import Kind
 from gateway.access.quotas import Quotas
 from gateway.session.connection import Connection, refuse, reject
-from gateway.session.protocol import Ask, CheckToken, Effect, EraseSession, ForPeople, OpenSession
+from gateway.session.effects import Ask, CheckToken, Effect, EraseSession, ForPeople, OpenSession
 from shared.errors import ProtocolError
 from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import HandoffRequest, SessionStart

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.request.cursor import Place
-from gateway.request.entry import Entry
-from gateway.request.trace_times import RequestTrace
+from gateway.request.entry import Entry, RequestTrace
 from gateway.telemetry.attainment import attainment, is_late
 from shared.tracing import conventions as names
 from shared.tracing.spans import Attribute, Event, KeepRules, Process, Span, SpanTree, Trace, Why

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.request.entry import Entry
-from gateway.request.trace_times import SEND_SPAN, Adopted, RequestTrace
+from gateway.request.entry import SEND_SPAN, Adopted, Entry, RequestTrace
 from gateway.telemetry.trace_spans import KeptTrace, kept_trace, why_kept
 from shared.process.clock import correction_ms, now_unix_ms
 from shared.tracing.context import TraceContext, begin_trace

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, SHADOW, Lane, in_lane
-from shared.wire.topics import BUCKETS
+from shared.wire.lanes import CHAMPION, LANES, PASSED_ON, SHADOW, Lane
+from shared.wire.topics import BUCKETS, in_lane
 
 Role = Literal["gateway", "worker", "operator", "recorder"]
 Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Alter"]

@@ -9,10 +9,10 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.ladder import Ladder
-from gateway.admission.ladder import Step as Rung
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy
+from gateway.destination.ladder import Ladder
+from gateway.destination.ladder import Step as Rung
+from gateway.destination.lanes import LaneAdmissions
 from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
 from ops.simulate.ladder import LadderSimulator, LadderWorker

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy, check_inflight
+from gateway.destination.admission import Admission, AdmissionLimits, AdmissionPolicy, check_inflight
 from ops.traces.trace import Request
 from shared.errors import ProtocolError
 from shared.settings import Settings

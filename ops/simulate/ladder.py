@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.ladder import Ladder
-from gateway.admission.ladder import Step as Rung
-from gateway.admission.lanes import LaneAdmissions
-from gateway.destination.choose import below, choose
+from gateway.destination.choose import View, below, choose
 from gateway.destination.destination import TO_CHAMPION, Destination, Question
-from gateway.destination.view import View
+from gateway.destination.ladder import Ladder
+from gateway.destination.ladder import Step as Rung
+from gateway.destination.lanes import LaneAdmissions
 from ops.simulate.simulated_worker import SimulatedWorker
 from ops.simulate.simulator import (
     Ending,

@@ -12,8 +12,3 @@ CHAMPION: Final = "champion"
 SHADOW: Final = "shadow"
 PASSED_ON: Final[tuple[Lane, ...]] = ("canary", "control", "light", "cpu")
 """The lanes whose requests the champion answers where they no longer do. Nobody waits for a shadow's answers."""
-
-
-def in_lane(name: str, lane: Lane) -> str:
-    """Return the name of a lane's own topic or group, by that of the champion's."""
-    return name if lane == CHAMPION else f"{name}.{lane}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from shared.wire.lanes import CHAMPION, LANES, Lane, in_lane
+from shared.wire.lanes import CHAMPION, LANES, Lane
 from shared.wire.messages import Bucket
 
 BUCKETS: Final[tuple[Bucket, ...]] = ("short", "medium", "long")
@@ -45,6 +45,11 @@ Headers = Mapping[str, bytes]
 
 # What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.
 _LEGAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._\-]{1,249}")
+
+
+def in_lane(name: str, lane: Lane) -> str:
+    """Return the name of a lane's own topic or group, by that of the champion's."""
+    return name if lane == CHAMPION else f"{name}.{lane}"
 
 
 @dataclass(frozen=True, slots=True)

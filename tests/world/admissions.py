@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import Admission
+from gateway.destination.admission import Admission
+from gateway.destination.breaker import BreakerState
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.request.entry import Entry
 from shared.process.clock import now_unix_ms

@@ -17,7 +17,7 @@ from gateway.doors.ai_sdk.chats import Chats, Running
 from gateway.doors.ai_sdk.parts import UiTeller
 from gateway.http.handlers import detail_of_raised
 from gateway.http.requests import HttpRequests
-from gateway.session.message_rate import MessageRate
+from gateway.session.protocol import MessageRate
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.telemetry.faults import contained

@@ -15,11 +15,11 @@ from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
 from gateway.exchange.question import Asker
 from gateway.outbound.calls import CallError, Calls
-from gateway.session.keyed_locks import KeyedLocks
 from shared.conversation.handoffs import Handoff
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Record
 from shared.process.clock import wire_unix_ms
+from shared.process.keyed_locks import KeyedLocks
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import json_encode

@@ -17,7 +17,8 @@ from gateway.request.cursor import ResumePoint, Seal
 from gateway.request.entry import Item
 from gateway.request.outbox import Outbox
 from gateway.session.connection import refuse
-from gateway.session.protocol import CloseCode, Session
+from gateway.session.effects import CloseCode
+from gateway.session.protocol import Session
 from shared.errors import ErrorKind, ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings

@@ -15,8 +15,7 @@ from shared.process.clock import now_unix_ms
 from shared.records.log_readers import read_demand, read_reports
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import caught
-from shared.wire.lanes import in_lane
-from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
+from shared.wire.topics import BROADCAST_PARTITION, BUCKETS, in_lane
 
 _LOOK_S: Final = 2.0
 _PATIENCE_S: Final = 2.0

@@ -22,9 +22,9 @@ from shared.errors import BrokerUnavailable, SettingsError
 from shared.kafka import describe_topics, group_lag
 from shared.redis.client import RedisClient
 from shared.settings import Settings
-from shared.wire.lanes import CHAMPION, LANES, Lane, in_lane
+from shared.wire.lanes import CHAMPION, LANES, Lane
 from shared.wire.messages import Bucket
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.wire.topics import BUCKETS, TopicNames, in_lane
 
 _TIMES: Final = 5
 _PATIENCE_S: Final = 5.0

@@ -15,7 +15,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
-from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.destination.admission import Admission, AdmissionLimits, AdmissionPolicy
 from ops.scaling.autoscale.scaler import Scaler
 from ops.scaling.fleet.load import Load
 from ops.scaling.fleet.pool import Machine, Pool

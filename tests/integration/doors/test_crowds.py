@@ -23,7 +23,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
-from gateway.admission.memory_watermark import SHED_AT, MemoryLevel
+from gateway.destination.memory_watch import SHED_AT, MemoryLevel
 from gateway.frontends.sockets import serve_sockets
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit, rss_bytes

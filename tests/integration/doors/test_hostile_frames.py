@@ -19,12 +19,12 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.serving.gateway import Gateway
-from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.connection import Connection
-from gateway.session.protocol import CloseCode
+from gateway.session.effects import CloseCode
 from gateway.session.session_limits import SessionLimits
 from shared.settings.gateway import GatewaySettings
 from shared.telemetry import metrics

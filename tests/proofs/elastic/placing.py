@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import structs
 
-from gateway.admission.control import Admission, AdmissionPolicy
-from gateway.admission.partitions import offer
+from gateway.destination.admission import Admission, AdmissionPolicy
+from gateway.destination.partitions import offer
 from ops.simulate.experiment import Experiment
 from ops.simulate.gate import Gate
 from ops.simulate.rivals import OURS, scheduler_of

@@ -10,11 +10,9 @@ from gateway.destination.destination import TO_CHAMPION
 from gateway.request import endings, replies, resumption
 from gateway.request.answer import Answer
 from gateway.request.cursor import ResumePoint
-from gateway.request.due_times import DueTimes
-from gateway.request.entry import Entry, Item, Publication
-from gateway.request.inflight import InflightTable
+from gateway.request.entry import Entry, Item, Publication, Request
+from gateway.request.inflight import DueTimes, InflightTable
 from gateway.request.outbox import Shown
-from gateway.request.request import Request
 from shared.faq.fallback import Fallback
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ReplyDelta, ReplyDone, ResponseCreated, WorkerReport

@@ -10,18 +10,18 @@ from typing import Any, Self
 import msgspec
 from msgspec import msgpack
 
-from gateway.admission.control import AdmissionLimits, AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
 from gateway.build import Serving
+from gateway.destination.admission import AdmissionLimits, AdmissionPolicy
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
 from gateway.kafka.request_publisher import RequestPublisher
 from gateway.people.people import People
 from gateway.request.cursor import CursorKey, ResumePoint, Seal
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
-from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.serving.observing import Observing
 from gateway.serving.shadowing import Shadowing

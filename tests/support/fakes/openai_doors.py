@@ -7,10 +7,10 @@ import httpx2
 from msgspec.structs import replace
 
 from gateway.access.identity import TokenGate
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.doors.openai.door import OpenAiDoor
 from gateway.exchange.exchanges import Exchanges
 from gateway.http.requests import HttpRequests
-from gateway.serving.memory_watch import MemoryWatch
 from gateway.session.session_limits import SessionLimits
 from shared.settings.gateway import GatewaySettings
 from shared.wire.messages import ChatRequest

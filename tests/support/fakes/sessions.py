@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import TokenGate
-from gateway.session.protocol import CheckToken, Effect, Session, State
+from gateway.session.effects import CheckToken, Effect
+from gateway.session.protocol import Session, State
 from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.wire.messages import (

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.admission.breaker import BreakerPolicy
-from gateway.admission.control import AdmissionLimits, AdmissionPolicy, promise
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
-from gateway.destination.choose import choose
+from gateway.destination.admission import AdmissionLimits, AdmissionPolicy, promise
+from gateway.destination.breaker import BreakerPolicy
+from gateway.destination.choose import View, choose
 from gateway.destination.destination import TO_CHAMPION, Destination, Question
-from gateway.destination.view import View
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from gateway.telemetry.attainment import attainment
 from gateway.telemetry.observation import observation_of
 from shared.settings import Settings

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy
 from gateway.destination.choose import choose
-from gateway.serving.admission_gate import AdmissionGate
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
 from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
 from shared.telemetry import metrics

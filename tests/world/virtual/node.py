@@ -11,7 +11,7 @@ from shared.process.threads import MACHINERY, Machinery
 from tests.world.virtual.threads import Threads
 
 if TYPE_CHECKING:
-    from gateway.admission.control import Admission
+    from gateway.destination.admission import Admission
     from gateway.request.entry import Entry
     from tests.world.virtual.loop import VirtualLoop
     from tests.world.virtual.network import Pipe

@@ -2,12 +2,11 @@
 
 import pytest
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
-from gateway.destination.choose import by_rule, destination_in
+from gateway.destination.admission import AdmissionPolicy
+from gateway.destination.choose import View, by_rule, destination_in
 from gateway.destination.destination import TO_CHAMPION, Destination
-from gateway.destination.view import View
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from gateway.request.cursor import Place
 from gateway.request.resumption import adopt
 from shared.versions.state import Rule, State

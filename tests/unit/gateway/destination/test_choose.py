@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
-from gateway.destination.choose import choose
+from gateway.destination.admission import AdmissionPolicy
+from gateway.destination.choose import View, choose
 from gateway.destination.destination import Destination, Fallback, Question
-from gateway.destination.view import View
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from shared.versions.state import Rung, State
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION, Lane

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy
 from gateway.destination.choose import by_rule
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from gateway.destination.report import Report
 from gateway.request.cursor import Place
-from gateway.serving.admission_gate import AdmissionGate
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.versions.registry import Added, Registry
 from shared.versions.state import Move, Rule, State

@@ -12,13 +12,13 @@ import pytest
 from websockets.asyncio.client import connect
 
 from gateway.access.identity import TokenGate
+from gateway.destination.memory_watch import MemoryWatch
 from gateway.doors.chatwoot.door import ChatwootDoor
 from gateway.doors.chatwoot.events import decode_errand
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.exchange.question import digest
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.request.cursor import CursorKey
-from gateway.serving.memory_watch import MemoryWatch
 from ops.stack.processes import free_port
 from shared.settings.gateway import GatewaySettings
 from shared.wire.session_key import SessionKey

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy
 from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
 from gateway.forwarding import forwarding as forwarding_module
 from gateway.forwarding.forwarding import ForwardingWing
 from gateway.forwarding.router import Router
-from gateway.serving.admission_gate import AdmissionGate
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
 from shared.kafka.producer import partition_of

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from gateway.destination.memory_watch import MIB, MemoryWatch
 from gateway.frontends import websocket
 from gateway.frontends.websocket import WebSocketConnection, WebSocketFrontend
-from gateway.serving.memory_watch import MIB, MemoryWatch
-from gateway.session.protocol import CloseCode
+from gateway.session.effects import CloseCode
 from shared.settings.gateway import GatewaySettings
 from shared.wire.codec import GATEWAY_CODECS
 from shared.wire.messages import Ping, SessionClosing

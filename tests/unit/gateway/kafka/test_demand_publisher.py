@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy
+from gateway.destination.breaker import BreakerState
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
 from gateway.kafka.demand_publisher import DemandPublisher
 from shared.kafka import Outgoing
 from shared.versions.state import Rung

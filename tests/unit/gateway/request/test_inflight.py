@@ -6,8 +6,8 @@ from msgspec import structs
 from gateway.destination.destination import Destination
 from gateway.request import replies
 from gateway.request.answer import _FLOWS_MS, State
+from gateway.request.entry import RequestTrace
 from gateway.request.outbox import Opened, Shown
-from gateway.request.trace_times import RequestTrace
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext

@@ -9,9 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from gateway.destination.destination import Destination
 from gateway.request.cursor import CursorKey, Place, ResumePoint
-from gateway.request.entry import Entry, Item, Publication
+from gateway.request.entry import Entry, Item, Publication, RequestTrace
 from gateway.request.outbox import Outbox
-from gateway.request.trace_times import RequestTrace
 from shared.tracing.context import TraceContext
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from gateway.request.cursor import CursorKey
-from gateway.session.protocol import OpenSession, Refuse, Send, Session, State, error_event
+from gateway.session.effects import OpenSession, Refuse, Send
+from gateway.session.protocol import Session, State, error_event
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
-from gateway.admission.memory_watermark import MemoryLevel
+from gateway.destination.memory_watch import MemoryLevel
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing
 from shared.process.clock import now_unix_ms

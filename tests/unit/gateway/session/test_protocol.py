@@ -2,18 +2,8 @@
 
 import pytest
 
-from gateway.session.protocol import (
-    Ask,
-    CancelRequest,
-    CheckToken,
-    Close,
-    CloseCode,
-    EraseSession,
-    OpenSession,
-    Send,
-    State,
-    error_event,
-)
+from gateway.session.effects import Ask, CancelRequest, CheckToken, Close, CloseCode, EraseSession, OpenSession, Send
+from gateway.session.protocol import State, error_event
 from shared.errors import ProtocolError
 from shared.wire.messages import (
     ClientMessage,

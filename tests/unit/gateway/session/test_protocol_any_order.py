@@ -4,7 +4,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gateway.session.protocol import Ask, Close, ForPeople, OpenSession, Send, State
+from gateway.session.effects import Ask, Close, ForPeople, OpenSession, Send
+from gateway.session.protocol import State
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS
 from shared.wire.messages import (

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.access.charges import Caller, Kind
-from gateway.session.protocol import CloseCode, Session, State
+from gateway.session.effects import CloseCode
+from gateway.session.protocol import Session, State
 from gateway.session.session_limits import SessionLimits
 from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.session.protocol import Ask
+from gateway.session.effects import Ask
 from shared.errors import ProtocolError
 from tests.support.fakes.sessions import ASK, START, new, opened, refused
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.access.identity import TokenGate
 from gateway.access.token_keys import KeySet
-from gateway.session.protocol import Ask, Close, CloseCode, OpenSession, Refuse, Send, State
+from gateway.session.effects import Ask, Close, CloseCode, OpenSession, Refuse, Send
+from gateway.session.protocol import State
 from shared.wire.fields import MAX_ID_CHARS, Identifier
 from shared.wire.messages import (
     ClientMessage,

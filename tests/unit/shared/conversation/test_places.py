@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.admission.partitions import Offer
+from gateway.destination.partitions import Offer
 from shared.conversation.places import Places
 from shared.redis import client as redis_client
 from shared.settings.redis import RedisSettings

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.request.cursor import Place
-from gateway.request.entry import Entry
-from gateway.request.trace_times import SEND_SPAN, RequestTrace
+from gateway.request.entry import SEND_SPAN, Entry, RequestTrace
 from gateway.telemetry.trace_spans import KeptTrace, kept_trace, spans_of, why_kept
 from shared.faq.fallback import Fallback
 from shared.tracing import conventions as names

@@ -4,12 +4,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission.breaker import BreakerPolicy, BreakerState
+from gateway.destination.breaker import BreakerPolicy, BreakerState
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import NOW
 from tests.unit.examples import examples
-from tests.unit.gateway.admission.test_control import decide, make_admission, report
+from tests.unit.gateway.destination.test_admission import decide, make_admission, report
 
 
 class AnyTraffic(RuleBasedStateMachine):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.ladder import STEPS, Ladder, LadderPolicy, Step
+from gateway.destination.ladder import STEPS, Ladder, LadderPolicy, Step
 from shared.versions.state import Rung
 from shared.wire.lanes import CHAMPION
 from shared.wire.session_key import SessionKey

@@ -1,11 +1,13 @@
-"""Keep an admission for each lane: no lane's workers, breaker or shares count for another's. Count what customers ask
-of each lane before admission. Pure."""
+"""Keep an admission for each lane, and count what customers ask of it, as the machine time that its workers would take.
+
+No lane's workers, breaker or shares count for another's. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gateway.admission.breaker import Breaker
-from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.destination.admission import Admission, AdmissionPolicy
+from gateway.destination.breaker import Breaker
 from shared.wire.fields import Revision
 from shared.wire.lanes import CHAMPION, PASSED_ON, Lane
 from shared.wire.messages import Bucket, WorkerReport
@@ -21,8 +23,8 @@ class _Counts:
 
 @dataclass(slots=True)
 class Demand:
-    """What customers have asked since the gateway started, in machine time; owned by its event loop. A price is the
-    machine time of one request, by what a lane's workers last reported: it is kept when they are gone."""
+    """A gateway's counts since it started; owned by its event loop. A price is the machine time of one request, by what
+    a lane's workers last reported: it is kept when they are gone."""
 
     _prices: dict[tuple[Lane, Bucket], float] = field(default_factory=dict)
     _counts: dict[tuple[Lane, Bucket], _Counts] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.session.keyed_locks import KeyedLocks
+from shared.process.keyed_locks import KeyedLocks
 from tests.support.fakes.gateways import quiet
 
 

@@ -8,9 +8,9 @@ import heapq
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from gateway.admission.breaker import Breaker, BreakerPolicy
-from gateway.admission.fleet import Fleet, KnownWorker
-from gateway.admission.tenant_shares import TenantShares
+from gateway.destination.breaker import Breaker, BreakerPolicy
+from gateway.destination.fleet import Fleet, KnownWorker
+from gateway.destination.tenant_shares import TenantShares
 from shared.errors import ProtocolError
 from shared.nouns import counted
 from shared.settings import Settings

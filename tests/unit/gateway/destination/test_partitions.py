@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.partitions import Claimed, Wait, offer, skew
+from gateway.destination.partitions import Claimed, Wait, offer, skew
 
 BUSY, IDLE = Wait(2_000.0, 2_100.0), Wait(100.0, 200.0)
 MS = st.floats(0.0, 60_000.0)

@@ -4,15 +4,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import AdmissionLimits, check_inflight
-from gateway.admission.ladder import Ladder
-from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.partitions import skew
-from gateway.admission.worker_clocks import WorkerClocks
+from gateway.destination.admission import AdmissionLimits, check_inflight
+from gateway.destination.breaker import BreakerState
+from gateway.destination.choose import PartitionOf, View
+from gateway.destination.fleet import WorkerClocks
+from gateway.destination.ladder import Ladder
+from gateway.destination.lanes import LaneAdmissions
+from gateway.destination.memory_watch import MemoryWatch
+from gateway.destination.partitions import skew
 from gateway.destination.report import Report
-from gateway.destination.view import PartitionOf, View
-from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
+from gateway.destination.breaker import Breaker, BreakerPolicy, BreakerState
 from tests.unit.examples import examples
 
 THRESHOLD_MS = 1_500.0

@@ -1,6 +1,6 @@
 """A clock differs where reports say so for a while; reports that Kafka held back say nothing."""
 
-from gateway.admission.worker_clocks import WorkerClocks
+from gateway.destination.fleet import WorkerClocks
 
 
 def told(clocks: WorkerClocks, *behind_ms: float, from_ms: float = 0) -> list[float]:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.admission.fleet import Fleet
+from gateway.destination.fleet import Fleet
 from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.topics import BUCKETS
 from tests.support.builders.gateway import NOW, report

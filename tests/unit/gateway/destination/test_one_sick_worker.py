@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.destination.admission import Admission, AdmissionPolicy
+from gateway.destination.breaker import BreakerState
 from shared.wire.deadline import Deadline
 from tests.support.builders.gateway import NOW, report
 

@@ -1,17 +1,47 @@
-"""Watch this process's memory against its budget."""
+"""Watch this process's memory against its budget.
+
+The marks are those that Envoy's documentation gives for its overload manager and the heap
+(https://www.envoyproxy.io/docs/envoy/latest/configuration/operations/overload_manager/overload_manager).
+"""
 
 import asyncio
 import ctypes
 import os
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from gateway.admission.memory_watermark import MemoryLevel, memory_level
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 
 log = get_logger()
+
+SHED_AT: Final = 0.92
+REFUSE_AT: Final = 0.95
+# Of the budget: memory that is freed and taken again does not change the level to and fro.
+_HYSTERESIS: Final = 0.02
+
+
+class MemoryLevel(IntEnum):
+    """The memory's level against its budget. `SHEDDING`: requests are answered at little cost. `REFUSING`: no new
+    connection or request is accepted."""
+
+    NORMAL = 0
+    SHEDDING = 1
+    REFUSING = 2
+
+
+_MARKS: Final = ((MemoryLevel.REFUSING, REFUSE_AT), (MemoryLevel.SHEDDING, SHED_AT))
+
+
+def memory_level(resident_bytes: int, budget_bytes: int, was: MemoryLevel) -> MemoryLevel:
+    """Return the level, which begins at its mark and ends a little below it."""
+    for level, mark in _MARKS:
+        if resident_bytes >= budget_bytes * (mark if was < level else mark - _HYSTERESIS):
+            return level
+    return MemoryLevel.NORMAL
+
 
 _WATCH_S: Final = 0.25
 _STATM: Final = Path("/proc/self/statm")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.admission.control import AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
-from gateway.serving.admission_gate import AdmissionGate
+from gateway.destination.admission import AdmissionPolicy
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.lanes import CHAMPION

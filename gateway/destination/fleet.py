@@ -5,7 +5,7 @@ only that one's estimate counts. Between reports, the requests sent to it since 
 have done in that time, so a burst shows before the next report.
 
 A report's age is measured from its receipt here: a worker's own clock, which may be minutes off, is compared and never
-used.
+used. A report's lateness may also be time that it waited in Kafka, so only a difference that lasts is the clock's.
 
 A worker that hangs or has died still owns its partitions until another reports that it reads them: requests sent there
 are late by its fault, so each worker has its own breaker.
@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
-from gateway.admission.partitions import Wait
+from gateway.destination.breaker import Breaker, BreakerPolicy, BreakerState
+from gateway.destination.partitions import Wait
 from shared.wire.fields import Revision
 from shared.wire.messages import Bucket, WorkerReport
 
@@ -217,3 +217,33 @@ class Fleet:
 
 def _places(partitions: _Partitions) -> set[_Place]:
     return {(bucket, number) for bucket, numbers in partitions.items() for number in numbers}
+
+
+# Less is the report's way here, and a network that stumbles.
+_DIFFERS_MS: Final = 1_000.0
+_LASTS_MS: Final = 5_000.0
+
+
+@dataclass(slots=True)
+class WorkerClocks:
+    """The workers whose clocks differ from the gateway's."""
+
+    _differs_since: dict[str, float] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def differs(self, worker_id: str, behind_ms: float, now_unix_ms: float) -> bool:
+        """Note a report that was written `behind_ms` ago by the worker's clock; return whether that clock differs, once
+        until it is right again."""
+        if abs(behind_ms) < _DIFFERS_MS:
+            self.forget(worker_id)
+            return False
+        since = self._differs_since.setdefault(worker_id, now_unix_ms)
+        if worker_id in self._told or now_unix_ms - since < _LASTS_MS:
+            return False
+        self._told.add(worker_id)
+        return True
+
+    def forget(self, worker_id: str) -> None:
+        """Forget a worker that has left."""
+        self._differs_since.pop(worker_id, None)
+        self._told.discard(worker_id)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import AdmissionPolicy, Decision
-from gateway.admission.lanes import LaneAdmissions
+from gateway.destination.admission import AdmissionPolicy, Decision
+from gateway.destination.breaker import BreakerState
+from gateway.destination.lanes import LaneAdmissions
 from shared.wire.lanes import CHAMPION, LANES, Lane
 from tests.support.builders.gateway import NOW, report
-from tests.unit.gateway.admission.test_control import decide
+from tests.unit.gateway.destination.test_admission import decide
 
 
 def lanes(**first_token_ms: float) -> LaneAdmissions:

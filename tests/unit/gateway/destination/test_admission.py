@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.admission.breaker import BreakerState
-from gateway.admission.control import (
+from gateway.destination.admission import (
     Admission,
     AdmissionLimits,
     AdmissionPolicy,
@@ -19,6 +18,7 @@ from gateway.admission.control import (
     check_length,
     promise,
 )
+from gateway.destination.breaker import BreakerState
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from shared.wire.deadline import Deadline

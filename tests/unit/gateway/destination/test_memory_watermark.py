@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.control import AdmissionLimits, AdmissionPolicy
-from gateway.admission.lanes import LaneAdmissions
-from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
+from gateway.destination import memory_watch
+from gateway.destination.admission import AdmissionLimits, AdmissionPolicy
 from gateway.destination.choose import choose
 from gateway.destination.destination import TO_CHAMPION, Fallback
-from gateway.serving import memory_watch
-from gateway.serving.admission_gate import AdmissionGate
-from gateway.serving.memory_watch import MIB, MemoryWatch
+from gateway.destination.gate import AdmissionGate
+from gateway.destination.lanes import LaneAdmissions
+from gateway.destination.memory_watch import MIB, REFUSE_AT, SHED_AT, MemoryLevel, MemoryWatch, memory_level
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from tests.support.builders.gateway import make_entry

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission.tenant_shares import TenantShares
+from gateway.destination.tenant_shares import TenantShares
 from tests.unit.examples import examples
 
 NOW = 1_000_000.0

@@ -1,0 +1,92 @@
+"""Define the effects of a connection's messages: what the gateway does next. Pure."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from shared.errors import ProtocolError
+from shared.wire.messages import (
+    Feedback,
+    HandoffRequest,
+    ResponseCreate,
+    Resume,
+    ServerMessage,
+    SessionRefresh,
+    SessionStart,
+)
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes (after Centrifugo's): 40xx reconnect, 45xx do not."""
+
+    SHUTDOWN = 4001
+    INTERNAL = 4004
+    TOKEN_EXPIRED = 4005
+    SLOW_CONSUMER = 4008
+    CONNECTION_LIMIT = 4009
+    NO_PONG = 4012
+    INVALID_TOKEN = 4500
+    NO_HELLO = 4502
+    FLOOD = 4503
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class CheckToken:
+    """Have the key ready that the token needs, then continue by `Session.check_token`."""
+
+    message: SessionStart | SessionRefresh
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Open the session: send `session.created`, and what the client missed since `resume`. `returns`: the client has
+    named the session."""
+
+    resume: Resume | None
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Send the client an error, before the close that follows."""
+
+    error: ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    request: ResponseCreate
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Cancel one request, named by its response or its event."""
+
+    response_id: str | None
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForPeople:
+    """Hand over to a person, or record the rating of an answer."""
+
+    message: HandoffRequest | Feedback
+
+
+@dataclass(frozen=True, slots=True)
+class EraseSession:
+    """Erase the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    code: CloseCode
+    reason: str
+
+
+Effect = Send | CheckToken | OpenSession | Refuse | Ask | CancelRequest | ForPeople | EraseSession | Close
