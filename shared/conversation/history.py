@@ -100,10 +100,9 @@ class History:
         later may be answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an
         earlier `generation`: that was erased.
 
-        `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out their turns, and
-        each turn that was open next to it, unless it had ended long before: a gateway that dies, or finds no Redis,
-        releases nothing. So the turns are the same whenever, and by whichever worker, they are read. None: leave out
-        none."""
+        `concurrent`: for the prompt of `request_id`, which was asked while those were open; leave out the turns that
+        `open_at` finds open then. So the turns are the same whenever, and by whichever worker, they are read. None:
+        leave out none."""
         # Turns are kept in the order of their ends, and counted in the order of their questions: one of the last by
         # question may stand anywhere.
         num_looked_at = _MAX_TURNS if limit > 0 else _LOOK_BACK_TURNS if request_id is not None else 0
@@ -113,10 +112,8 @@ class History:
         def belongs(turn: Turn) -> bool:
             if turn.request_id == request_id or turn.generation < generation:
                 return turn.generation >= generation
-            is_open = concurrent is not None and (turn.request_id in concurrent or request_id in turn.concurrent)
-            if is_open and (turn.ended_unix_ms is None or turn.ended_unix_ms + _LATEST_RELEASE_MS >= before_unix_ms):
-                return False
-            return turn.asked_unix_ms < before_unix_ms
+            is_open = concurrent is not None and open_at(turn, before_unix_ms, request_id, concurrent)
+            return turn.asked_unix_ms < before_unix_ms and not is_open
 
         on_their_way = self._writing.of(session)  # as before Redis was asked
         values = await self._last(session, num_looked_at)
@@ -220,6 +217,20 @@ class History:
         await self._redis.close()
         if self._kv is not None:
             await self._kv.close()
+
+
+def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent: Collection[str]) -> bool:
+    """Return whether a turn's answer was open when `request_id` was asked, beside the questions `concurrent`.
+
+    What the turn's worker saw is certain. What the gateway saw counts unless the turn had ended long before: a gateway
+    that dies, or finds no Redis, releases nothing. If neither names the other, the clocks decide between moments that
+    are far apart: a gateway ends an answer at its deadline, and its worker, held up, writes the turn later."""
+    ended_unix_ms = turn.ended_unix_ms
+    if request_id in turn.concurrent or ended_unix_ms is None:
+        return request_id in turn.concurrent or turn.request_id in concurrent
+    if turn.request_id in concurrent:
+        return ended_unix_ms + _LATEST_RELEASE_MS >= asked_unix_ms
+    return ended_unix_ms > asked_unix_ms + _LATEST_RELEASE_MS
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:

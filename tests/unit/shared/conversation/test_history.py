@@ -102,22 +102,34 @@ async def test_the_last_turns_by_their_questions_are_the_same_however_many_have_
     await history.close()
 
 
-@pytest.mark.parametrize(("total_ms", "belongs"), [(None, False), (900.0, True), (3_999.0, True), (4_000.0, False)])
-@pytest.mark.parametrize("open_at", ["question", "turn"])
-async def test_a_turn_that_ended_long_before_a_question_is_in_its_prompt_although_it_is_noted_as_open(
-    monkeypatch: pytest.MonkeyPatch, total_ms: float | None, belongs: bool, open_at: str
+@pytest.mark.parametrize(
+    ("total_ms", "open_at"),
+    [
+        pytest.param(None, ["question", "turn"], id="when it ended is not known"),
+        pytest.param(900.0, ["turn"], id="long before, by clocks that its worker refutes"),
+        pytest.param(3_999.0, ["turn"], id="a second before"),
+        pytest.param(4_000.0, ["question", "turn"], id="within the second before"),
+        pytest.param(6_000.0, ["question", "turn"], id="within the second after"),
+        pytest.param(
+            6_001.0, ["question", "turn", "neither"], id="later: its gateway ended it, its worker was held up"
+        ),
+    ],
+)
+@pytest.mark.parametrize("named_by", ["question", "turn", "neither"])
+async def test_a_turn_that_was_open_beside_a_question_is_not_in_its_prompt(
+    monkeypatch: pytest.MonkeyPatch, total_ms: float | None, open_at: list[str], named_by: str
 ) -> None:
-    """Its gateway died, or had no Redis, when it ended."""
-    history, of_turn = History(RedisSettings()), ("me",) if open_at == "turn" else ()
+    """A gateway that died, or had no Redis, names one that ended long before; a worker names those that it saw."""
+    history, of_turn = History(RedisSettings()), ("me",) if named_by == "turn" else ()
     ended = msgspec.structs.replace(TURN, timings=Timings(total_ms=total_ms), concurrent=of_turn)
 
     async def read(*_: Any) -> list[bytes]:
         return [msgspec.msgpack.encode(ended)]
 
     monkeypatch.setattr(history._redis, "call", read)
-    concurrent = ["r"] if open_at == "question" else []
+    concurrent = ["r"] if named_by == "question" else []
     found = await history.turns(SESSION, limit=4, before_unix_ms=5_001, request_id="me", concurrent=concurrent)
-    assert found == [ended] * belongs
+    assert found == [ended] * (named_by not in open_at)
     await history.close()
 
 
