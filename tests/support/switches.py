@@ -27,7 +27,6 @@ WHY: Final[Mapping[str, str]] = {
 
 _CALIBRATED: Final = "load is counted in prompts of one length, so that overload comes at a known rate"
 _SPEAKERS: Final = "small models of random weights, whose prompts must fit 1,024 tokens"
-_WORLD: Final = "virtual time; its oracle knows a question's own text alone (open: docs/reliability.md)"
 # Beside those: what one proof needs.
 WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "overload": {
@@ -56,10 +55,6 @@ WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
         "kv__precision": "answers are compared token for token",
     },
     "world": {
-        "worker__system_prompt": _WORLD,
-        "worker__grounding_entries": _WORLD,
-        "worker__history_turns": _WORLD,
-        "answers__policy": _WORLD,
         "worker__fake_prefill_ms_per_token": "virtual time",
         "worker__fake_mixes": "some workers' engines mix prompts and steps, others do not",
         "worker__step_limit_s": "an engine that hangs is left sooner, in virtual time",

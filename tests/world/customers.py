@@ -30,6 +30,7 @@ from shared.wire.messages import (
 from shared.wire.outcome import Message
 from tests.chaos.actors.client import Customer
 from tests.chaos.ledger.requests import Ledger, Question
+from tests.chaos.ledger.shipped import Shipped
 from tests.world.oracles import Oracles, kafka_ails, redis_ails
 from tests.world.processes import QUOTA
 from tests.world.tokens import SESSION, STRANGERS, Issuer
@@ -182,7 +183,7 @@ class Shopper(Customer):
                 self._oracles.breach("STRANGER", f"{self.session} with another's cursor")
             thief.close()
 
-    def judge(self) -> None:
+    def judge(self, rights: Shipped) -> None:
         """Tell the oracles what is missing in the end."""
         if self._flooded is not None and not self._flooded.lost:
             self._oracles.breach("RATE", f"{self.session}: {_FLOOD} messages at once, and none refused")
@@ -190,7 +191,7 @@ class Shopper(Customer):
             self._oracles.breach("QUOTA", f"{self.session}: {self._units} units at once, and none refused")
         if self._oracles.published(_STRANGERS):
             self._oracles.breach("STRANGER", "what a stranger asked is published")
-        self._oracles.forgotten(self.session, self._erased, self._ledger.pages.values())
+        self._oracles.forgotten(self.session, self._erased, self._ledger.pages.values(), rights)
 
     def pipe(self) -> Pipe | None:
         """Return its end of the connection."""

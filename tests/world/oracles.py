@@ -38,7 +38,7 @@ from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
 from tests.chaos.ledger.requests import Ledger, Page
-from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.shipped import Shipped
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.kafka.log import Log
@@ -69,15 +69,16 @@ _SPINS: Final = 2
 _MOST_GAP_S: Final = 1.5
 _WHOLE: Final = ("stop", "max_output_tokens")
 _CHAMPIONS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
-_JUDGED_LATER: Final = {"chat.handoffs", "chat.dead-letters"}  # also the records that retention deletes
+_JUDGED_LATER: Final = ("chat.handoffs", "chat.dead-letters", "chat.requests.", "chat.replies")
+"""Topics whose records are judged also if retention has deleted them."""
 _REQUESTS: Final = [*_CHAMPIONS, *(TopicNames().requests(bucket, "canary") for bucket in BUCKETS)]
 
 
 class Oracles:
     """What was found, by invariant."""
 
-    def __init__(self, kafka: Kafka, redis: Redis, rights: Oracle) -> None:
-        self._kafka, self._redis, self._rights = kafka, redis, rights
+    def __init__(self, kafka: Kafka, redis: Redis) -> None:
+        self._kafka, self._redis = kafka, redis
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
         self._deleted: dict[str, list[Any]] = {}
@@ -192,7 +193,7 @@ class Oracles:
         records = (record for name in _REQUESTS for log in self._kafka.log(name) for record in log.records(0, log.high))
         return any(text.encode() in (record.value or b"") for record in records)
 
-    def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page]) -> None:
+    def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page], rights: Shipped) -> None:
         """Judge what is left of an erased conversation: the answers of these ids were."""
         for turn in map(decode_turn, self._redis.values(conversation(session).of("turns"))):
             if turn.request_id in erased:  # a later turn may name it as one that was open
@@ -201,11 +202,11 @@ class Oracles:
         for page in [page for page in pages if page.response_id in erased]:
             if page.asked_again:  # perhaps after it
                 continue
-            kv = self._rights.kv(page.question)
-            if any(kv in value for _, _, value in self._redis.kv()):
-                self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in Redis after the erasure")
-            if any(kv in entry.value for cache in heard for entry in cache._memory._host._entries.values()):
-                self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in memory after the erasure")
+            for kv in rights.kv(page.question):
+                if any(kv in value for _, _, value in self._redis.kv()):
+                    self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in Redis after the erasure")
+                if any(kv in entry.value for cache in heard for entry in cache._memory._host._entries.values()):
+                    self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in memory after the erasure")
 
     def _names(self) -> None:
         """Judge what the KV is called: no two conversations' or tenants' blocks may have one name."""
@@ -241,6 +242,17 @@ class Oracles:
         yield from self._deleted.get(topic, ())
         for log in self._kafka.log(topic):
             yield from log.records(0, log.high)
+
+    def ends(self) -> Iterator[ReplyDone]:
+        """Yield each end that stands in Kafka."""
+        for record in self._records("chat.replies"):
+            if isinstance(reply := decode_reply(record.value), ReplyDone):
+                yield reply
+
+    def requests(self) -> list[ChatRequest]:
+        """Return what asks workers, in the order of the records' times."""
+        found = sorted(self._requests(), key=lambda each: each[1].timestamp)
+        return [request for request, _ in found]
 
     def _requests(self, topics: Sequence[str] = _REQUESTS) -> Iterator[tuple[ChatRequest, Any]]:
         """Yield what stands in the buckets' topics, and is a request."""
@@ -287,7 +299,7 @@ class Oracles:
     def retaining(self, log: Log, end: int) -> None:
         """Take in what retention is to take: nobody is owed an answer to it but by its deadline."""
         self._read_ends()
-        if log.topic in _JUDGED_LATER:
+        if log.topic.startswith(_JUDGED_LATER):
             self._deleted.setdefault(log.topic, []).extend(log.records(log.start, end))
         for record in log.records(log.start, end) if log.topic.startswith("chat.requests") else ():
             with suppress(ProtocolError):
@@ -323,19 +335,16 @@ class Oracles:
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
-    def judge_revisions(self, ledger: Ledger, champion: Oracle, every: Oracle) -> None:
-        """Judge whether each answer is wholly the text of the version that it names; `every` has the canary's too."""
+    def judge_revisions(self, ledger: Ledger, rights: Shipped) -> None:
+        """Judge whether each answer is wholly the text of the version that it names."""
         for page in ledger.pages.values():
             response = page.ends[0][1] if page.ends else None
             if response is None or response.source != "model" or response.revision is None:
                 continue
-            written = {*champion(page.question).written}
-            if response.revision == CANARY_REVISION:
-                self.num_by_canary += 1
-                written = {*every(page.question).written} - written
-            if not any(text.startswith(response.output_text) for text in written):
+            self.num_by_canary += response.revision == CANARY_REVISION
+            if not rights.says(page, response.revision):
                 told = f"{page.question.event_id}: {response.output_text!r}"
-                self.breach("REVISION", f"{told} names {response.revision}, which writes {written}")
+                self.breach("REVISION", f"{told} names {response.revision}, which writes none of it")
 
     def _cuts(self, plan: Plan, ledger: Ledger) -> None:
         """Judge who was cut, by the client's own clock."""

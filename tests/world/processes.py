@@ -27,9 +27,6 @@ _FIRST_PORT: Final = 9_000
 _FIRST_STATUS_PORT: Final = 9_100
 _ASK: Final = b"GET /drain HTTP/1.1\r\nHost: worker\r\n\r\n"
 _ASK_AGAIN_S: Final = 0.1
-SYSTEM: Final = "You answer for the shop Harbor & Pine."
-"""With it a block of KV is the tenant's, and the next, in which each question begins, the session's."""
-_PROMPT: Final = {"grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
 
 
 def port_of(gateway: int) -> int:
@@ -38,8 +35,7 @@ def port_of(gateway: int) -> int:
 
 
 def settings_of(kind: Kind, number: int) -> Settings:
-    """Return the settings of a process: production's, but for the engine and for what makes a prompt more than its
-    question (tests/chaos/ledger/rights.py)."""
+    """Return the settings of a process: production's, but for those that `tests/support/switches.py` names."""
     changes: dict[str, dict[str, Any]] = {
         "kafka": {
             "bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094",
@@ -57,7 +53,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
         "auth": {"jwks": "https://issuer/keys"},
         "quotas": {"subject_per_minute": QUOTA},
         "handoff": {"enabled": True},
-        "answers": {"policy": "model", "guard": False},
+        "answers": {"guard": False},
         "worker": {
             "engine": "fake",
             "metrics_port": _FIRST_STATUS_PORT + number if kind == "worker" else 0,
@@ -68,8 +64,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "lane": "canary" if number == CANARY else "champion",
             "instance_id": {0: "static", CANARY: "canary"}.get(number, "") if kind == "worker" else "",
             "step_limit_s": STEP_LIMIT_S,
-            **_PROMPT,
-            "system_prompt": JOINED_PROMPT if number == WORKERS else SYSTEM,
+            **({"system_prompt": JOINED_PROMPT} if number == WORKERS else {}),
         },
     }
     return Settings(**changes)  # type: ignore[arg-type]

@@ -60,6 +60,7 @@ class Redis:
         self._store = fakeredis.FakeStrictRedis(server=self.server)  # to be judged
         self._mode, self._until_s = "", 0.0
         self.server.ails, self.server.wrote = lambda: self._ails, False  # type: ignore[attr-defined]
+        self.server.ran = lambda *_: None  # type: ignore[attr-defined]
         BaseFakeSocket._run_command = _run_command  # type: ignore[method-assign]
         BaseFakeSocket._name_to_func = _name_to_func  # type: ignore[assignment]
         redis = self
@@ -79,6 +80,10 @@ class Redis:
                 return pipeline
 
         self._client, self._blocking_client = Client, BlockingClient
+
+    def watch(self, ran: Callable[[str, list[Any]], None]) -> None:
+        """Have `ran` called with each command that writes or deletes turns, and its arguments."""
+        self.server.ran = ran  # type: ignore[attr-defined]
 
     def client(self, *_: Any, **__: Any) -> Any:
         """Stand in place of `shared.redis.client.async_redis`."""
@@ -187,6 +192,8 @@ def _run_command(self: Any, func: Any, sig: Any, args: list[Any], from_script: b
     if refusal := _refused(server, sig.name):
         return SimpleError(refusal)
     server.wrote = from_script and (server.wrote or sig.name in _WRITES)
+    if sig.name in ("rpush", "del", "unlink"):
+        server.ran(sig.name, args)
     return _RUN(self, func, sig, args, from_script)
 
 

@@ -1,12 +1,14 @@
 """Other services: they write requests to the inbox, and now and then what is none."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from shared.kafka import Outgoing, Producer
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
+from tests.chaos.ledger.questions import OPENINGS
 from tests.world.plan import Ask
 from tests.world.processes import settings_of
 from tests.world.tokens import TENANTS
@@ -14,6 +16,14 @@ from tests.world.virtual.loop import VirtualLoop
 from tests.world.virtual.machine import POISON
 
 _TOPICS = TopicNames()
+_BESIDE_ASKS: Final = 100
+_SYMBOLS: Final = 0x2600  # of Unicode; a search of the FAQ leaves them out
+
+
+def text_of(number: int, ask: Ask) -> str:
+    """Return the text of a world's question of this number, unlike every other; the model answers most of them."""
+    opening = OPENINGS[0 if ask.what == "poison" else number % len(OPENINGS)]
+    return f"{opening} {chr(_SYMBOLS + number)}{POISON if ask.what == 'poison' else ''}"
 
 
 class Services:
@@ -35,14 +45,14 @@ class Services:
             request_id = f"srv_{number:024x}"
             if record.what != "garbage":
                 self.request_ids.append(request_id)
-            self._loop.after(record.at_s, self._produce, request_id, record, node=self._node)
+            self._loop.after(record.at_s, self._produce, request_id, number, record, node=self._node)
 
-    def _produce(self, request_id: str, record: Ask) -> None:
+    def _produce(self, request_id: str, number: int, record: Ask) -> None:
         now, tenant = int(self._loop.world.wall_s() * 1_000), TENANTS[record.session % 2]
         request = ChatRequest(
             id=request_id,
             session_id=f"service-{record.session}",
-            input=f"Where is my parcel? ({request_id}){POISON if record.what == 'poison' else ''}",
+            input=text_of(_BESIDE_ASKS + number, record),
             tenant=tenant,
             max_output_tokens=record.tokens,
             created_unix_ms=now,

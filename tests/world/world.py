@@ -10,32 +10,30 @@ from typing import Any, Final
 
 from shared.wire.topics import TopicNames
 from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
-from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.shipped import Shipped
 from tests.chaos.ledger.verdict import Verdict, judge
 from tests.world import throws
 from tests.world.admissions import judge_breakers, watch
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
-from tests.world.oracles import Oracles, kafka_ails
+from tests.world.oracles import Oracles, kafka_ails, redis_ails
 from tests.world.plan import CANARY, ELASTIC, SEAMS, Act, Ask, Fault, Plan
 from tests.world.processes import (
-    CANARY_REVISION,
-    JOINED_PROMPT,
     PARTITIONS,
     STEP_LIMIT_S,
-    SYSTEM,
     WORKERS,
     Kind,
     Process,
     port_of,
 )
+from tests.world.recording import Recording, oracle_of
 from tests.world.redis import Redis
-from tests.world.services import Services
+from tests.world.services import Services, text_of
 from tests.world.strikes import Strikes
 from tests.world.telling import struck, tell
 from tests.world.tokens import Issuer
-from tests.world.virtual.loop import DeadlockError, VirtualLoop
-from tests.world.virtual.machine import POISON, install
+from tests.world.virtual.loop import EPOCH_S, START_S, DeadlockError, VirtualLoop
+from tests.world.virtual.machine import install
 from tests.world.virtual.node import NODE
 from workers.serving.watchdog import LEAVE_S
 
@@ -76,8 +74,9 @@ class World:
         named = (*topics, *names.of_lane("canary", request_partitions=PARTITIONS))
         self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in named})
         self._redis = Redis(loop)
-        self._rights = Oracle(SYSTEM)
-        self._oracles = Oracles(self._kafka, self._redis, self._rights)
+        self._oracles = Oracles(self._kafka, self._redis)
+        self._recording = Recording()
+        self._redis.watch(lambda command, args: self._recording.ran(command, args, self._unix_ms(loop.now)))
         self._kafka.groups.committed = self._oracles.committed
         self._kafka.retaining = self._oracles.retaining
         self._logs: list[Line] = []
@@ -106,7 +105,7 @@ class World:
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
-        self._ledger = Ledger(versions=plan.canary)
+        self._ledger = Ledger(versions=plan.canary or redis_ails(plan))
         self.loop.trace, self._plan, self._oracles.plan = self._trace, plan, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         try:
@@ -153,7 +152,7 @@ class World:
 
         shared = (self._ledger, door, chance, self._oracles, self._issuer)
         shoppers = {number: Shopper(f"s{number}", *shared) for number in plan.sessions}
-        self._strikes.shoppers = list(shoppers.values())
+        self._strikes.shoppers = [*shoppers.values()]
         if plan.canary:
             await self._open_canary()
         await self.loop.start(self._customers, self._shop(plan, shoppers))
@@ -162,12 +161,6 @@ class World:
         self._oracles.clock_off_ms = max((abs(f.for_s) * 1e3 for f in plan.faults if f.kind == "clock"), default=0.0)
         self._services.plan(plan.records)
         await self._until_settled(plan)
-        for shopper in shoppers.values():
-            shopper.judge()
-        for node in self.loop.nodes:
-            if node.alive and node.admission is not None:
-                judge_breakers(node.admission, self._oracles)
-        self._oracles.judge(plan, self._ledger, self._services.request_ids)
 
     async def _open_canary(self) -> None:
         """Wait until the canary is asked."""
@@ -186,7 +179,7 @@ class World:
         base_s = self.loop.now
         for number, ask in enumerate(plan.asks):
             shopper, event_id = shoppers[ask.session], f"ask-{number}"
-            self.loop.call_at(base_s + ask.at_s, shopper.ask, _question(event_id, ask))
+            self.loop.call_at(base_s + ask.at_s, shopper.ask, _question(number, event_id, ask))
             if ask.cancel_after_s is not None:
                 self.loop.call_at(base_s + ask.at_s + ask.cancel_after_s, shopper.cancel, event_id)
         for act in plan.acts:
@@ -217,12 +210,16 @@ class World:
     # --- what is found
 
     def _judge(self, plan: Plan) -> Outcome:
-        others = [JOINED_PROMPT] if ("worker", WORKERS) in self._processes else []
-        champion = Oracle(SYSTEM, others=others) if others else self._rights
-        every = Oracle(SYSTEM, others=others, revisions=[CANARY_REVISION]) if plan.canary else champion
-        verdict = judge(self._ledger, every)
+        rights = self._rights(plan)
+        verdict = judge(self._ledger, rights)
         if plan.canary:
-            self._oracles.judge_revisions(self._ledger, champion, every)
+            self._oracles.judge_revisions(self._ledger, rights)
+        for shopper in self._strikes.shoppers:
+            shopper.judge(rights)
+        for node in self.loop.nodes:
+            if node.alive and node.admission is not None:
+                judge_breakers(node.admission, self._oracles)
+        self._oracles.judge(plan, self._ledger, self._services.request_ids)
         thrown = bool(self._oracles.thrown)
         if thrown:  # who is harmed by one may be refused so (HARMED)
             verdict.broken[Breach.FAULT].clear()
@@ -247,6 +244,21 @@ class World:
         told = self._tell(plan, verdict) if broken else ""
         return Outcome(plan, dict(broken), told, self._digest.hexdigest(), facts)
 
+    def _rights(self, plan: Plan) -> Shipped:
+        """Return the oracle of what workers and gateways may have said."""
+        away = [
+            (self._unix_ms(at_s), self._unix_ms(at_s + fault.for_s))
+            for at_s, fault in self._strikes.done
+            if fault.kind.startswith("redis-")
+        ]
+        recorded = self._recording.recorded(self._oracles.requests(), self._oracles.ends(), away)
+        joined = ("worker", WORKERS) in self._processes
+        return oracle_of(self._ledger, recorded, canary=plan.canary, joined=joined)
+
+    @staticmethod
+    def _unix_ms(now_s: float) -> float:
+        return (EPOCH_S + now_s - START_S) * 1_000
+
     def _tell(self, plan: Plan, verdict: Verdict) -> str:
         """Return a page about what is broken."""
         found = [(name, what) for name, every in self._oracles.found.items() for what in every]
@@ -257,6 +269,7 @@ class World:
         return tell(plan, found, self._ledger, verdict.guilty, system, self._start_s)
 
     def _hear(self, process: str, said: dict[str, Any]) -> None:
+        self._recording.logged(process, said, self._unix_ms(self.loop.now))
         if said.get("event") in _READY:
             self._ready += 1
             NODE.get(self.loop.world).serves = True
@@ -276,11 +289,12 @@ class World:
             self._oracles.breach("UNHANDLED", said)
 
 
-def _question(event_id: str, ask: Ask) -> Question:
+def _question(number: int, event_id: str, ask: Ask) -> Question:
     return Question(
         event_id=event_id,
         session=f"s{ask.session}",
-        text=f"Where is my parcel? ({event_id} of {ask.session}){POISON if ask.what == 'poison' else ''}",
+        text=text_of(number, ask),
+        temperature=1.0,
         max_output_tokens=ask.tokens,
         first_token_ms=ask.soft_ms,
         deadline_ms=ask.hard_ms,

@@ -4,7 +4,7 @@ that were kept of it."""
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from shared.conversation.history import open_at
 from shared.conversation.turn import Turn, decode_turn
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_reply, decode_request
@@ -37,11 +38,13 @@ Times = tuple[float, float]
 @dataclass(slots=True)
 class Recorded:
     """By response: the records that ask for it, and its ends, each in the order of their time. By conversation: the
-    turns that Redis was seen to have, in the order of their writing. `away`: when Redis was away from a process."""
+    turns that Redis was seen to have, in the order of their writing, and when all of them were deleted (`deleted`).
+    `away`: when Redis was away from a process."""
 
     requests: dict[str, list[ChatRequest]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[str, list[ReplyDone]] = field(default_factory=lambda: defaultdict(list))
     kept: dict[str, list[Turn]] = field(default_factory=lambda: defaultdict(list))
+    deleted: dict[str, list[Times]] = field(default_factory=lambda: defaultdict(list))
     away: list[Times] = field(default_factory=list)
     _by_session: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -67,10 +70,12 @@ class Recorded:
         return sorted(filter(None, found), key=lambda each: (each[0].asked_unix_ms, each[0].request_id))
 
     def may_lack_turns(self, request: ChatRequest, earlier: list[list[Turn]]) -> bool:
-        """Return whether Redis was away from a process between the first of these turns and the request's end."""
+        """Return whether Redis was away from a process, or lost the conversation's turns, between the first of these
+        turns and the request's end."""
         from_ms = min([each[0].asked_unix_ms for each in earlier], default=_created(request)) - _MARGIN_MS
         until_ms = (request.deadline_unix_ms or _created(request)) + _MARGIN_MS
-        return any(begin <= until_ms and end >= from_ms for begin, end in self.away)
+        lacking = [*self.away, *self.deleted.get(request.session_id, ())]
+        return any(begin <= until_ms and end >= from_ms for begin, end in lacking)
 
     def _ended(self, request: ChatRequest) -> Iterator[Turn]:
         """Yield the turns that a worker, or a gateway that answered from the FAQ, has written of a question, as far as
@@ -83,15 +88,20 @@ class Recorded:
                     request_id=done.request_id,
                     user=request.input,
                     asked_unix_ms=_created(request),
+                    generation=request.generation or 0,
                     concurrent=request.concurrent,
                 )
 
 
 def _stands_before(turn: Turn, request: ChatRequest) -> bool:
-    beside = turn.request_id in request.concurrent or request.id in turn.concurrent
-    if turn.ended_unix_ms is not None and turn.ended_unix_ms + _MARGIN_MS < _created(request):
-        beside = False  # its gateway did not release it
-    return not beside and turn.request_id != request.id and turn.asked_unix_ms < _created(request)
+    if turn.generation < (request.generation or 0):
+        return False  # it was erased
+    created = _created(request)
+    return (
+        turn.request_id != request.id
+        and turn.asked_unix_ms < created
+        and not open_at(turn, created, request.id, request.concurrent)
+    )
 
 
 def _created(request: ChatRequest) -> int:
@@ -115,22 +125,30 @@ async def watch_turns(url: str, sessions: Iterable[str], kept: dict[str, list[Tu
 
 
 def redis_away(log: str) -> list[Times]:
-    """Return when Redis was away from a process, by its log: from the line that says so until one says that it is there
-    again or the process is ready anew, or the log's end."""
-    found: list[Times] = []
-    begun: float | None = None
+    """Return when Redis was away from a process, by its log's lines of JSON (`times_away`)."""
+    lines: list[tuple[float, dict[str, Any]]] = []
     for text in log.splitlines():
         with suppress(ValueError):  # not every line is one of ours
             line = json.loads(text)
-            goes = line["event"] == "unavailable"
-            if line.get("what", "redis") != "redis" or not (goes or line["event"] in _THERE):
-                continue
-            at = datetime.fromisoformat(line["timestamp"]).timestamp() * 1_000
-            if begun is None:
-                begun = at if goes else None
-            elif not goes:
-                found.append((begun, at))
-                begun = None
+            lines.append((datetime.fromisoformat(line["timestamp"]).timestamp() * 1_000, line))
+    return times_away(lines)
+
+
+def times_away(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> list[Times]:
+    """Return when Redis was away from a process, by the Unix millisecond and the fields of each line of its log: from
+    the line that says so until one says that Redis is there again or the process has started again, or the log's
+    end."""
+    found: list[Times] = []
+    begun: float | None = None
+    for at, line in lines:
+        goes = line["event"] == "unavailable"
+        if line.get("what", "redis") != "redis" or not (goes or line["event"] in _THERE):
+            continue
+        if begun is None:
+            begun = at if goes else None
+        elif not goes:
+            found.append((begun, at))
+            begun = None
     return found if begun is None else [*found, (begun, float("inf"))]
 
 

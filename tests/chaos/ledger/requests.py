@@ -60,15 +60,17 @@ class Line:
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """One request. `deltas` are those of the last telling; a client that came back may be told anew, and what it was
-    shown before stands in `abandoned`, a text a telling. `ends` holds every terminal event and its time, and a refusal
-    stands in `refused` until an answer comes after all. `grown_s`: when its text grew beyond the `most_shown`
-    characters that its client had had by then. `crossing`: it was asked again on the same socket before its end was
-    heard, so the whole may rightly be told once more; `told_again`: it is being told so."""
+    """One request, and each of its `response_ids`. `deltas` are those of the last telling; a client that came back may
+    be sent the answer again, and what it was shown before stands in `abandoned`, one text for each telling. `ends`
+    holds every terminal event and its time, and a refusal stands in `refused` until an answer comes after all.
+    `grown_s`: when its text grew beyond the `most_shown` characters that its client had received by then. `crossing`:
+    it was asked again on the same socket before its end was heard, so the whole may be sent once more; `told_again`:
+    it is being sent again."""
 
     question: Question
     asked_s: float
     response_id: str | None = None
+    response_ids: list[str] = field(default_factory=list)
     deltas: list[str] = field(default_factory=list)
     abandoned: list[str] = field(default_factory=list)
     asked_again: int = 0
@@ -221,6 +223,8 @@ class Ledger:
         page.may_begin = False
         page.refused = None
         page.response_id = message.response_id
+        if message.response_id not in page.response_ids:
+            page.response_ids.append(message.response_id)
         self._by_response[message.response_id] = page
 
     def _delta(self, page: Page, message: ResponseDelta, now_s: float) -> None:

@@ -8,6 +8,7 @@ some is right too, and is counted as `short`.
 
 import asyncio
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
@@ -62,14 +63,14 @@ class Speaker:
         paces = {"slots": 1, "fake_decode_ms_per_step": 0.0, "fake_prefill_ms_per_token": 0.0}
         loaded = load_model(settings.model_copy(update={"worker": settings.worker.model_copy(update=paces)}))
         self._engine: Engine = loaded.engine
-        self.settings, self._history = settings, _Remembered()
+        self.settings, self.revision, self._history = settings, self._engine.info.revision, _Remembered()
         self._loop = asyncio.new_event_loop()
         weakref.finalize(self, self._loop.close)
         faq: Any = _Faq(FaqIndex.load(), Freshness(0.0))
         history: Any = self._history
         self._preparer: Preparer = _make_preparer(
             settings,
-            self._engine.info.revision,
+            self.revision,
             loaded,
             prompts=_make_prompts(settings, loaded),
             faq=faq,
@@ -127,14 +128,37 @@ class Shipped:
         self._ledger, self._recorded, self._speakers = ledger, recorded, speakers
         self._faq = FaqIndex.load()
         self._windows: dict[str, str | None] = {}
+        self._found: dict[str, Rights] = {}
+        self._made: dict[str, list[tuple[Speaker, Job]]] = defaultdict(list)
         self.num_short = 0
 
     def __call__(self, question: Question) -> Rights:
+        if question.event_id not in self._found:
+            self._found[question.event_id] = self._rights_of(question)
+        return self._found[question.event_id]
+
+    def kv(self, question: Question) -> Iterator[bytes]:
+        """Yield the KV of the last token of each prompt that the question's answers may have been written from."""
+        self(question)
+        for speaker, job in self._made[question.event_id]:
+            yield speaker.kv(job)
+
+    def says(self, page: Page, revision: str) -> bool:
+        """Return whether a worker of that version can have written what the page's client was told at last."""
+        said, speakers = _said(page)[-1:], [each for each in self._speakers if each.revision == revision]
+        tries = self._tries(self._requests(page), speakers)
+        texts = (speaker.written(speaker.job(asked, turns), said) for asked, turns, speaker, _ in tries)
+        return not said or any(text is not None and text.startswith(said[0]) for text in islice(texts, _MOST_TRIES))
+
+    def _requests(self, page: Page) -> list[ChatRequest]:
+        return [request for each in page.response_ids for request in self._recorded.requests[each]]
+
+    def _rights_of(self, question: Question) -> Rights:
         page = self._ledger.pages[question.event_id]
         fallback = choose_fallback(question.text, self._faq.search(question.text)).text
         unread = choose_fallback("", ()).text
         said, texts, decided = _said(page), dict[str, None](), dict[str, None]()
-        tries = self._tries(self._recorded.requests[page.response_id or ""])
+        tries = self._tries(self._requests(page), self._speakers)
         for number, (request, turns, speaker, lacks) in enumerate(islice(tries, _MOST_TRIES)):
             job = speaker.job(request, turns)
             text = None if job.decided else speaker.written(job, said if number else ("",))
@@ -142,6 +166,7 @@ class Shipped:
             if number == 0 or any(each in instead or (text or "").startswith(each) for each in said):
                 texts.update(dict.fromkeys([text] if text is not None else []))
                 decided.update(dict.fromkeys(instead))
+                self._made[question.event_id] += [] if job.decided else [(speaker, job)]
                 self._windows[request.id] = job.prompt.window_start or (None if job.decided else request.id)
             if all(any(right.startswith(each) for right in (*texts, fallback, unread, *decided)) for each in said):
                 self.num_short += lacks
@@ -149,7 +174,9 @@ class Shipped:
         model, *others = texts or [""]
         return Rights(model, fallback, tuple(others), unread, decided=tuple(decided))
 
-    def _tries(self, requests: Sequence[ChatRequest]) -> Iterator[tuple[ChatRequest, list[Turn], Speaker, bool]]:
+    def _tries(
+        self, requests: Sequence[ChatRequest], speakers: Sequence[Speaker]
+    ) -> Iterator[tuple[ChatRequest, list[Turn], Speaker, bool]]:
         """Yield the histories that a request may have been prepared with, by each version: all that it should see; and
         fewer, which `lacks` says, if Redis was away."""
         most = self._speakers[0].settings.worker.history_turns
@@ -160,7 +187,7 @@ class Shipped:
                     continue
                 right = [turns[0] for turns in earlier[max(0, len(earlier) - most) :]]
                 for chosen in _once(self._lacking(request, earlier, most)) if lacks else [right]:
-                    for speaker in self._speakers:
+                    for speaker in speakers:
                         yield request, [self._in_its_window(turn) for turn in chosen], speaker, lacks
 
     def _lacking(self, request: ChatRequest, earlier: Sequence[Sequence[Turn]], most: int) -> Iterator[Sequence[Turn]]:

@@ -55,7 +55,7 @@ def test_no_switch_is_named_that_no_proof_needs() -> None:
         assert named.keys() - switched(proof) == set(), proof
 
 
-@pytest.mark.parametrize("proof", ["chaos", "elastic", "open questions"])
+@pytest.mark.parametrize("proof", ["chaos", "elastic", "open questions", "world"])
 def test_proofs_of_the_promise_have_prompts_as_shipped(proof: str) -> None:
     prompts = ("history_turns", "grounding_entries", "system_prompt", "max_length")
     assert not switched(proof) & {f"worker__{name}" for name in prompts}

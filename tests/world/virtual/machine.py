@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tests.world.tokens import Issuer
     from tests.world.virtual.loop import VirtualLoop
 
-POISON: Final = "\N{SKULL AND CROSSBONES}"
-_POISON: Final = Tokenizer.byte_level().encode_text(POISON)[0]
+POISON: Final = "\N{BLACK SKULL AND CROSSBONES}"
+_POISON: Final = Tokenizer.byte_level().encode_text(POISON)[0]  # a byte that no entry of the FAQ has
 _FOR_EVER_S: Final = 1e6
 _SECRET: Final = b"the cursors of both gateways are signed with it"
 Hear = Callable[[str, dict[str, Any]], None]
