@@ -102,7 +102,6 @@ class Doors:
         ai_sdk = AiSdkDoor(http=http, chats=self._chats)
         edge = EdgeDoor(
             http=http,
-            gate=self.gate,
             signed=self.settings.edge.signed_faq,
             faq=self.faq,
             history=self.history,

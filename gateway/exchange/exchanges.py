@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.access.identity import TokenGate
+from gateway.access.identity import Identity, TokenGate
 from gateway.destination.memory_watch import MemoryWatch
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.own_sessions import OwnSessions
@@ -106,6 +106,21 @@ class Exchanges:
     async def charge_lookup(self, exchange: Exchange) -> None:
         """Charge a look-up of what the client names, as for coming back. Raises `ProtocolError`."""
         await self.gateway.rate_limits.quotas.charge("resume", exchange.session.caller)
+
+    async def identify(self, asker: Asker) -> Identity:
+        """Return the identity of a token that opens no session: charged, and with its key at hand, as in one. Raises
+        `ProtocolError`."""
+        if self.gate is None or asker.token is None:
+            raise ProtocolError(
+                "unauthorized",
+                "send a token to a gateway that checks tokens: Authorization: Bearer …",
+                kind="authentication_error",
+                param="token",
+            )
+        session = self.new_session(asker, "")
+        self.gateway.rate_limits.quotas.charge_here("token", session.caller)
+        await self.gateway.prepare_key(asker.token)
+        return self.gate.identify(asker.token, now_unix_ms())
 
     def check_memory(self) -> None:
         """Raise `ProtocolError` where no memory is left for another client."""

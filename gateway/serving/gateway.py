@@ -107,7 +107,11 @@ class Gateway:
 
     async def _check_token(self, connection: Connection, check: CheckToken) -> None:
         """Wait for the token's key, then carry out what the message means."""
-        if self.jwks is not None:
-            await self.jwks.prepare(check.token)
+        await self.prepare_key(check.token)
         now = now_unix_ms()
         await self._carry_out(connection, connection.session.check_token(check, now), now)
+
+    async def prepare_key(self, token: str) -> None:
+        """Read the public keys again if the token names one that is not known, and it is time."""
+        if self.jwks is not None:
+            await self.jwks.prepare(token)

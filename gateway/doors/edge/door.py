@@ -11,9 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
-from gateway.access.identity import TokenGate
 from gateway.http.handlers import Answer, app_of
-from gateway.http.headers import bearer
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import retry_headers, status_of
 from gateway.serving.erasing import Erasing
@@ -22,7 +20,6 @@ from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
-from shared.process.clock import now_unix_ms
 from shared.versions.faq_bundle import Bundle
 from shared.wire.lenient import UNREADABLE, lenient_json
 from shared.wire.outcome import ErrorDetail
@@ -39,7 +36,6 @@ class EdgeDoor:
     """`signed` is the file of the signed FAQ; None where edges get none."""
 
     http: HttpRequests
-    gate: TokenGate | None
     signed: Path | None
     faq: LiveFaq
     history: History
@@ -51,18 +47,15 @@ class EdgeDoor:
         paths = (("GET", "/faq", self._faq), ("GET", "/erasures", self._erasures), ("POST", "/history", self._add))
         return app_of(paths, "edge", _refusal)
 
-    def _tenant(self, request: Request) -> str:
+    async def _tenant(self, request: Request) -> str:
         """Return the tenant of an edge's token. Raises `ProtocolError`."""
-        token = bearer(request.headers)
-        if self.gate is None or token is None:
-            raise _unauthorized("an edge asks with a token, of a gateway that checks tokens: Authorization: Bearer …")
-        identity = self.gate.identify(token, now_unix_ms())
+        identity = await self.http.exchanges.identify(self.http.asker(request))
         if not identity.edge:
             raise _unauthorized("this token is not an edge's; make one with: replyline token --edge")
         return identity.tenant
 
     async def _faq(self, request: Request) -> Answer:
-        self._tenant(request)
+        await self._tenant(request)
         bundle = self._current()
         headers = {
             "etag": f'"{bundle.version}"',
@@ -89,7 +82,7 @@ class EdgeDoor:
         return self._bundle
 
     async def _erasures(self, request: Request) -> Answer:
-        tenant = self._tenant(request)
+        tenant = await self._tenant(request)
         after = request.query_params.get("after")
         if after is not None and not _PLACE.fullmatch(after):
             raise ProtocolError(
@@ -100,7 +93,7 @@ class EdgeDoor:
 
     async def _add(self, request: Request) -> Answer:
         """Take what an edge's journal has, in its order; what was taken before changes nothing."""
-        tenant = self._tenant(request)
+        tenant = await self._tenant(request)
         body = await self.http.body(request)
         try:
             entries = _entries(body)

@@ -72,8 +72,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
     faq.write_bytes(PACKAGED_PATH.read_bytes())
     sign_faq(faq, KEY, 7).write(tmp_path / "faq.signed")
     door = EdgeDoor(
-        http=http_of(gateway),
-        gate=tokens.gate(),
+        http=http_of(gateway, tokens.gate()),
         signed=tmp_path / "faq.signed",
         faq=LiveFaq(FaqSettings(path=faq)),
         history=history,  # type: ignore[arg-type]
