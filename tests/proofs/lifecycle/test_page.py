@@ -4,19 +4,15 @@ import asyncio
 import os
 import re
 import shutil
-import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from ops.stack.processes import free_port
-from tests.support.system import eventually
+from tests.support.shells import ROOT, shell
 
-ROOT: Final = Path(__file__).parents[3]
 LIMIT_S: Final = 900.0
 RUN: Final = ROOT / ".run"
 MADE: Final = (
@@ -32,49 +28,6 @@ def blocks(section: str) -> list[str]:
     [text] = re.findall(rf"^## {section}\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     found = [re.sub("^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?m)(?:^    .*\n)+", text)]
     return [block for block in found if not block.startswith("rollout ")]  # that is what the last one prints
-
-
-@dataclass(slots=True)
-class Shell:
-    """A bash that ends with the first command that fails."""
-
-    bash: asyncio.subprocess.Process
-    screen: Path
-
-    def type(self, block: str) -> None:
-        assert self.bash.stdin is not None
-        self.bash.stdin.write(block.encode())
-
-    async def shows(self, text: str) -> None:
-        def shown() -> bool:
-            assert self.bash.returncode is None or text in self.screen.read_text(), self.screen.read_text()
-            return text in self.screen.read_text()
-
-        await eventually(shown, limit_s=LIMIT_S)
-
-
-@asynccontextmanager
-async def shell(screen: Path, env: dict[str, str]) -> AsyncIterator[Shell]:
-    """At the end all that was started in it ends."""
-    with screen.open("wb") as output:
-        bash = await asyncio.create_subprocess_exec(
-            *("bash", "-e", "-o", "pipefail", "-s"),
-            cwd=ROOT,
-            env=env,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield Shell(bash, screen)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(bash.pid, number)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(30):
-                    await bash.wait()
 
 
 @pytest.fixture
@@ -97,7 +50,10 @@ async def test_a_reader_who_types_the_page_sees_the_worse_version_taken_back(tmp
     env = {name: value for name, value in os.environ.items() if not name.startswith("REPLYLINE_")}
     env |= {"PORT": (port := str(free_port())), "REPLYLINE_MODEL__VERSIONS_DIR": str(tmp_path / "versions")}
     demo, *others = blocks("A run to repeat")
-    async with shell(tmp_path / "demo", env) as first, shell(tmp_path / "reader", env) as second:
+    async with (
+        shell(tmp_path / "demo", env, limit_s=LIMIT_S) as first,
+        shell(tmp_path / "reader", env, limit_s=LIMIT_S) as second,
+    ):
         first.type(demo)
         await first.shows('"event": "ready"')
         for number, block in enumerate(others):
