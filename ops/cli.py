@@ -359,6 +359,7 @@ def main() -> None:
         from ops.operate.demo_env import demo_remedy
 
         remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the file names another address
+        remedy = " (by REPLYLINE_TOKEN; see: replyline token --help)" if "for a token" in str(error) else remedy
         sys.exit(fail(f"{error}{remedy}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
