@@ -69,27 +69,19 @@ class RequestPublisher:
         asked, to = entry.request.asked, entry.publication.destination
         assert asked is not None, "another gateway has accepted it"
         deadline = entry.deadline.later(entry.request.clock_ms)
-        return ChatRequest(
+        return asked.within(
+            ChatRequest,
             id=entry.response_id,
             session_id=entry.request.session.session_id,
-            input=entry.input,
             tenant=entry.request.session.tenant,
-            max_output_tokens=asked.max_output_tokens,
-            temperature=asked.temperature,
-            top_p=asked.top_p,
-            seed=asked.seed,
-            stop=asked.stop,
             created_unix_ms=entry.request.asked_unix_ms,
             generation=entry.request.generation if entry.request.generation_known else None,
             deadline_unix_ms=deadline.deadline_unix_ms,
             first_token_unix_ms=deadline.first_token_unix_ms,
             reply_topic=self.topics.replies,
             reply_partition=self.reply_partition,
-            metadata=asked.metadata,
             traceparent=entry.request.trace.traceparent if entry.request.trace is not None else asked.traceparent,
             consent=entry.request.consent,
-            turns=asked.turns,
-            instructions=asked.instructions,
             revision=to.revision,
             epoch=to.epoch,
             concurrent=to.claimed.concurrent[-MAX_CONCURRENT:],

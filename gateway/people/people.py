@@ -204,15 +204,7 @@ class People:
             self.bad_answers.note(connection.session.caller, feedback, helped=rated.verdict == "resolved")
         if rated.reason is not None:
             metrics.feedback_reasons.labels(rated.reason).inc()
-        connection.put(
-            FeedbackRecorded(
-                response_id=feedback.response_id,
-                event_id=feedback.event_id,
-                rating=feedback.rating,
-                resolved=feedback.resolved,
-                reason=feedback.reason,
-            )
-        )
+        connection.put(feedback.within(FeedbackRecorded))
 
     def forget(self, session: SessionKey) -> None:
         """Forget a conversation that is erased."""

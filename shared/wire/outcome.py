@@ -1,5 +1,6 @@
 """The end of an answer, the same in the record of a worker and in the frame that its client gets."""
 
+from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
@@ -15,10 +16,22 @@ Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible"
 Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
 BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 OutcomeT = TypeVar("OutcomeT", bound="Outcome")
+MessageT = TypeVar("MessageT", bound="Message")
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of everything below: immutable, by keyword, defaults left off the wire."""
+    """Base of every message: immutable, by keyword, defaults left off the wire."""
+
+    def within(self, message: type[MessageT], **fields: Any) -> MessageT:
+        """Return a message of another kind with this one's values of the fields that both kinds have. A value in
+        `fields` replaces this one's."""
+        shared = _shared_fields(type(self), message)
+        return message(**{name: getattr(self, name) for name in shared} | fields)
+
+
+@cache
+def _shared_fields(one: type[Struct], other: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in one.__struct_fields__ if name in other.__struct_fields__)
 
 
 class Usage(Message, frozen=True):
@@ -126,10 +139,6 @@ class Outcome(Message, frozen=True, kw_only=True):
             grounding=grounding,
             faq_version=faq_version,
         )
-
-    def within(self, message: type[OutcomeT], **fields: Any) -> OutcomeT:
-        """Return a message that bears this outcome, with its own `fields`; one that names a field here changes it."""
-        return message(**{name: getattr(self, name) for name in Outcome.__struct_fields__} | fields)
 
 
 class Response(Outcome, frozen=True):

@@ -192,19 +192,12 @@ class Centre:
         first_ms = self.link.left_ms(deadline.first_token_unix_ms, now)
         if first_ms <= 0:
             raise NoAnswer("the link takes all of the time")
-        return ResponseCreate(
+        return request.within(
+            ResponseCreate,
             event_id=job.id,
-            input=request.input,
-            max_output_tokens=request.max_output_tokens,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            seed=request.seed,
-            stop=request.stop,
+            metadata={},
             first_token_ms=first_ms,
             deadline_ms=max(first_ms, self.link.left_ms(deadline.deadline_unix_ms, now)),
-            turns=request.turns,
-            instructions=request.instructions,
-            traceparent=request.traceparent,
         )
 
     async def _chat(self, session: SessionKey) -> AsyncReplyline:
