@@ -19,6 +19,7 @@ WHY: Final[Mapping[str, str]] = {
     "gateway__cursor_secret_file": "gateways share it, as the chart's secret has them do",
     "quotas__address_per_minute": "all clients have one address; the limit has tests of its own",
     "kafka__session_timeout_ms": "more kills in the same time",
+    "kafka__reply_partitions": "one for each gateway that a test starts",
     "kafka__request_partitions": "as many partitions as a pool of that size is given",
     "redis__timeout_ms": "machines of CI stand still for longer than an idle one",
     "promise__first_token_ms": "the time of requests that name none, on a machine that does other work",
@@ -27,6 +28,8 @@ WHY: Final[Mapping[str, str]] = {
 
 _CALIBRATED: Final = "load is counted in prompts of one length, so that overload comes at a known rate"
 _SPEAKERS: Final = "small models of random weights, whose prompts must fit 1,024 tokens"
+_ANSWERS: Final = ("answers__policy", "handoff__enabled", "limits__max_output_tokens", "worker__max_length")
+_MODEL_ALONE: Final = "every question is the model's, so that slots are filled at a known rate"
 # Beside those: what one proof needs.
 WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "overload": {
@@ -35,6 +38,7 @@ WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
         "worker__history_turns": _CALIBRATED,
         "worker__fake_prefill_ms_per_token": _CALIBRATED,
         "promise__max_deadline_ms": _CALIBRATED,
+        **dict.fromkeys(_ANSWERS, _MODEL_ALONE),
     },
     "tenant flood": {
         "worker__system_prompt": _CALIBRATED,
@@ -42,7 +46,12 @@ WHY_HERE: Final[Mapping[str, Mapping[str, str]]] = {
         "worker__history_turns": _CALIBRATED,
         "auth__mode": "tenants are told apart by their tokens",
         "auth__secret_file": "tenants are told apart by their tokens",
+        **dict.fromkeys(_ANSWERS, _MODEL_ALONE),
     },
+    "hot and cold": {"gateway__placement": "both kinds of placement are compared"}
+    | dict.fromkeys(_ANSWERS, _MODEL_ALONE),
+    "reserve": {"worker__long_slots_share": "with and without a reserve are compared"}
+    | dict.fromkeys(_ANSWERS, _MODEL_ALONE),
     "lifecycle": {
         "worker__engine": "versions are real weights, told apart by their tokens",
         "worker__threads": "eight workers on one machine",
@@ -81,6 +90,10 @@ def flat(settings: Settings) -> dict[str, Any]:
         if isinstance(values, dict):
             found |= {f"{group}__{name}": value for name, value in values.items()}
     return found
+
+
+SHIPPED: Final[Mapping[str, Any]] = {name: flat(Settings())[name] for name in _ANSWERS}
+"""What `tests.support.system.COMMON` sets otherwise and an answer's text depends on: for proofs as shipped."""
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

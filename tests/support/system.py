@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 import pytest
@@ -29,9 +29,11 @@ from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import Child, free_port
 from shared.conversation.turn import Turn
 from shared.kafka import Producer, create_topics
+from shared.settings import PREFIX, Settings
 from shared.settings.kafka import KafkaSettings
 from shared.versions.log import VersionsLog
 from shared.versions.state import Move, State
+from tests.support.switches import nested
 
 CURSOR_SECRET = Path(__file__).parent / "samples" / "cursor_secret.txt"  # for gateways that share it
 READY_S = 60.0
@@ -159,6 +161,28 @@ def _line(text: str) -> dict[str, Any]:
     return line if isinstance(line, dict) else {"event": "raw", "text": text}
 
 
+# What differs from the shipped settings unless a test says otherwise.
+COMMON: Final[dict[str, Any]] = {
+    "kafka__request_partitions": 3,
+    "kafka__reply_partitions": REPLY_PARTITIONS,
+    "worker__engine": "fake",
+    "worker__max_length": 4_096,
+    "auth__mode": "anonymous",
+    "handoff__enabled": "true",
+    # All clients are on one machine.
+    "quotas__address_per_minute": 0,
+    # Most tests ask what no FAQ answers, to see the model's own text.
+    "answers__policy": "model",
+    "answers__guard": "false",
+    # They look at what is said: a machine that stands still for a while must not make it the fallback's.
+    "promise__first_token_ms": 8_000,
+    # What is stopped or cut is so long that it has not ended before.
+    "limits__max_output_tokens": 2_000,
+    # The default suits a local Redis on an idle machine.
+    "redis__timeout_ms": 1_000,
+}
+
+
 @dataclass(slots=True, kw_only=True)
 class System:
     """Services on one Kafka and one Redis of their own, apart from others on the same broker by the topics' prefix.
@@ -176,30 +200,13 @@ class System:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def environment(self, **settings: Any) -> dict[str, str]:
-        common = {
+        where = {
             "kafka__bootstrap_servers": self.bootstrap,
             "kafka__topic_prefix": self.prefix,
-            "kafka__request_partitions": 3,
-            "kafka__reply_partitions": REPLY_PARTITIONS,
             "redis__url": self.redis.url,
-            "worker__engine": "fake",
-            "worker__max_length": 4_096,
-            "auth__mode": "anonymous",
-            "handoff__enabled": "true",
-            # All clients are on one machine.
-            "quotas__address_per_minute": 0,
-            # Most tests ask what no FAQ answers, to see the model's own text.
-            "answers__policy": "model",
-            "answers__guard": "false",
-            # They look at what is said: a machine that stands still for a while must not make it the fallback's.
-            "promise__first_token_ms": 8_000,
-            # What is stopped or cut is so long that it has not ended before.
-            "limits__max_output_tokens": 2_000,
-            # The default suits a local Redis on an idle machine.
-            "redis__timeout_ms": 1_000,
         }
-        wanted = common | self.settings | settings
-        return {f"REPLYLINE_{name}".upper(): str(self._written(name, value)) for name, value in wanted.items()}
+        wanted = COMMON | where | self.settings | settings
+        return {f"{PREFIX}{name}".upper(): str(self._written(name, value)) for name, value in wanted.items()}
 
     def _written(self, name: str, value: Any) -> Any:
         """The value, or what it makes in the system's folder. Bytes are written to a file there, once."""
@@ -211,6 +218,12 @@ class System:
         if not path.exists():
             path.write_bytes(value)
         return path
+
+    @property
+    def service_settings(self) -> Settings:
+        """Return the settings that every service has by its environment."""
+        named = {name.removeprefix(PREFIX): value for name, value in self.environment().items()}
+        return Settings.model_validate(nested(named))
 
     @property
     def kafka_settings(self) -> KafkaSettings:

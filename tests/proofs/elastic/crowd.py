@@ -83,7 +83,7 @@ class Crowd:
         kept = {session: await pool.system.turns(session) for session in sessions}
         away = [times for service in pool.services for times in redis_away(service.log.read_text())]
         recorded = await read_recorded(pool.system.kafka_settings, kept, away)
-        rights = Shipped(self.ledger, recorded, speakers_of(pool.worker_settings))
+        rights = Shipped(self.ledger, recorded, speakers_of(pool.system.service_settings))
         return await asyncio.to_thread(judge, self.ledger, rights)
 
     def gap_s(self, page: Page) -> float:

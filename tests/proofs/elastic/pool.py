@@ -6,15 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from shared.settings import Settings
-from tests.support.switches import nested
+from tests.support.switches import SHIPPED
 from tests.support.system import CURSOR_SECRET, Service, System, eventually
 
 SETTINGS: Final[dict[str, Any]] = {
-    "worker__engine": "fake",
-    "worker__max_length": Settings().worker.max_length,
-    "answers__policy": "grounded",
-    "answers__guard": "false",
+    **SHIPPED,
     "worker__slots": 16,
     "worker__fake_decode_ms_per_step": 15,
     "kafka__request_partitions": 24,
@@ -23,11 +19,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "promise__first_token_ms": 10_000,
     "promise__deadline_ms": 20_000,
 }
-
-# What a prompt and an answer depend on.
-_PROMPTS: Final = frozenset(
-    {"worker__engine", "worker__slots", "worker__max_length", "answers__policy", "answers__guard"}
-)
 
 
 @dataclass(slots=True)
@@ -73,11 +64,6 @@ class Pool:
     def services(self) -> list[Service]:
         """Return the gateways and all workers, those that have left too."""
         return [*self.gateways, *self.gone, *self.workers]
-
-    @property
-    def worker_settings(self) -> Settings:
-        """Return the settings that every worker has."""
-        return Settings.model_validate(nested({name: value for name, value in SETTINGS.items() if name in _PROMPTS}))
 
     def answered_by(self) -> dict[str, int]:
         """Return which worker answered each response, by its number."""

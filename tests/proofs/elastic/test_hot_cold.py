@@ -62,17 +62,18 @@ ASKED: Final = {"max_output_tokens": TOKENS, "first_token_ms": 1_000, "deadline_
 ROUND_S: Final = 20.0
 _PARTITIONS: Final = 24
 LIVE_TENANTS, LIVE_EXPONENT = 40, 1.2
+SETTINGS: Final = {
+    "worker__slots": SLOTS,
+    "worker__fake_decode_ms_per_step": STEP_MS,
+    "kafka__request_partitions": _PARTITIONS,
+    "gateway__max_inflight_per_connection": 32,
+    "gateway__messages_per_minute": 1_000_000,
+}
 
 
 async def test_in_time_of_hashing_alone_live(new_system: MakeSystem, note: Note, whole: bool) -> None:
     """The same questions by turns at a gateway that goes by the slack and at one that goes by the hash."""
-    system = await new_system(
-        worker__slots=SLOTS,
-        worker__fake_decode_ms_per_step=STEP_MS,
-        kafka__request_partitions=_PARTITIONS,
-        gateway__max_inflight_per_connection=32,
-        gateway__messages_per_minute=1_000_000,
-    )
+    system = await new_system(**SETTINGS)
     gateways = {
         by: system.gateway(gateway__reply_partition=number, gateway__placement=by)
         for number, by in enumerate(("slack", "hash"))

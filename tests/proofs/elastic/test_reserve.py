@@ -16,6 +16,11 @@ RATE: Final = LOAD * SLOTS * 1_000 / (TOKENS * STEP_MS)
 LONG_SHARE: Final = 0.1
 ROUND_S: Final = 20.0
 ASKED: Final = {"max_output_tokens": TOKENS, "first_token_ms": 2_000, "deadline_ms": 3_000}
+SETTINGS: Final = {
+    "worker__slots": SLOTS,
+    "worker__fake_decode_ms_per_step": STEP_MS,
+    "gateway__messages_per_minute": 1_000_000,
+}
 TEXTS: Final = {"short": "How do I return an item?", "long": "Where is my parcel? " * 30}
 
 
@@ -24,12 +29,7 @@ async def test_long_ones_answered_by_the_model_live(new_system: MakeSystem, note
     none."""
     gateways: dict[str, Service] = {}
     for name, share in SHARES.items():
-        system = await new_system(
-            worker__slots=SLOTS,
-            worker__long_slots_share=share,
-            worker__fake_decode_ms_per_step=STEP_MS,
-            gateway__messages_per_minute=1_000_000,
-        )
+        system = await new_system(**SETTINGS, worker__long_slots_share=share)
         gateways[name] = system.gateway()
         await asyncio.gather(gateways[name].ready(), system.worker().ready())
         await eventually(partial(_knows_a_worker, gateways[name]))

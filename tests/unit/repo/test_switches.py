@@ -10,9 +10,10 @@ from tests.chaos.actors import fleet
 from tests.integration.doors import test_tenant_flood
 from tests.integration.faults import test_open_questions
 from tests.integration.harness import test_overload
-from tests.proofs.elastic import pool
+from tests.proofs.elastic import pool, test_hot_cold, test_reserve
 from tests.proofs.lifecycle import setting
-from tests.support.switches import WHY, WHY_HERE, flat
+from tests.support.switches import SHIPPED, WHY, WHY_HERE, flat
+from tests.support.system import COMMON
 from tests.world.processes import settings_of
 
 
@@ -23,11 +24,13 @@ def marked(mark: pytest.MarkDecorator) -> dict[str, Any]:
 
 PROOFS: Final[Mapping[str, Mapping[str, Any]]] = {
     "chaos": {name.lower(): value for name, value in fleet._ENV.items()},
-    "elastic": pool.SETTINGS,
+    "elastic": COMMON | pool.SETTINGS,
+    "hot and cold": COMMON | test_hot_cold.SETTINGS | {"gateway__placement": "hash"},
+    "reserve": COMMON | test_reserve.SETTINGS | {"worker__long_slots_share": max(test_reserve.SHARES.values())},
     "lifecycle": setting.SETTINGS,
-    "open questions": test_open_questions._SETTINGS,
-    "overload": marked(test_overload.pytestmark[1]),
-    "tenant flood": marked(test_tenant_flood.pytestmark),
+    "open questions": COMMON | test_open_questions._SETTINGS,
+    "overload": COMMON | marked(test_overload.pytestmark[1]),
+    "tenant flood": COMMON | marked(test_tenant_flood.pytestmark),
     "world": flat(settings_of("worker", 1))
     | {"gateway__port": 9_000, "gateway__reply_partition": 1, "worker__instance_id": "static"},
 }
@@ -57,5 +60,5 @@ def test_no_switch_is_named_that_no_proof_needs() -> None:
 
 @pytest.mark.parametrize("proof", ["chaos", "elastic", "open questions", "world"])
 def test_proofs_of_the_promise_have_prompts_as_shipped(proof: str) -> None:
-    prompts = ("history_turns", "grounding_entries", "system_prompt", "max_length")
-    assert not switched(proof) & {f"worker__{name}" for name in prompts}
+    prompts = ("history_turns", "grounding_entries", "system_prompt")
+    assert not switched(proof) & {*(f"worker__{name}" for name in prompts), *SHIPPED}
