@@ -8,6 +8,7 @@ fields are ignored both ways, so new fields are added with a default.
 from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
+from msgspec.structs import force_setattr
 
 from shared.wire.fields import (
     MAX_TURNS,
@@ -346,13 +347,23 @@ class Refusal(Message, frozen=True):
     reason: str
 
 
-class WorkerReport(Message, frozen=True, tag="chat.worker"):
+class PricedMessage(Message, frozen=True, kw_only=True):
+    """A record with `service_ms`, the machine time of one request by bucket in ms. A bucket of which nothing is
+    measured is left out: a 0, as a worker without an answer has it, is dropped when a record is made or decoded."""
+
+    service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "service_ms", {bucket: ms for bucket, ms in self.service_ms.items() if ms > 0.0})
+
+
+class WorkerReport(PricedMessage, frozen=True, tag="chat.worker"):
     """A worker's report of what it can still take on; its newest report counts, and a record without a value says that
     it leaves.
 
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
-    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept.
+    `service_ms`. `backlog_ms` is that of the waiting requests which are kept.
     `cold_ms` is how much later the first text comes in a conversation of which the worker keeps nothing. It serves the
     requests of a `lane`, by the first of its `revisions`, unless they name another of them. `refused` are versions that
     it was to load, and has not."""
@@ -365,7 +376,6 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     waiting: Count = 0
     backlog_ms: PredictedMs = 0.0
     first_token_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
-    service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)
     cold_ms: PredictedMs = 0.0
     partitions: dict[Bucket, tuple[Count, ...]] = field(default_factory=dict)
     lane: Lane = CHAMPION

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from shared.wire.fields import Count, Identifier, PredictedMs
+from shared.wire.fields import Count, Identifier
 from shared.wire.lanes import Lane
-from shared.wire.messages import Bucket
+from shared.wire.messages import Bucket, PricedMessage
 from shared.wire.outcome import Message
 
 Amount = Annotated[float, Meta(ge=0.0)]
@@ -39,13 +39,13 @@ class DemandReport(Message, frozen=True, tag="chat.demand"):
     breakers: tuple[Lane, ...] = ()
 
 
-class ScalingRecord(Message, frozen=True, tag="chat.scaling"):
+class ScalingRecord(PricedMessage, frozen=True, tag="chat.scaling"):
     """The size of a pool of workers: `wanted` by the autoscaler, `found` by the workers' reports, and why. One a
     minute, which is also the history that forecasts are made of, and one at each change of `wanted`.
 
     `asked` is the machine time that a second asked, the mean of the last minute; None while no gateway says.
     `expected` is what the forecast takes it to be when a worker that starts now serves, and `carries` what one worker
-    takes. `service_ms` is the machine time of one request, by bucket."""
+    takes."""
 
     pool: Identifier
     unix_ms: Count
@@ -56,4 +56,3 @@ class ScalingRecord(Message, frozen=True, tag="chat.scaling"):
     asked: Amount | None = None
     expected: Amount | None = None
     carries: Amount = 0.0
-    service_ms: dict[Bucket, PredictedMs] = field(default_factory=dict)

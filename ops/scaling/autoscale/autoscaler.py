@@ -151,7 +151,7 @@ class Autoscaler:
         """Return a scaler by what a worker carries; before any has reported as if they were a measured CPU."""
         known = bool(self.evidence.service_ms)
         capacity = await asyncio.to_thread(self.measure, self.evidence)
-        slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values()]
+        slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values() if report.slots]
         backlog = _BACKLOG * max(slots) if slots else self.sizing.backlog
         self._measured = known
         log.info("carries", pool=self.evidence.pool.name, carries=round(capacity.carries, 3))

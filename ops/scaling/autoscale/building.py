@@ -45,7 +45,7 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
             stabilisation_ms=options.stabilisation_s * 1_000,
             standby=options.standby,
         ),
-        measure=_measure(settings, options),
+        measure=measure_of(settings, options),
         cold_start_ms=options.cold_start_s * 1_000,
         hands=_hands(settings, options, pool),
         dry=options.dry_run,
@@ -56,7 +56,7 @@ def build(settings: Settings, options: RunOptions) -> Autoscaler:
     )
 
 
-def _measure(settings: Settings, options: RunOptions) -> Measure:
+def measure_of(settings: Settings, options: RunOptions) -> Measure:
     """Return what finds the capacity: as it is given, by the costs given, or by what workers report."""
     given = None if options.costs is None else read_costs(options.costs)
 
@@ -68,7 +68,7 @@ def _measure(settings: Settings, options: RunOptions) -> Measure:
     def measure(evidence: Evidence) -> Capacity:
         if options.carries is not None:
             return Capacity.given(options.carries)
-        slots = [report.slots for report in evidence.workers(wire_unix_ms()).values()]
+        slots = [report.slots for report in evidence.workers(wire_unix_ms()).values() if report.slots]
         each = list(evidence.service_ms.values()) if given is None else []
         service_ms = sum(each) / len(each) if each else None
         return simulated(service_ms, max(slots, default=settings.worker.slots_without_gpu))

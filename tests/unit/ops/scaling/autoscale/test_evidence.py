@@ -2,12 +2,19 @@
 
 import math
 
+import msgspec
 import pytest
 
+from gateway.admission.fleet import Fleet
+from ops.scaling.autoscale.building import measure_of
+from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.evidence import Evidence, Pool
 from ops.scaling.autoscale.scaler import Seen
-from shared.wire.messages import WorkerReport
-from shared.wire.scaling import Asked, DemandReport
+from shared.process.clock import wire_unix_ms
+from shared.settings import Settings
+from shared.wire.codec import decode_report, decode_scaling
+from shared.wire.messages import PricedMessage, WorkerReport
+from shared.wire.scaling import Asked, DemandReport, ScalingRecord
 from tests.support.builders.gateway import report
 
 NOW, SECOND = 1_000_000.0, 1_000.0
@@ -129,3 +136,36 @@ def test_the_cold_start_is_learned_of_those_that_were_wanted() -> None:
     evidence.change(3, 2, NOW + 8 * SECOND)
     evidence.hear_worker("w3", worker("w3"), NOW + 9 * SECOND)
     assert list(evidence.cold_starts_ms) == [7 * SECOND]
+
+
+ANSWERED_NOTHING = {"short": 0.0, "medium": 0.0, "long": 0.0}
+
+
+def through_the_log(record: PricedMessage) -> bytes:
+    """Return a record as a version writes it that has a 0 for what it has not measured."""
+    return msgspec.msgpack.encode(msgspec.to_builtins(record) | {"service_ms": ANSWERED_NOTHING})
+
+
+def test_a_worker_that_has_answered_nothing_has_no_price_at_any_reader() -> None:
+    """A 0 is no measured time: by it a worker would carry any load, and requests would ask nothing."""
+    kept = {"short": 40.0}
+    found = decode_report(through_the_log(worker("w1")))
+    evidence = Evidence(Pool(), service_ms=dict(kept))
+    evidence.hear_worker("w1", found, NOW)
+    seen(evidence, 1)
+    assert evidence.service_ms == kept
+    record = ScalingRecord(pool="main", unix_ms=1, kind="minute", wanted=1, found=1, reason="test")
+    assert decode_scaling(through_the_log(record)).service_ms == {}
+    assert worker("w1", service_ms=0.0).service_ms == {}
+    lanes = Fleet(ttl_ms=3_000.0)
+    for each in (found, worker("w2", service_ms=40.0)):
+        lanes.observe(each, 0.0)
+    assert set(lanes.mean_service_ms().values()) == {40.0}
+
+
+def test_a_pool_that_has_answered_nothing_is_sized_as_a_measured_cpu() -> None:
+    """It reports no slots either."""
+    evidence, now = Evidence(Pool()), wire_unix_ms()
+    evidence.hear_worker("w1", decode_report(through_the_log(worker("w1", slots=0))), now)
+    evidence.seen(now, expected=None, lag=0)
+    assert 0.0 < measure_of(Settings(), RunOptions())(evidence).carries < 1.0
