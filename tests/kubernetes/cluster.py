@@ -134,7 +134,7 @@ def claims(api: httpx2.Client) -> Iterator[tuple[str, bool]]:
 
 
 def _ends_the_idle_first(api: httpx2.Client, size: Callable[[], int]) -> Iterator[tuple[str, bool]]:
-    """Mark pods with the chart's own role, and shrink."""
+    """Mark the pods to go, as `DeletionCosts` does, with the chart's own role; and shrink."""
     token = api.post(
         "/api/v1/namespaces/default/serviceaccounts/chat-autoscale/token",
         json={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
@@ -143,8 +143,8 @@ def _ends_the_idle_first(api: httpx2.Client, size: Callable[[], int]) -> Iterato
     workers = f"{PODS}?labelSelector=app.kubernetes.io/component=worker-main"
     names = [pod["metadata"]["name"] for pod in api.get(workers).json()["items"]]
     busy = set(names[:6])
-    for name in names:
-        cost = {"controller.kubernetes.io/pod-deletion-cost": str(int(name in busy))}
+    for name in names[6:]:
+        cost = {"controller.kubernetes.io/pod-deletion-cost": "-4"}
         own.patch(f"{PODS}/{name}", json={"metadata": {"annotations": cost}}, headers=MERGE).raise_for_status()
     yield "the autoscaler's account reads nothing", own.get(PODS).status_code == httpx2.codes.FORBIDDEN
     soon = {"stabilizationWindowSeconds": 5, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ops.scaling.autoscale.deletion_costs import DeletionCosts
+from ops.scaling.autoscale.deletion_costs import DeletionCosts, ranked
 from ops.scaling.autoscale.local_workers import LocalWorkers
 from shared.errors import SettingsError
 from shared.wire.messages import WorkerReport
@@ -104,6 +104,7 @@ async def test_the_end_of_the_command_ends_them_all() -> None:
     assert not [child for child in machine.children if child.running]
 
 
+COST = "controller.kubernetes.io/pod-deletion-cost"
 PODS = "/api/v1/namespaces/shop/pods/"
 
 
@@ -114,31 +115,78 @@ def account(folder: Path) -> Path:
     return folder
 
 
-async def test_pods_cost_what_they_have_in_flight_and_only_what_changes_is_sent(tmp_path: Path) -> None:
-    answers = {f"{PODS}chat-main-a": 200, f"{PODS}chat-main-b": 404}
+def pods(**running: int) -> dict[str, WorkerReport]:
+    """Return reports of workers in pods, with so many of eight slots taken."""
+    return {f"w-1-{pod}": report(f"w-1-{pod}", running=taken, slots=8) for pod, taken in running.items()}
+
+
+def test_only_the_least_busy_pods_that_are_to_go_have_a_cost() -> None:
+    live = pods(a=3, b=0, c=8, d=1)
+    assert ranked(live, 2) == {"b": -4, "d": -4}
+    assert ranked(live, 3) == {"b": -4, "d": -4, "a": -3}
+    assert ranked(live, 4)["c"] == -1
+    assert ranked(live, 0) == ranked(live, -1) == {}
+    assert ranked(live, 1, marked={"d"}) == {"d": -4}, "one request more or less marks no other pod"
+    assert ranked(pods(a=1, b=2), 1, marked={"b"}) == {"a": -4}
+
+
+async def test_marks_are_set_once_a_minute_and_taken_back_from_pods_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, refuses = [100.0], set[str]()
+    monkeypatch.setattr("ops.scaling.autoscale.deletion_costs.monotonic_s", lambda: now_s[0])
 
     def answer(call: Call) -> Reply:
-        return Reply(status=answers[call.path])
+        return Reply(status=403 if call.path.removeprefix(PODS) in refuses else 200)
 
-    live = {name: report(name, running=running) for name, running in (("w-1-chat-main-a", 3), ("w-7-chat-main-b", 0))}
+    sent: list[list[tuple[str, str | None]]] = []
     with CalledServer(answer).serve() as server:
         costs = DeletionCosts(httpx2.AsyncClient(base_url=server.url + PODS, trust_env=False), account(tmp_path))
-        for _ in range(2):
-            await costs.set(live)
-        answers[f"{PODS}chat-main-a"] = 403
-        live["w-1-chat-main-a"] = report("w-1-chat-main-a", running=1)
-        await costs.set(live)  # it is refused, logged, and tried again
-        answers[f"{PODS}chat-main-a"] = 200
-        await costs.set(live)
+
+        async def size(wanted: int, live: dict[str, WorkerReport], at_s: float) -> None:
+            now_s[0] = at_s
+            server.calls.clear()
+            await costs.size(wanted, live)
+            await costs._setting.drain()
+            told = [(each.path.removeprefix(PODS), json.loads(each.body)["metadata"]) for each in server.calls]
+            sent.append([(pod, metadata["annotations"][COST]) for pod, metadata in told])
+
+        await size(3, pods(a=0, b=5, c=8), 100.0)
+        await size(1, pods(a=0, b=5, c=8), 101.0)
+        await size(1, pods(a=6, b=0, c=8), 130.0)
+        await size(1, pods(a=6, b=0, c=8), 161.0)
+        refuses.add("b")
+        await size(2, pods(a=0, b=5, c=8), 222.0)
+        refuses.clear()
+        await size(2, pods(a=0, b=5, c=8), 283.0)
+        await size(3, pods(a=0, b=5, c=8), 344.0)
+        await size(3, pods(a=0, b=5, c=8), 405.0)
         await costs.close()
-    key = "controller.kubernetes.io/pod-deletion-cost"
-    sent = [
-        (each.path.removeprefix(PODS), json.loads(each.body)["metadata"]["annotations"][key]) for each in server.calls
+    nothing: list[tuple[str, str | None]] = []
+    assert sent == [
+        nothing,
+        [("a", "-4"), ("b", "-2")],
+        nothing,
+        [("b", "-4"), ("a", "-1")],
+        [("b", None)],
+        [("b", None), ("a", "-4")],
+        [("a", None)],
+        nothing,
     ]
-    assert sent == [("chat-main-a", "3"), ("chat-main-b", "0"), ("chat-main-a", "1"), ("chat-main-a", "1")]
-    assert {(each.method, each.headers["authorization"], each.headers["content-type"]) for each in server.calls} == {
-        ("PATCH", "Bearer t0ken", "application/merge-patch+json")
-    }
+
+
+async def test_a_mark_is_sent_with_the_pods_account_and_a_missing_pod_is_no_failure(tmp_path: Path) -> None:
+    with CalledServer(lambda _: Reply(status=404)).serve() as server:
+        costs = DeletionCosts(httpx2.AsyncClient(base_url=server.url + PODS, trust_env=False), account(tmp_path))
+        await costs.mark(1, pods(a=0, b=1))
+        await costs.mark(1, pods(a=0, b=1))
+        await costs.close()
+    [call] = server.calls
+    assert (call.method, call.path) == ("PATCH", f"{PODS}a")
+    assert (call.headers["authorization"], call.headers["content-type"]) == (
+        "Bearer t0ken",
+        "application/merge-patch+json",
+    )
 
 
 async def test_the_api_server_is_reached_by_the_pods_account_alone(tmp_path: Path) -> None:
