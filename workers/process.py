@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from shared.conversation.erasures import ERASED_FOR_S
@@ -264,15 +264,20 @@ class WorkerProcess:
             self._switcher.changed()
 
     async def _leave(self) -> None:
-        """Take nothing new, and give the partitions to other workers at once. What has been begun goes on here."""
-        kafka, self._leaving = self._kafka, True
+        """Stop the intake and hand the partitions to other workers at once. What has been begun goes on here."""
+        self._leaving = True
         await self._tasks.cancel(*_TAKE_NEW)
         await self._capacity.leave()
+        await self._leave_group()
+        self._tasks.start(self._finish(), "finish")
+
+    async def _leave_group(self) -> None:
+        """Commit, and leave the group: a question of these partitions does not wait for the drain."""
+        kafka = self._kafka
         await kafka.commits.leave()
         await kafka.requests.leave()
         kafka.offsets.lose(list(kafka.offsets.positions))
         metrics.consumer_lag.clear()  # it is another's
-        self._tasks.start(self._finish(), "finish")
 
     async def _finish(self) -> None:
         await self._intake.finish(None)
@@ -281,20 +286,35 @@ class WorkerProcess:
         get_logger().info("worker_drained")
 
     async def _drain(self, *, known: bool) -> None:
-        """Stop intake, finish what is in flight within the limit, commit: first what has something to write. Without a
-        broker its clients take long to end, and whoever asked this process to end may lose patience. `known`: it does
-        not end by a fault of our own, which any record in flight may have brought about."""
+        """Stop the intake, and finish what is in flight within the limit while the partitions go to other workers;
+        commit those that are still here. `known`: it ends by no fault of its own, which any record in flight may have
+        caused."""
         kafka, self._leaving = self._kafka, True
         hangs = self._versions.stuck() is not None
         await self._tasks.cancel(*_TAKE_NEW)
+        finished = asyncio.Event()
+        handing_over = asyncio.create_task(self._hand_over(finished)) if known and not hangs else None
         await self._capacity.leave()
         await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
         self._unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
+        finished.set()
+        if handing_over is not None:
+            await handing_over
         await self._tasks.cancel("commits")
         # Without a broker what is not committed is answered again.
         await (kafka.commits.part(self._worker.suspects) if known else kafka.commits.commit())
         if hangs:
             await kafka.requests.stop()  # its partitions are another's at once
+
+    async def _hand_over(self, finished: asyncio.Event) -> None:
+        """Leave the group as soon as it has another member. A worker that is alone keeps its partitions until all is
+        `finished`, and commits them: the next worker answers nothing again."""
+        while self._kafka.requests.alone and not finished.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ALONE_CHECK_INTERVAL_S):
+                    await finished.wait()
+        if not finished.is_set():
+            await self._leave_group()
 
 
 async def _await_topics(settings: Settings, producer: Producer) -> None:
@@ -306,5 +326,6 @@ async def _await_topics(settings: Settings, producer: Producer) -> None:
 
 
 _TAKE_NEW = ("startup", "versions switcher", "intake", "capacity", "lag")
+_ALONE_CHECK_INTERVAL_S = 0.1
 # What has ended is acknowledged by then, or answered again.
 _HUNG_DRAIN_S = 1.0

@@ -106,7 +106,7 @@ class WorkerSettings(Group):
     )
     instance_id: str = Field(
         "",
-        description="group.instance.id of a static member: restarted within the session timeout it keeps its "
+        description="group.instance.id of a static member: back within the session timeout after a crash it keeps its "
         "partitions (empty: dynamic)",
     )
     buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
@@ -181,7 +181,10 @@ class WorkerSettings(Group):
         "version needs its memory",
     )
     drain_s: float = Field(
-        10.0, ge=0, le=300, description="seconds that a worker which stops waits for answers in flight"
+        10.0,
+        ge=0,
+        le=300,
+        description="seconds that a worker which stops, and has left its group, finishes answers in flight",
     )
 
     @property

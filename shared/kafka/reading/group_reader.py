@@ -110,6 +110,14 @@ class GroupReader(Reader):
         """Return the partitions of this member; None while a rebalance goes on, and nobody knows."""
         return self._losses.held
 
+    @property
+    def alone(self) -> bool:
+        """Return whether this member has all partitions: the group has no other member to hand them to."""
+        held, consumer = self._losses.held, self._consumer
+        if held is None or consumer is None:
+            return False
+        return len(held) == sum(len(consumer.partitions_for_topic(topic) or ()) for topic in self.topics)
+
     def _membership(self) -> Membership | None:
         """Return the membership that the coordinator last told. aiokafka has no public name for it."""
         if self._consumer is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from tests.support.wire import Answer, Client
 
 CONVERSATIONS = 12
 CHARS = 40
+LONG_CHARS = 600  # 24 s
 
 
 @dataclass
@@ -70,6 +72,47 @@ async def test_a_worker_drained_under_load_loses_doubles_and_reorders_nothing(
         await is_as_asked(system, talks)
     assert await leaving.stop() == 0
     assert leaving.logged("worker_stopped", unfinished=0)
+
+
+@pytest.mark.parametrize(("instance_id", "joins_late"), [("", False), ("static-0", False), ("", True)])
+async def test_a_worker_that_is_asked_to_end_hands_its_partitions_over_before_it_finishes(
+    new_system: MakeSystem, instance_id: str, joins_late: bool
+) -> None:
+    """SIGTERM does what /drain does: an answer that takes long delays no question of another conversation. A worker
+    that is alone hands over when the next one joins."""
+    system = await new_system(
+        admission__enabled=False, worker__fake_decode_ms_per_step=40, worker__slots=16, worker__drain_s=60,
+        kafka__session_timeout_ms=120_000, promise__first_token_ms=90_000, promise__deadline_ms=90_000,
+    )  # fmt: skip
+    leaving, gateway = system.worker(worker__instance_id=instance_id), await system.gateway().ready()
+    await leaving.ready()
+    staying = None if joins_late else await system.worker().ready()
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(Client.connect(gateway.ws, session_id=f"talk-{number}"))
+            for number in range(CONVERSATIONS)
+        ]
+        asked = [await client.create("A long one", max_output_tokens=LONG_CHARS) for client in clients]
+        await eventually(lambda: have_begun(clients))
+        before = await staying.metric("replyline_rebalances_total") if staying else 0.0
+        leaving.child.signal(signal.SIGTERM)
+        staying = staying or await system.worker().ready()
+        await eventually(lambda: has_more_rebalances(staying, before))
+        assert leaving.child.running, "it still writes the long answers"
+        late = await asyncio.gather(*(client.ask("A short one", max_output_tokens=CHARS) for client in clients))
+        answers = [await client.answer(name) for client, name in zip(clients, asked, strict=True)]
+    assert {answer.outcome for answer in (*late, *answers)} == {("incomplete", "max_output_tokens", "model")}
+    assert {len(answer.text) for answer in answers} == {LONG_CHARS}
+    assert await leaving.ended() == 0
+    assert leaving.logged("worker_stopped", unfinished=0)
+
+
+async def have_begun(clients: list[Client]) -> bool:
+    return all(client.count("response.output_text.delta") for client in clients)
+
+
+async def has_more_rebalances(worker: Service, before: float) -> bool:
+    return await worker.metric("replyline_rebalances_total") > before
 
 
 async def has_answered(*workers: Service) -> bool:

@@ -67,6 +67,35 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     assert process._kafka.commits.told == (("part", (SUSPECTS,)) if known else ("commit", ()))
 
 
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_worker_that_ends_leaves_before_it_has_finished_unless_it_is_alone(*, alone: bool) -> None:
+    order: list[str] = []
+    process: Any = WorkerProcess.__new__(WorkerProcess)
+    process._kafka = KafkaWing.__new__(KafkaWing)
+    process._kafka.commits, process._kafka.requests = Part("commits", order), Part("requests", order)
+    process._kafka.requests.alone = alone
+    process._capacity, process._intake, process._worker = (Part(name, order) for name in FIRST[:3])
+    process._kafka.offsets, process._tasks, process._settings = OffsetTracker(), Tasks(), Settings()
+    process._versions, process._worker.suspects = LoadedVersions(), ()
+    left = asyncio.Event()
+
+    async def drain(_: float) -> int:
+        if not alone:
+            await left.wait()
+        order.append("finished")
+        return 0
+
+    async def leave() -> None:
+        order.append("left")
+        left.set()
+
+    process._worker.drain, process._kafka.requests.leave = drain, leave
+    async with asyncio.timeout(10):
+        await process._drain(known=True)
+    assert [each for each in order if each in {"left", "finished"}] == (["finished"] if alone else ["left", "finished"])
+    assert process._kafka.commits.told[0] == "part", "what is still here is committed at the end"
+
+
 async def test_a_worker_that_is_drained_shows_no_lag() -> None:
     """It stays up, and an alert would read for ever what waited when it left."""
     process: Any = WorkerProcess.__new__(WorkerProcess)
