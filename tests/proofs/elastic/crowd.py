@@ -20,18 +20,21 @@ from tests.proofs.elastic.pool import Pool
 DEADLINE_MS: Final = 20_000
 _FIRST_TOKEN_MS: Final = 10_000
 _NUM_TOKENS: Final = (60, 140)  # more than a second each
+_LONG_TOKENS: Final = 500
 _MOST_S: Final = 3_000.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
     """Use as a context manager; it ends once all that was asked is settled. `clients` tabs, two of each conversation,
-    ask `rate` questions a second in all; half of them over an open one."""
+    ask `rate` questions a second in all; half of them over an open one. `long_share` of the answers take seconds more
+    than the others."""
 
     ports: Sequence[int]
     rate: float
     clients: int
     seed: int = 1
+    long_share: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
     _load: Load = field(init=False)
     _thread: threading.Thread = field(init=False)
@@ -55,7 +58,7 @@ class Crowd:
             session=f"visitor-{number // 2 % (self.clients // 2)}~{number % 2}",
             text=chance.choice(OPENINGS),
             temperature=1.0,
-            max_output_tokens=chance.randint(*_NUM_TOKENS),
+            max_output_tokens=_LONG_TOKENS if chance.random() < self.long_share else chance.randint(*_NUM_TOKENS),
             first_token_ms=_FIRST_TOKEN_MS,
             deadline_ms=DEADLINE_MS,
         )

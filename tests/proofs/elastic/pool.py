@@ -23,9 +23,11 @@ SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Pool:
-    """`workers` serve now; `gone` have left."""
+    """`workers` serve now; `gone` have left. `static`: each has an id of its own, which the next one in its place has
+    too."""
 
     system: System
+    static: bool = False
     gateways: list[Service] = field(default_factory=list)
     workers: list[Service] = field(default_factory=list)
     gone: list[Service] = field(default_factory=list)
@@ -41,7 +43,9 @@ class Pool:
 
     async def grow(self, more: int) -> None:
         """Start so many; return when each has partitions."""
-        joining = [self.system.worker() for _ in range(more)]
+        places = range(len(self.workers), len(self.workers) + more)
+        names = [f"static-{place}" if self.static else "" for place in places]
+        joining = [self.system.worker(worker__instance_id=name) for name in names]
         await asyncio.gather(*(worker.ready() for worker in joining))
         self.workers += joining
         for worker in joining:
@@ -49,9 +53,13 @@ class Pool:
 
     async def shrink(self, leaving: Sequence[Service]) -> None:
         """Drain these and have them end; return when they have."""
+        await asyncio.gather(*(eventually(partial(self._drained, worker)) for worker in leaving))
+        await self.end(leaving)
+
+    async def end(self, leaving: Sequence[Service]) -> None:
+        """Send these SIGTERM; return when they have ended."""
         self.workers = [worker for worker in self.workers if worker not in leaving]
         self.gone += leaving
-        await asyncio.gather(*(eventually(partial(self._drained, worker)) for worker in leaving))
         statuses = await asyncio.gather(*(worker.stop() for worker in leaving))
         assert not any(statuses), statuses
 

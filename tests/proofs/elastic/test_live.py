@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+import pytest
+
 from ops.stack.kafka_broker import KafkaBroker
 from tests.chaos.ledger.requests import Page
 from tests.proofs.elastic.conftest import Note
@@ -19,6 +21,7 @@ _CLIENTS = 70  # each asks every five seconds
 _STEADY_S = 7.0
 _MOST_GAP_S = 1.5
 _LEAST_KEPT = 0.6
+_LONG_SHARE = 0.1
 _SOON_S = 0.5
 
 
@@ -31,6 +34,10 @@ class Change:
     end_s: float
     until_s: float
     possible: float
+
+    @property
+    def took_s(self) -> float:
+        return self.end_s - self.begin_s
 
 
 async def _change(pool: Pool, more: int, chance: random.Random) -> Change:
@@ -91,6 +98,33 @@ async def test_two_four_two_workers_under_load(new_system: MakeSystem, note: Not
         f"{mean(shares):.2f} on average, {min(shares):.2f} at the worst of {len(changes)} changes",
         f"≥ {_LEAST_KEPT}",
         holds=mean(shares) >= _LEAST_KEPT,
+    )
+    assert not found, found
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["elastic", "static"])
+async def test_one_of_four_workers_is_asked_to_end(new_system: MakeSystem, note: Note, *, static: bool) -> None:
+    """SIGTERM alone, while it has answers that take eight seconds. A static one is started again, as an update does."""
+    pool = Pool(await new_system(**SETTINGS), static=static)
+    await pool.start(4)
+    async with Crowd(ports=pool.ports, rate=_RATE, clients=_CLIENTS, long_share=_LONG_SHARE) as crowd:
+        await asyncio.sleep(_STEADY_S)
+        begin_s = time.monotonic()
+        await pool.end(pool.workers[-1:])
+        if static:
+            await pool.grow(1)
+        change = Change(begin_s, time.monotonic(), 0.0, 1.0)
+        await asyncio.sleep(_STEADY_S)
+    verdict = await crowd.judged(pool)
+    waits = sorted(crowd.wait_s(page) for page in crowd.pages if _within(page, [change]))
+    steady = sorted(crowd.wait_s(page) for page in crowd.pages if not _within(page, [change]))
+    found, p95_s, kind = broken(verdict), waits[len(waits) * 95 // 100], "static" if static else "elastic"
+    note(
+        f"live: SIGTERM of one of 4 {kind} workers, first text in its {change.took_s:.0f} s",
+        f"p95 {p95_s:.2f} s, max {waits[-1]:.2f} s of {len(waits)}; p95 {steady[len(steady) * 95 // 100]:.2f} s, "
+        f"max {steady[-1]:.2f} s while none goes; {len(found)} kinds broken",
+        f"p95 ≤ {_SOON_S} s, max ≤ {_MOST_GAP_S} s",
+        holds=p95_s <= _SOON_S and waits[-1] <= _MOST_GAP_S and not found,
     )
     assert not found, found
 
