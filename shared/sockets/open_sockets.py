@@ -16,17 +16,21 @@ from shared.settings.gateway import QuotaSettings
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _IPV6_PREFIX: Final = 64  # one customer has so many addresses
+_NAT64: Final = IPv6Network("64:ff9b::/96")  # IPv4 clients of an IPv6-only network, RFC 6052
 
 
 def parsed(text: str) -> Address | None:
-    """Return the address in a text, without the port that some proxies add; None for any other text."""
+    """Return the address in a text, without the port and quotes that some proxies add; None for any other text."""
+    text = text.strip('"')
     text = text.partition("]")[0].lstrip("[") if text.startswith("[") else text
     text = text.partition(":")[0] if text.count(":") == 1 else text
     try:
         address = ip_address(text.partition("/")[0].partition("%")[0])
     except ValueError:
         return None
-    return getattr(address, "ipv4_mapped", None) or address
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64):
+        return IPv4Address(address.packed[-4:])
+    return address
 
 
 def network_of(address: Address) -> str:
