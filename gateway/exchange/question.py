@@ -40,6 +40,18 @@ def patience_ms(wait_ms: float, promised_ms: int) -> int | None:
 
 
 Role = Literal["user", "assistant", "system"]
+_ROLES: Final[dict[str, Role]] = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"),
+}
+
+
+def role_of(word: str, where: str) -> Role:
+    """Return a message's role by the word of any chat interface. Raises `ProtocolError`."""
+    if (role := _ROLES.get(word.lower())) is None:
+        raise ProtocolError("unsupported_role", "no such role; use user, assistant or system", param=f"{where}.role")
+    return role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +84,10 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
     turns: list[Said] = []
     instructions = list[str]()
     asked, answered = list[str](), list[str]()
-    for role, text in texts:
+    said = list(texts)
+    while said and said[-1][0] == "assistant" and not said[-1][1].strip():  # a place for the answer
+        said.pop()
+    for role, text in said:
         if role == "system":
             instructions.append(text)
             continue

@@ -57,11 +57,11 @@ def reads_as_seconds(unix_ms: int) -> bool:
 
 
 def parse_unix_ms(header: bytes) -> int | None:
-    """Return a time, or another number, as a header has it: up to sixteen digits, with quotes or without, a big-endian
-    integer of 4 or 8 bytes, or an ISO time with its offset. None for anything else."""
+    """Return a time, or another number, as a header has it: up to sixteen digits, with quotes or without, `.0` after
+    them or not, a big-endian integer of 4 or 8 bytes, or an ISO time with its offset. None for anything else."""
     if len(header) in _BINARY and header[0] == 0:
         return int.from_bytes(header, "big")
-    text = header.decode("ascii", "replace").strip(' "')
+    text = header.decode("ascii", "replace").strip(' "').removesuffix(".0")
     if text.isdigit():
         return int(text) if len(text) <= _MAX_DIGITS else None
     time = read_time(text)

@@ -15,6 +15,7 @@ _MAX_UNSIGNED: Final = 2**64 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1
 MAX_PREDICTED_MS: Final = 1e9
+_TRACEPARENT_CHARS: Final = 55
 _SMALLEST_TOP_P: Final = 1e-6
 
 _NOT_BLANK: Final = r"\S"
@@ -44,11 +45,19 @@ def _seed(said: object) -> object:
 
 
 def _joined(said: object) -> object:
-    """Return the text of a list of parts, as chat interfaces write one, or of one part; anything else as it is."""
+    """Return the text of a list of parts, as chat interfaces write one, or of one part, without the pictures and files
+    beside it; anything else as it is."""
     if isinstance(said, dict):
         return said.get("text", said)
-    parts = [_joined(part) for part in said] if isinstance(said, list) else []
+    others = said if isinstance(said, list) else []
+    parts = [_joined(part) for part in others if not (isinstance(part, dict) and "type" in part and "text" not in part)]
     return "".join(map(str, parts)) if parts and all(isinstance(part, str) for part in parts) else said
+
+
+def _readable_trace(said: object) -> object:
+    """Return a trace in lower case and as version 00 has it; None if it cannot be read, as W3C Trace Context asks."""
+    text = str(said).strip().lower()[:_TRACEPARENT_CHARS]
+    return text if re.match(_TRACEPARENT, text) else None
 
 
 def _whole(said: object) -> object:
@@ -89,7 +98,7 @@ Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
-Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT)]
+Traceparent = Annotated[str, Meta(pattern=_TRACEPARENT, extra={"reads": _readable_trace})]
 
 
 def is_identifier(text: str) -> bool:

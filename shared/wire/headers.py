@@ -1,7 +1,7 @@
 """Read a record's headers as Kafka's clients write them: pure.
 
 A name counts in any case and punctuation (`Content-Type`, Spring's `contentType`). A text may be in quotes, as Spring
-writes it, and a number may be digits or a big-endian integer of 4 or 8 bytes.
+writes it, and a number may be digits or a big-endian integer of 4 or 8 bytes. An empty one, null and -1 are absent.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from shared.wire.deadline import parse_unix_ms
 
 Headers = Mapping[str, bytes]
+_ABSENT = frozenset((b"", b'""', b"null", b"-1", b"\xff" * 4, b"\xff" * 8))
 
 
 def header_of(headers: Headers, name: str) -> bytes | None:
@@ -17,7 +18,7 @@ def header_of(headers: Headers, name: str) -> bytes | None:
     if found is None:
         plain = plain_name(name)
         found = next((value for each, value in headers.items() if plain_name(each) == plain), None)
-    return found
+    return None if found in _ABSENT else found
 
 
 def text_of(headers: Headers, name: str) -> str | None:

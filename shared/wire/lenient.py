@@ -38,8 +38,8 @@ _MOST_DIGITS: Final = 40
 # What Confluent's serializers and AWS Glue's write before the value, and its size in bytes.
 _SCHEMAS: Final = {b"\0": 5, b"\x03\0": 18}
 _MOST_ENVELOPES: Final = 4
-_EVENT_INNER: Final = ("data", "data_base64")
-_INNER: Final = ("payload", "after")
+_EVENT_INNER: Final = ("data", "database64")
+_INNER: Final = ("payload", "after", "data", "detail", "message", "body", "value")
 _NO_ENVELOPES: Final = ("input", "sessionid")
 _GZIP: Final = b"\x1f\x8b"
 _MOST_INFLATED_BYTES: Final = 1_024 * 1_024
@@ -114,19 +114,21 @@ def read_record(value: bytes) -> Any:
 
 
 def _out_of_envelopes(said: Any) -> Any:
-    """Return what is in a list of one, a CloudEvent in structured mode, Kafka Connect's `payload` or Debezium's
-    `after`; anything else as it is."""
+    """Return what is in a list of one, a CloudEvent in structured mode, or the field that Kafka Connect, Debezium, DMS,
+    EventBridge, MassTransit, SNS or Pub/Sub has a value in; anything else as it is."""
     for _ in range(_MOST_ENVELOPES):
         said = said[0] if isinstance(said, list) and len(said) == 1 else said
-        if not isinstance(said, dict) or not by_name(said).keys().isdisjoint(_NO_ENVELOPES):
+        named = by_name(said) if isinstance(said, dict) else {}
+        event = "specversion" in named
+        names = (_EVENT_INNER if event else _INNER) if named.keys().isdisjoint(_NO_ENVELOPES) else ()
+        inner = next((named[each] for each in names if isinstance(named.get(each), dict | list | str)), None)
+        if inner is None:
             break
-        event = "specversion" in said
-        name = next((each for each in (_EVENT_INNER if event else _INNER) if said.get(each) is not None), None)
-        if name is None:
-            break
-        inner = said[name]
         if isinstance(inner, str):
-            inner = read_record(inner.encode() if inner.lstrip()[:1] in ("{", "[", '"') else b64decode(inner))
+            try:
+                inner = read_record(inner.encode() if inner.lstrip()[:1] in ("{", "[", '"') else b64decode(inner))
+            except UNREADABLE:
+                break
         said = {"id": said.get("id"), "type": said.get("type"), **inner} if event and isinstance(inner, dict) else inner
     return said
 
@@ -219,7 +221,10 @@ def _fit_list(said: Any, wanted: Any) -> Any:
 
 def _fit_struct(said: Any, wanted: inspect.StructType) -> Any:
     """Return the fields that the struct knows, however their names are spelt, without those that are null, or optional
-    and an empty text or an empty list or map of another type."""
+    and an empty text or an empty list or map of another type. A text is its JSON, or a part of that text."""
+    if isinstance(said, str):
+        is_part = any(field.encode_name == "text" for field in wanted.fields)
+        said = read_json(said) if said[:1] == "{" else {"text": said} if is_part else said
     if not isinstance(said, dict):
         return said
     named = by_name(said)
@@ -246,7 +251,13 @@ def by_name(said: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _tag_in(named: dict[str, Any], wanted: inspect.StructType) -> Any:
-    return named.get(plain_name(wanted.tag_field or ""))
+    """Return the tag that a map has; in another spelling ("ChatRequest") the type's own."""
+    tag = named.get(plain_name(wanted.tag_field or ""))
+    return wanted.tag if isinstance(tag, str) and _plain_tag(tag) == _plain_tag(str(wanted.tag)) else tag
+
+
+def _plain_tag(tag: str) -> str:
+    return plain_name(tag).replace(".", "")
 
 
 def _takes(wanted: Any, said: Any) -> bool:

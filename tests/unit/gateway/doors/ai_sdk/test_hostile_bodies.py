@@ -103,7 +103,7 @@ async def test_what_stands_beside_the_text_is_left_out_and_named(messages: list[
 
 async def test_nothing_of_a_refused_request_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     async with client_of(door_of(Edge(kafka_is_away=True), FakeCursors())) as client:
-        for body in (chat(SECRET, trigger=SECRET), chat(SECRET, id={SECRET: 1}), {SECRET: SECRET}, [SECRET]):
+        for body in (chat(SECRET, trigger={SECRET: 1}), chat(SECRET, id={SECRET: 1}), {SECRET: SECRET}, [SECRET]):
             assert (await client.post("/chat", json=body)).status_code == 400
         await client.get(f"/chat/{SECRET}/stream")
         await client.post(f"/{SECRET}")
