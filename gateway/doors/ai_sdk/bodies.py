@@ -88,8 +88,6 @@ def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Rol
             dropped.append(message.role)
             continue
         role = role_of(message.role, at)
-        if message.parts is None and message.content is None:
-            raise ProtocolError("invalid_field", "a message has parts", param=f"{at}.parts")
         content = message.content if isinstance(message.content, list) else [_Part("text", message.content)]
         parts = message.parts or content
         text = "".join(part.text or "" for part in parts if part.type.lower() == "text")
