@@ -65,7 +65,7 @@ class Autoscaler:
     _outage: Availability = field(default_factory=lambda: Availability("autoscaler"))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Decide whenever the group says so. Without Kafka the last decision stands."""
+        """Decide while this member leads its group. Without Kafka the last decision stays valid."""
         tasks = Tasks()
         try:
             tasks.start(self._read_demand(), "demand")
@@ -75,8 +75,9 @@ class Autoscaler:
             await tasks.run_until(stop)
         finally:
             await tasks.cancel()
+            await self.leadership.stop()  # first: the next leader does not wait until local workers have drained
             await self.hands.close()
-            for part in (self.leadership, self.demand, self.reports, self.producer):
+            for part in (self.demand, self.reports, self.producer):
                 await part.stop()
 
     # --- reading
@@ -97,7 +98,7 @@ class Autoscaler:
         await read_reports(self.reports, hear)
 
     async def _watch_lag(self) -> None:
-        """Ask how much waits; what was known last stands while nobody says."""
+        """Read the lag every few seconds; keep the last one while Kafka does not answer."""
         pool = self.evidence.pool
         topics = [self.kafka.topics.requests(bucket, pool.lane) for bucket in pool.buckets]
         while True:
@@ -117,7 +118,7 @@ class Autoscaler:
         await self.leadership.act(self._turn, self._outage)
 
     async def _turn(self) -> None:
-        """Stay in the group, and decide once a second where this member leads. While a rebalance goes on all stands."""
+        """Stay in the group, and decide once a second if this member leads. Decide nothing during a rebalance."""
         leads = await self.leadership.leads()
         if leads is False:
             self._scaler = None
@@ -148,7 +149,7 @@ class Autoscaler:
         return await self._size(past)
 
     async def _size(self, past: Past) -> DemandScaler:
-        """Return a scaler by what a worker carries; before any has reported as if they were a measured CPU."""
+        """Return a scaler by what a worker carries; until a worker has reported its times, a measured CPU's count."""
         known = bool(self.evidence.service_ms)
         capacity = await asyncio.to_thread(self.measure, self.evidence)
         slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values() if report.slots]
@@ -234,6 +235,6 @@ def _decoded(values: list[bytes]) -> Iterator[ScalingRecord]:
 
 
 def _show_nothing() -> None:
-    """Have one who stands by show no size: what reads it takes the leader's."""
+    """Remove the gauges of a member that does not lead: readers use the leader's."""
     for gauge in (metrics.wanted_workers, metrics.found_workers, metrics.asked_by_pool, metrics.expected_by_pool):
         gauge.clear()

@@ -1,5 +1,6 @@
-"""Workers are started and ended as they are wanted, and Kubernetes is told whom to end first."""
+"""Workers are started and ended as they are wanted, and the pods to end first are marked for Kubernetes."""
 
+import asyncio
 import json
 import signal
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from ops.scaling.autoscale.autoscaler import Autoscaler
 from ops.scaling.autoscale.deletion_costs import DeletionCosts, ranked
 from ops.scaling.autoscale.local_workers import LocalWorkers
 from shared.errors import SettingsError
@@ -25,7 +27,7 @@ _PIDS = count(1_000_000)
 
 @dataclass
 class FakeChild:
-    """A process that ends when it is told to by `end`."""
+    """A process that ends by `stop`."""
 
     process: Any = field(default_factory=lambda: SimpleNamespace(pid=next(_PIDS), returncode=1))
     running: bool = True
@@ -102,6 +104,34 @@ async def test_the_end_of_the_command_ends_them_all() -> None:
     await machine.local.size(2, machine.live(0, 0, 0))
     await machine.local.close()
     assert not [child for child in machine.children if child.running]
+
+
+async def test_the_leader_that_ends_leaves_its_group_before_its_workers_drain() -> None:
+    """Else the next leader would wait for them."""
+    order: list[str] = []
+
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def stop(self) -> None:
+            order.append(self.name)
+
+        close = stop
+
+    class Idle(Autoscaler):
+        async def _lead(self) -> None:
+            """Take no part."""
+
+        _read_demand = _read_reports = _watch_lag = _lead
+
+    names = ("hands", "leadership", "demand", "reports", "producer")
+    unused: Any = dict.fromkeys(("kafka", "evidence", "expectation", "sizing", "measure"))
+    parts: Any = {name: Part(name) for name in names}
+    stop = asyncio.Event()
+    stop.set()
+    await Idle(**unused, **parts, cold_start_ms=0.0, dry=True).run(stop)
+    assert order == ["leadership", "hands", "demand", "reports", "producer"]
 
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
