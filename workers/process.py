@@ -264,7 +264,7 @@ class WorkerProcess:
             self._switcher.changed()
 
     async def _leave(self) -> None:
-        """Stop the intake and hand the partitions to other workers at once. What has been begun goes on here."""
+        """Stop the intake and hand the partitions to other workers. What has been begun is finished here."""
         self._leaving = True
         await self._tasks.cancel(*_TAKE_NEW)
         await self._capacity.leave()
@@ -304,7 +304,7 @@ class WorkerProcess:
         # Without a broker what is not committed is answered again.
         await (kafka.commits.part(self._worker.suspects) if known else kafka.commits.commit())
         if hangs:
-            await kafka.requests.stop()  # its partitions are another's at once
+            await kafka.requests.stop()  # hands its partitions over
 
     async def _hand_over(self, finished: asyncio.Event) -> None:
         """Leave the group as soon as it has another member. A worker that is alone keeps its partitions until all is
@@ -327,5 +327,5 @@ async def _await_topics(settings: Settings, producer: Producer) -> None:
 
 _TAKE_NEW = ("startup", "versions switcher", "intake", "capacity", "lag")
 _ALONE_CHECK_INTERVAL_S = 0.1
-# What has ended is acknowledged by then, or answered again.
+# Time for the broker to acknowledge what has ended; the rest is answered again.
 _HUNG_DRAIN_S = 1.0

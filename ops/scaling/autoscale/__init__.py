@@ -1,1 +1,1 @@
-"""The number of workers that are wanted now: decided by what is asked, published for whoever starts and ends them."""
+"""Decide how many workers are wanted by what is asked, and publish the number."""

@@ -16,7 +16,7 @@ from shared.wire.topics import BUCKETS
 
 MINUTE_MS: Final = 60_000.0
 _BURST_MS: Final = 10_000.0
-_LEAST_MS: Final = 10_000.0  # so long a gateway is heard before its rate counts
+_LEAST_MS: Final = 10_000.0  # a gateway's rate counts after reports of this length
 _DEMAND_SILENT_MS: Final = 5_000.0
 _WORKER_SILENT_MS: Final = 3_000.0  # as for gateways
 _GONE_MS: Final = 60_000.0  # who is silent for longer has died
@@ -104,7 +104,7 @@ class Evidence:
         self._workers[worker_id] = report, now
 
     def change(self, before: int, wanted: int, now: float) -> None:
-        """Note a change of the wanted size: the workers of a growth are awaited from now on."""
+        """Record a change of the wanted size: the workers of a growth are expected to report."""
         self._awaited.extend([now] * (wanted - before))
         while self._awaited and wanted < before:
             self._awaited.pop()
@@ -117,7 +117,7 @@ class Evidence:
         return {name: report for name, (report, heard) in self._workers.items() if now - heard <= _WORKER_SILENT_MS}
 
     def seen(self, now: float, *, expected: float | None, lag: int, loading: int | None = None) -> Seen:
-        """Return what is seen at a moment. `loading`: None where nobody knows what was started."""
+        """Return what is seen at a moment. `loading`: None if it is not known what was started."""
         for silent in [name for name, each in self._gateways.items() if now - each.heard_unix_ms > _GONE_MS]:
             del self._gateways[silent]
         for silent in [name for name, (_, heard) in self._workers.items() if now - heard > _GONE_MS]:

@@ -35,7 +35,7 @@ class Expectation:
             self._look(self.minute * MINUTE_MS, horizon_ms)
 
     def end_minute(self, now_unix_ms: float, asked: float | None, horizon_ms: float) -> bool:
-        """Take what the minute that has just ended asked, None where nobody knows; return False where it was taken
+        """Take what the minute that has just ended asked, None if it is not known; return False if it was taken
         already."""
         new = self._observe(now_unix_ms, asked)
         if new:

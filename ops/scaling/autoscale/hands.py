@@ -1,4 +1,4 @@
-"""Carry a decision out: whoever reads the metric does, or this process itself."""
+"""Carry a decision out: by the reader of the metric, or by this process."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,7 +10,7 @@ class Hands(Protocol):
     """`live` are the newest reports of the pool's workers, by their ids."""
 
     def loading(self, live: Mapping[str, WorkerReport]) -> int | None:
-        """Return how many workers were started and do not report yet; None where nobody knows."""
+        """Return how many workers were started and do not report yet; None if it is not known."""
 
     async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
         """Bring the pool nearer to its size; called each second."""
@@ -23,7 +23,7 @@ class Elsewhere:
     """KEDA, an HPA or a person reads what is wanted."""
 
     def loading(self, live: Mapping[str, WorkerReport]) -> None:
-        """Return None: nobody knows which workers are still loading."""
+        """Return None: which workers are still loading is not known."""
 
     async def size(self, wanted: int, live: Mapping[str, WorkerReport]) -> None:
         """Leave it to them."""

@@ -45,8 +45,8 @@ class LocalWorkers:
     _not_before_s: float = 0.0
 
     async def size(self, wanted: int, reports: Mapping[str, WorkerReport]) -> None:
-        """Start what is missing of the pool, or end what is too many, the least busy first. `reports` are all live
-        workers', of which others may be somebody else's."""
+        """Start what is missing of the pool, or end what is too many, the least busy first. `reports` are of all live
+        workers, also of those that this process has not started."""
         self._reap()
         names = {_name(child): child for child in self._serving}
         others = len(reports.keys() - names.keys() - {_name(child) for child in self._leaving})

@@ -1,4 +1,4 @@
-"""Decide the size of a pool by what is asked of it: growth at once, a shrink when it is sure. Pure."""
+"""Decide the size of a pool by what is asked of it: growth immediately, a shrink when it is sure. Pure."""
 
 import math
 from collections import deque
@@ -74,7 +74,7 @@ class Past:
 
 @dataclass(slots=True, frozen=True)
 class _Need:
-    """The workers that a moment needs. `load` is its work, None where nobody says; `carriers` carry it, and fewer than
+    """The workers that a moment needs. `load` is its work, None if unknown; `carriers` carry it, and fewer than
     `survivors` would miss the goal with it; `waiting` are wanted for the backlog."""
 
     known_ms: float

@@ -28,8 +28,8 @@ Parting = Callable[[], Awaitable[None]]
 
 
 class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Tells what aiokafka says of a rebalance. It waits for `parting` before it gives the partitions back: until then
-    this member may commit."""
+    """Reports aiokafka's rebalances to `Losses`. It waits for `parting` before it gives the partitions back: this
+    member may commit until `parting` returns."""
 
     def __init__(self, losses: Losses, parting: Parting) -> None:
         self._losses = losses
@@ -107,7 +107,7 @@ class GroupReader(Reader):
 
     @property
     def partitions(self) -> frozenset[tuple[str, int]] | None:
-        """Return the partitions of this member; None while a rebalance goes on, and nobody knows."""
+        """Return the partitions of this member; None during a rebalance."""
         return self._losses.held
 
     @property
@@ -119,7 +119,7 @@ class GroupReader(Reader):
         return len(held) == sum(len(consumer.partitions_for_topic(topic) or ()) for topic in self.topics)
 
     def _membership(self) -> Membership | None:
-        """Return the membership that the coordinator last told. aiokafka has no public name for it."""
+        """Return the membership that the coordinator last sent. aiokafka has no public name for it."""
         if self._consumer is None:
             return None
         coordinator = self._consumer._coordinator  # noqa: SLF001
@@ -131,7 +131,7 @@ class GroupReader(Reader):
         return lost
 
     def pop_passed(self) -> dict[tuple[str, int], int]:
-        """Return the partitions that went on without a record since the last call, each with its next offset."""
+        """Return the partitions whose log advanced without a record since the last call, each with its next offset."""
         return self._handed.pop_passed()
 
     def pop_revoked(self) -> list[tuple[str, int]]:
@@ -140,7 +140,7 @@ class GroupReader(Reader):
         return revoked
 
     def rest(self, topics: Collection[str]) -> None:
-        """Read nothing of these topics until told otherwise, and all others."""
+        """Pause these topics until the next call, and read all others."""
         if self._consumer is None or not (topics or self._resting):
             return
         self._resting = bool(topics)
@@ -153,7 +153,7 @@ class GroupReader(Reader):
 
     async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
         """Return the note beside each committed offset, and where its log ends; of those that are this
-        member's, and nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
+        member's, and nothing during a rebalance. Raises `BrokerUnavailable`."""
         consumer, since = self._consumer, self._losses.since
         if consumer is None or self.partitions is None:
             return {}
@@ -236,7 +236,7 @@ class GroupReader(Reader):
     async def leave(self) -> None:
         """Stop and leave the group: others get the partitions immediately. `stop` keeps a static member's place."""
         if self._consumer is not None:
-            # aiokafka tells the coordinator only of a member without an instance id that it leaves.
+            # aiokafka sends LeaveGroup only for a member without an instance id.
             self._consumer._coordinator._group_instance_id = None  # noqa: SLF001
         await self.stop()
         self._losses.held = frozenset()

@@ -1,4 +1,4 @@
-"""What is drained takes nothing new, leaves it to the others at once, and finishes what it has begun."""
+"""A drained process accepts nothing new, hands it to the others first, and finishes what it has begun."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Conversation:
 
 
 async def drain_status(service: Service) -> tuple[str, str]:
-    """The status that /drain and /ready tell."""
+    """Return the status by /drain and by /ready."""
     drain, ready = await service.get("/drain"), await service.get("/ready")
     assert drain is not None
     assert ready is not None

@@ -23,8 +23,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Pool:
-    """`workers` serve now; `gone` have left. `static`: each has an id of its own, which the next one in its place has
-    too."""
+    """`workers` serve now; `gone` have left. `static`: each has a static id, and its replacement has the same."""
 
     system: System
     static: bool = False

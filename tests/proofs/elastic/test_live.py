@@ -1,4 +1,4 @@
-"""A fleet grows and shrinks under load on a real Kafka: no word is lost, told twice or out of its order."""
+"""A fleet grows and shrinks under load on a real Kafka: no text is lost, shown twice or out of order."""
 
 import asyncio
 import random
@@ -132,7 +132,7 @@ async def test_one_of_four_workers_is_asked_to_end(new_system: MakeSystem, note:
 async def test_a_broker_restarts_while_workers_join_and_leave(
     new_system: MakeSystem, own_broker: KafkaBroker, note: Note
 ) -> None:
-    """Its group is shared out anew meanwhile. Nobody stands in for the broker: there are gaps."""
+    """The group rebalances during the restart. There is one broker: answers have gaps while it is away."""
     pool = Pool(await new_system(broker=own_broker.bootstrap, **SETTINGS))
     await pool.start(2)
     async with Crowd(ports=pool.ports, rate=_RATE, clients=_CLIENTS) as crowd:

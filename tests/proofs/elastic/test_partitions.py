@@ -1,4 +1,4 @@
-"""What more partitions than workers cost while nobody asks, and when a worker comes."""
+"""What more partitions than workers cost an idle fleet, and when a worker joins."""
 
 import asyncio
 import time

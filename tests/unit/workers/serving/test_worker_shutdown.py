@@ -27,7 +27,7 @@ async def nothing() -> int:
 
 
 class Part:
-    """Of the process: whatever it is told to do, it puts down who it is, and what and with what it was told."""
+    """A part of the process that records its name, and the last method called with its arguments."""
 
     def __init__(self, name: str, order: list[str]) -> None:
         self._name, self._order = name, order
