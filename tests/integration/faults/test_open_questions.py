@@ -101,7 +101,7 @@ async def test_no_answer_that_is_open_at_a_kill_fails_or_begins_again(fleet: Fle
             return Tabs(one, two, number)
 
         customers = [await tabs(number) for number in range(_CONVERSATIONS)]
-        for _ in range(reliability.amount(16, part=3)):
+        for _ in range(reliability.amount(22, part=3)):
             rounds = await asyncio.gather(*(each.round() for each in customers))
             asked = [each for questions in rounds for each in questions]
             num_open += sum(is_open(client, event_id) for client, event_id in asked)
