@@ -20,6 +20,7 @@ from shared.errors import ProtocolError
 from shared.faq import detect_language
 from shared.faq.answer_policy import offers_person
 from shared.faq.fallback import Fallback
+from shared.faq.words.fold import plain
 from shared.process.tasks import Tasks
 from shared.settings.gateway import HandoffSettings
 from shared.telemetry import metrics
@@ -121,11 +122,12 @@ class People:
         came with the question."""
         if not self.settings.enabled:
             return None
-        if not wants_person(entry.input, self.settings.wishes) and not (
-            accepts_offer(entry.input) and await self._was_offered(entry.request, turns)
+        asked = plain(entry.input)
+        if not wants_person(asked, self.settings.wishes) and not (
+            accepts_offer(asked) and await self._was_offered(entry.request, turns)
         ):
             return None
-        language = detect_language(entry.input)
+        language = detect_language(asked)
         try:
             await self.quotas.charge("handoff", caller)
             opening = await self._open(caller, "text", language)

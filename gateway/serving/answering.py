@@ -19,6 +19,7 @@ from shared.errors import ProtocolError
 from shared.faq import FaqHit
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
+from shared.faq.words.fold import plain
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
@@ -66,10 +67,10 @@ class Answering:
                 self.end(entry, endings.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
-        hits: Sequence[FaqHit] = ()
+        question, hits = plain(entry.input), list[FaqHit]()
         with contained("answer", request_id=entry.response_id):  # without a search the answer is "busy"
-            hits = self.faq.index.search(entry.input)
-        self.answer_with(entry, self.faq.freshness.told(choose_fallback(entry.input, hits), wire_unix_ms()))
+            hits += self.faq.index.search(question)
+        self.answer_with(entry, self.faq.freshness.told(choose_fallback(question, hits), wire_unix_ms()))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
         """End an answer with a fallback; the history keeps it unless it is "busy"."""

@@ -16,6 +16,9 @@ import msgspec
 from shared.faq.words.mail import own_words
 from shared.faq.words.markup import without_markup
 
+MAX_CHARS: Final = 8_000
+"""More than the most tokens of a question are in most languages. Reading so many takes a few milliseconds."""
+
 
 class Plain(str):
     """A text that `plain` has returned: it is not folded again."""
@@ -54,6 +57,8 @@ _DROPPED: Final = re.compile(f"\u00ad[ \t]*\r?\n[ \t]*|[{_IGNORABLE}]+")
 # Ignorable too, but they take the room of a letter.
 _BLANK: Final = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
 _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# A pattern that begins with spaces is tried at each of them; two are as many to it.
+_SPACES: Final = re.compile(r"[^\S\n]{3,}")
 _MARK_BESIDE_HAN: Final = re.compile(r"(?<=[\u3400-\u9fff])[,?!:;()]+|[,?!:;()]+(?=[\u3400-\u9fff])")
 _CHINESE_MARKS: Final = str.maketrans(",?!:;()", "，？！：；（）")
 _ACCENTS: Final = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
@@ -72,13 +77,17 @@ _LOOKALIKES: Final = str.maketrans(
 
 def plain(text: str) -> Plain:
     """Return a message's own words in plain characters, with their case, accents and lines: what a search and an
-    embedding read."""
+    embedding read. Of a text of more than `MAX_CHARS` only its two ends are read: a client may send any text before its
+    tokens are counted."""
     if isinstance(text, Plain):
         return text
+    if len(text) > MAX_CHARS:
+        text = f"{text[: MAX_CHARS // 2]}\n{text[-MAX_CHARS // 2 :]}"
     if _NOTHING_TO_FOLD.fullmatch(text):
         return Plain(text)
     if "<" in text or "&" in text:
         text = without_markup(text)
+    text = _SPACES.sub("  ", text)
     return _punctuated(own_words(_in_plain_characters(text)).strip())
 
 

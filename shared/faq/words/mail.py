@@ -77,7 +77,7 @@ def _own(lines: Sequence[str]) -> list[str]:
         if introduction or _QUOTED.match(line):
             signature = 0
         elif _DISCLAIMER.search(line):
-            introduction = next((n for n, of_it in enumerate(lines[at:]) if not of_it.strip()), len(lines) - at)
+            introduction = next((end for end in range(at, len(lines)) if not lines[end].strip()), len(lines)) - at
         elif not own and _GREETING.match(line):
             greeting.append(line)
         elif own and (begun := _signature(lines, at, own[-1])) is not None:
@@ -111,7 +111,7 @@ def _signature(lines: Sequence[str], at: int, before: str) -> int | None:
 
 def _next(lines: Sequence[str], at: int) -> str:
     """Return the next line that is not blank, or ""."""
-    return next((line for line in lines[at:] if line.strip()), "")
+    return next((line for line in map(lines.__getitem__, range(at, len(lines))) if line.strip()), "")
 
 
 def _introduction(lines: Sequence[str], at: int) -> int:

@@ -1,0 +1,100 @@
+"""A question is read before its tokens are counted, on an event loop: of any text only so much, and each line once."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, SupportsIndex, overload
+
+import pytest
+
+from gateway.people.handoff_wish import accepts_offer, wants_person
+from shared.faq import FaqIndex, detect_language
+from shared.faq.fallback import choose_fallback
+from shared.faq.small_talk import small_talk
+from shared.faq.terms import seems_foreign
+from shared.faq.words import mail
+from shared.faq.words.fold import MAX_CHARS, fold, plain
+
+FAQ = FaqIndex.load()
+HEAD, TAIL = "How do I return an item? " * 200, " Can I talk to a person, please?" * 200
+# Each was read for seconds, or has a part that a pattern may be tried at again and again.
+PIECES = (
+    "--\n",
+    "|\n",
+    "> a\n",
+    "\n",
+    "From: a\nSent: b\n",
+    "On Mon, 3 Nov 2026, x wrote:\n",
+    "<",
+    "<a>",
+    "<a b='",
+    "&",
+    "&lt;",
+)
+PIECES += (
+    "_",
+    ".",
+    " ",
+    "Sent from my iPhone ",
+    "This e-mail is confidential\n\n",
+    "\u200d",
+    "a\u0301",
+    "\U0001f600",
+    "我",
+    "x" + 500 * " ",
+)
+READERS: dict[str, Callable[[str], Any]] = {
+    "plain": plain,
+    "fold": fold,
+    "wish": wants_person,
+    "acceptance": accepts_offer,
+    "small talk": small_talk,
+    "language": detect_language,
+    "foreign": seems_foreign,
+    "search": FAQ.search,
+    "fallback": lambda text: choose_fallback(text, FAQ.search(text)),
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("reader", READERS)
+def test_middle_of_a_long_text_is_not_read(reader: str, piece: str) -> None:
+    middle = piece * (60_000 // len(piece))
+    read = READERS[reader]
+    assert read(HEAD + middle + TAIL) == read(f"{HEAD}\n{TAIL}"[: MAX_CHARS // 2] + "?" * MAX_CHARS + TAIL)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_plain_text_is_bounded(piece: str) -> None:
+    assert len(plain(piece * (60_000 // len(piece)))) <= MAX_CHARS + 1
+
+
+@pytest.mark.parametrize("mark", ["\n", "<br>", "é", "我"])
+@pytest.mark.parametrize("space", [" ", "\t", "\u00a0", "\u3000", " \t"])
+def test_run_of_spaces_is_two(space: str, mark: str) -> None:
+    """Patterns that begin with spaces are tried at each: a run of 2,000 took seconds."""
+    assert "   " not in plain(f"x{mark}a{space * 2_000}b")
+
+
+class Visited(list[str]):
+    """Lines that count how many of them are looked at or copied."""
+
+    num = 0
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.num += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        self.num += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("piece", [piece for piece in PIECES if "\n" in piece])
+def test_each_line_of_a_mail_is_looked_at_a_few_times(piece: str) -> None:
+    lines = Visited(("Hello\n" + piece * 1_000).split("\n"))
+    mail._own(lines)
+    assert lines.num < 40 * len(lines)
