@@ -24,7 +24,7 @@ from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.brokers import Brokers
 from tests.chaos.actors.kafka_cluster import KafkaCluster, rack_of
-from tests.chaos.actors.member import STOP_S, Member
+from tests.chaos.actors.member import ENV, STOP_S, Member
 from tests.chaos.actors.scaling import Scaling
 from tests.chaos.actors.versions import LANES, Versions
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
@@ -48,26 +48,11 @@ from tests.support.switches import nested
 from tests.support.system import CURSOR_SECRET
 from workers.serving.watchdog import LEAVE_S
 
-_SESSION_TIMEOUT_MS: Final = 2_000
 _STEP_LIMIT_S: Final = 5.0
 # A machine that has other work looks late.
 _HANG_ENDS_S: Final = _STEP_LIMIT_S + LEAVE_S + 2.0
 # Longer than Kafka is away: without it nobody has a step to hang in.
 _STEP_COMES_S: Final = 20.0
-_ENV: Final = {
-    "WORKER__ENGINE": "fake",
-    "ANSWERS__GUARD": "false",
-    "AUTH__MODE": "anonymous",
-    "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
-    "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
-    "QUOTAS__ADDRESS_PER_MINUTE": "0",
-    "KAFKA__SESSION_TIMEOUT_MS": str(_SESSION_TIMEOUT_MS),
-    "WORKER__SLOTS": "16",
-    "WORKER__FAKE_DECODE_MS_PER_STEP": "5",
-    "REDIS__TIMEOUT_MS": "200",
-    # Of those who name no deadline. Clients here do; alerts go by it.
-    "PROMISE__FIRST_TOKEN_MS": "500",
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +107,7 @@ class Fleet:
     @property
     def worker_settings(self) -> Settings:
         """Return the settings that every worker has."""
-        return Settings.model_validate(nested(_ENV))
+        return Settings.model_validate(nested(ENV))
 
     @property
     def disks_that_ended(self) -> int:
@@ -153,7 +138,7 @@ class Fleet:
         )
         await create_topics(settings, topics)
         common = {
-            **_ENV,
+            **ENV,
             **OWN_SERVICES,
             "GATEWAY__CURSOR_SECRET_FILE": str(CURSOR_SECRET),
             **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),

@@ -15,6 +15,21 @@ from tests.support.system import get
 
 STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
+# The settings of every gateway and worker.
+ENV: Final = {
+    "WORKER__ENGINE": "fake",
+    "ANSWERS__GUARD": "false",
+    "AUTH__MODE": "anonymous",
+    "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
+    "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
+    "QUOTAS__ADDRESS_PER_MINUTE": "0",
+    "KAFKA__SESSION_TIMEOUT_MS": "2000",
+    "WORKER__SLOTS": "16",
+    "WORKER__FAKE_DECODE_MS_PER_STEP": "5",
+    "REDIS__TIMEOUT_MS": "200",
+    # Of those who name no deadline. Clients here do; alerts go by it.
+    "PROMISE__FIRST_TOKEN_MS": "500",
+}
 
 
 @dataclass(slots=True, kw_only=True)

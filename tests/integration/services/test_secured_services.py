@@ -16,34 +16,29 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 from rich.console import Console
 
-from gateway.access.charges import Caller, Tariff
-from gateway.access.quotas import Quotas
 from ops.lifecycle.learn.copies import read_forgotten
 from ops.load.recording.commands import RecordOptions
 from ops.load.recording.file import read_recording
 from ops.load.recording.record import record
 from ops.stack.processes import free_port
 from shared.conversation.history import History
-from shared.conversation.places import Places
-from shared.conversation.turn import Turn
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
 from shared.kafka.broker.administration import committed_offsets
 from shared.process.clock import wire_unix_ms
 from shared.records.log_readers import erasure_records
 from shared.redis.client import blocking_redis
-from shared.settings import KvSettings, Settings
-from shared.settings.gateway import HandoffSettings, QuotaSettings
+from shared.settings import Settings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.redis import RedisSettings
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS
-from tests.integration.support.kv_stores import TENANT, A, B, load
+from tests.integration.support.kv_stores import TENANT
+from tests.integration.support.redis_use import use_as_gateway, use_as_worker
 from tests.support.certificates import Authority
 from tests.support.secured import DOCUMENT, PARTITIONS, Secured, secured_services
 from tests.support.system import Service, System, eventually
 from tests.support.wire import Client
-from workers.kv.store import KvStore
 
 QUESTION: Final = "How do I return an item that I do not like?"
 # What a client sends to be let in, and what the test asks itself.
@@ -153,59 +148,6 @@ async def test_redis_users_have_the_commands_that_they_use_and_no_others(
         with pytest.raises(NoPermissionError):
             client.get(key)
         client.close()
-
-
-ERASED = 7  # the generation that the gateway's erasure begins
-
-
-async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
-    settings = secured.redis_settings("gateway")
-    history, quotas = (
-        History(settings),
-        Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
-    )
-    await history.ping()
-    assert await history.append(
-        session, Turn(request_id="r1", user="q", output_text="a", source="model", asked_unix_ms=1)
-    )
-    assert await history.turns(session, limit=5, before_unix_ms=2)  # an answer is fetched, or gone on from
-    assert await history.delete(session, generation=ERASED) == ERASED
-    assert await history.generation(session) == ERASED
-    alice = Caller(session, "alice")
-    await quotas.charge_shared("ask", alice)
-    with pytest.raises(ProtocolError, match="more than this subject may have"):
-        await quotas.charge_shared("ask", alice)
-    await quotas.close()
-    places = Places(settings)
-    for number, request_id in enumerate(("r3", "r4")):  # the first one's time is over by the second's
-        now = {"now_unix_ms": number * 10, "until_unix_ms": number * 10 + 10}
-        claimed = await places.claim(session, request_id, number, staying=(), **now)
-        assert claimed[:2] == (number, "moved" if number else "new")
-    await places.release(session, "r4", 15)
-    assert await places.claim(session, "r5", 0, staying=(), now_unix_ms=14, until_unix_ms=24) == (1, "pinned", ())
-    await places.close()
-    history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
-    await history.close()
-
-
-async def use_as_worker(secured: Secured, session: SessionKey) -> None:
-    settings = secured.redis_settings("worker")
-    history = History(settings)
-    await history.ping()
-    turn = Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=1, generation=ERASED)
-    assert await history.append(session, turn)
-    assert await history.turns(session, limit=5, before_unix_ms=2)
-    history.remember(session, Turn(request_id="r2", user="q", output_text="a", source="model", asked_unix_ms=2))
-    await history.close()
-    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
-    assert store.probe()
-    for _ in range(2):
-        assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, generation=ERASED) >= 1
-        assert store.ask(session, [B]).shared_names == {B}
-        assert load(store, session, [A], [B]) == {A: b"a", B: b"b"}
-        store.drop(session, [A])
-    store.drop(session, (), [B])
-    store.close()
 
 
 def denied(admin: Redis) -> list[str]:
