@@ -19,6 +19,8 @@ from workers.engine.upstream.failures import UpstreamFailure
 _MOST_LINE_BYTES: Final = 64 * 1_024
 _MOST_BYTES: Final = 4 * 1_024 * 1_024
 _DONE: Final = b"[DONE]"
+_NOTHING: Final = frozenset((b"", b"null", b'""', b"{}"))
+_FIRST: Final = (None, 0, "0", "")
 _BOM: Final = b"\xef\xbb\xbf"
 _NO_DATA: Final = frozenset((b"", b"event", b"id", b"retry"))
 _TRUNCATED: Final = "Input data was truncated"
@@ -33,7 +35,7 @@ _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s-]+")
 _RUNNING: Final = re.compile(r"|null|none|not_finished|unfinished|in_progress|unspecified")
 _STOP: Final = re.compile(
     r"stop(ped)?(_(sequence|token|string|str|word)s?)?|(eos|eot|stop)(_token)?(_ids?)?|eos_found"
-    r"|end_(turn|of_(text|turn|sequence|stream|message))|completed?|finish(ed)?|done"
+    r"|end_(turn|of_(text|turn|sequence|stream|message))|completed?|finish(ed)?|done|true|<[|/\w]+>"
 )
 _LENGTH: Final = re.compile(
     r"(max_|model_|context_)?length(_limit|_cap(ped)?)?(_reached)?|max_((new|output|completion)_)?(tokens?|length)(_reached)?"
@@ -71,6 +73,7 @@ class _Chunk(Struct):
     usage: Any = None
     error: Any = None
     object: Any = None
+    finish_reason: Any = None
     done_reason: Any = None
     stop_reason: Any = None
     stop_type: Any = None
@@ -145,7 +148,7 @@ class Events:
         value = value.strip()
         if value.strip(b'"').upper() == _DONE:
             self.done = True
-        if self.done or not value:
+        if self.done or (value in _NOTHING and not self._begun):
             return None
         value, self._begun = self._begun + value, b""
         try:
@@ -164,7 +167,7 @@ class Events:
         return self._piece(chunk)
 
     def _piece(self, chunk: _Chunk) -> Piece | None:
-        first = next((choice for choice in chunk.choices or () if not choice.index), _Choice())
+        first = next((choice for choice in chunk.choices or () if choice.index in _FIRST), _Choice())
         if (chunk.error or chunk.object == "error" or first.error) and not self._finished:
             raise _an_error()
         said = first.delta or (None if self._has_text else first.message)
@@ -195,13 +198,14 @@ def _text_in(content: str | list[Any] | dict[str, Any] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
+    parts = [{"text": part} if isinstance(part, str) else part for part in parts]
     texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS]
     return "".join([text for text in texts if isinstance(text, str)])
 
 
 def _reason(chunk: _Chunk, choice: _Choice) -> Any:
     """Return the reason for an answer's end as a server wrote it."""
-    given = choice.finish_reason or chunk.done_reason or choice.stop_reason or chunk.stop_reason
+    given = choice.finish_reason or chunk.finish_reason or chunk.done_reason or choice.stop_reason or chunk.stop_reason
     if isinstance(given, dict):  # SGLang's own
         given = given.get("type")
     if given:

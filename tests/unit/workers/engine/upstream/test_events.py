@@ -117,6 +117,21 @@ def test_an_end_that_is_not_the_answers_is_a_failure(reason: str, cause: str) ->
     assert caught.value.cause == cause
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"data: null\n\n" + chunk("a", finish="stop"),
+        b'data: ""\n\n' + chunk("a", finish="stop"),
+        b'data: {"choices": [{"index": "0", "delta": {"content": "a"}, "finish_reason": "stop"}]}\n',
+        b'data: {"choices": [{"delta": {"content": ["a"]}, "finish_reason": "stop"}]}\n',
+        b'data: {"choices": [{"delta": {"content": "a"}}], "finish_reason": "stop"}\n',
+        *(chunk("a", finish=reason) for reason in ("<|im_end|>", "</s>", "True")),
+    ],
+)
+def test_a_stream_is_read_as_other_servers_write_it(sent: bytes) -> None:
+    assert read(sent) == [Piece("a", "stop")]
+
+
 def test_what_comes_without_text_is_no_piece() -> None:
     """An answer that thinks first, a list without a choice, a delta that is null, and what comes after the end."""
     thought = b'data: {"choices": [{"delta": {"role": "assistant", "reasoning_content": "hm"}}]}\n'
