@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-# Chances of bad answers in addition to those that are let pass, and the shares of the stake that are bet on them.
-_CHANCES: Final = ((0.98, 0.45), (0.32, 0.45), (0.1, 0.1))
-_CONTROL_CHANCE: Final = 0.01
+# The canary's chances of bad answers beyond the margin, the control's, and the shares of the stake that are bet on
+# them. A control that happens to be bad in a small class costs the second bet little.
+_CHANCES: Final = ((0.98, 0.01, 0.38), (0.98, 0.2, 0.12), (0.32, 0.01, 0.43), (0.1, 0.01, 0.07))
 _FIRST_STAKE: Final = 0.5
 _MOST_WEALTH: Final = 1e200
 _HIGHEST_LIMIT: Final = 0.99
@@ -43,7 +43,8 @@ class Bet:
 @lru_cache
 def pair_bets(margin: float) -> tuple[Bet, ...]:
     """Return bets against "the canary's chance of a bad answer is at most `margin` above the control's"."""
-    return tuple(_pair_bet(stake, margin + (1 - margin) * chance, margin) for chance, stake in _CHANCES)
+    bets = ((stake, margin + (1 - margin) * chance, control) for chance, control, stake in _CHANCES)
+    return tuple(_pair_bet(stake, canary, control, margin) for stake, canary, control in bets)
 
 
 @lru_cache
@@ -51,17 +52,17 @@ def share_bets(limit: float) -> tuple[Bet, ...]:
     """Return bets against "the canary's chance of a bad answer is at most `limit`", for a rollout without a control."""
     limit = min(limit, _HIGHEST_LIMIT)
     bets = []
-    for chance, stake in _CHANCES:
+    for chance, _, stake in _CHANCES:
         expected = limit + (1 - limit) * chance
         good, bad = (1 - expected) / (1 - limit), expected / limit
         bets.append(Bet(stake, ((good, good), (bad, bad))))
     return tuple(bets)
 
 
-def _pair_bet(stake: float, canary: float, margin: float) -> Bet:
-    """Return the likelihood ratio of the chances `canary` and `_CONTROL_CHANCE` to the nearest of the null hypothesis,
+def _pair_bet(stake: float, canary: float, control: float, margin: float) -> Bet:
+    """Return the likelihood ratio of the chances `canary` and `control` to the nearest of the null hypothesis,
     `null` + `margin` and `null`. There the mean of the ratio, a concave function of `null`, has its maximum, 1."""
-    control, low, high = _CONTROL_CHANCE, _CONTROL_CHANCE, canary - margin
+    low, high = control, canary - margin
     for _ in range(50):
         null = (low + high) / 2
         above = null + margin

@@ -69,11 +69,12 @@ class _Counted:
 @dataclass(slots=True)
 class Evidence:
     """All that the observations of a rollout say. `answers` are those of a bucket and side, by epoch. `found` is the
-    first test that has given an alarm."""
+    first test that has given an alarm; `lost_beyond` has the lost conversations by which a class alone has given it."""
 
     plan: Plan
     answers: dict[tuple[Bucket, Side], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     found: Tally | None = None
+    lost_beyond: float | None = None
     _log_found: float = -math.inf
     _classes: Classes = field(init=False)
     _cold: Counter[Side] = field(default_factory=Counter)
@@ -194,14 +195,16 @@ class Evidence:
             if tally.of != each.name:  # another class has its place by now
                 continue
             leans = tally.add(answer.side, first=answer.first, bad=bad, unix_ms=answer.unix_ms)
-            if leans and self.found is None and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha):
+            is_certain = leans and tally.log_weighted >= _ROUNDING - math.log(self.plan.alpha)
+            if self.found is None and (is_certain or (metric == "missed" and bad and tally.is_spent)):
                 self.found, self._log_found = tally, tally.log_weighted
+                self.lost_beyond = None if is_certain else tally.lost_beyond
         if bad:
             answer.talk.bad.add(metric)
 
     @property
     def alarm(self) -> bool:
-        """Return whether the canary is or was worse, as far as `alpha` allows to say."""
+        """Return whether the canary is or was worse, as far as `alpha` allows to say, or has cost a class too many."""
         return self.found is not None
 
     def tests(self) -> Iterator[Tally]:
@@ -226,6 +229,7 @@ class Evidence:
             for side in get_args(Side):
                 if (share := self.tallies[metric].share(side)) is not None:
                     figures[f"{metric}_{side}"] = round(share, 4)
+        figures |= {} if self.lost_beyond is None else {"lost_beyond": round(self.lost_beyond, 1)}
         return figures | {f"answers_{side}": float(self.answered(side)) for side in get_args(Side)}
 
     def lacking(self, sides: Sequence[Side]) -> dict[str, int]:

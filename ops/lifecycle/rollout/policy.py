@@ -84,7 +84,10 @@ def decide(plan: Plan, evidence: Evidence, state: State, at: Standing, health: H
     """Return the next decision. Evidence against the canary rolls it back at any time: both sides are under the same
     load, and a canary that is bad enough is what opens a breaker. Only a step down moves a degraded system."""
     if evidence.alarm:
-        return Decision(kind="roll back", reason=f"worse than its control: {_worst(evidence)}")
+        lost = (
+            "" if evidence.lost_beyond is None else f"{evidence.lost_beyond:.0f} customers lost beyond its control's; "
+        )
+        return Decision(kind="roll back", reason=f"worse than its control: {lost}{_worst(evidence)}")
     if health.beyond is not None:
         return Decision(kind="roll back", reason=health.beyond)
     stands = _standstill(plan, evidence, state, at, health, now_unix_ms)

@@ -107,7 +107,7 @@ class Rollout:
             return "stopped"
         if last.state.aliases.get(CHAMPION) == self.plan.version:
             return "finished"
-        is_beyond = last.numbers.get("own", -math.inf) > self.plan.at_most
+        is_beyond = last.numbers.get("own", -math.inf) > self.plan.at_most or "lost_beyond" in last.numbers
         return "rolled_back" if is_beyond or last.numbers["e"] * self.plan.alpha >= 1 else "stopped"
 
     def rules(self, state: State) -> bool:

@@ -18,8 +18,12 @@ METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 # So many answers of one side wait for a partner: both of a pair belong to one moment. With more, answers of an outage
 # would be paired with answers after it.
 WAITING: Final = 2
-# A crash ends all running answers of its side nearly at once.
+# A crash ends all running answers of its side within a second, one after another at short gaps.
 _ONE_CAUSE_MS: Final = 1_000
+_CRASH_GAP_MS: Final = 300
+# Customers that a class may lose beyond the control's, and the standard deviations that they must lie beyond chance.
+_MOST_LOST: Final = 25
+_CERTAIN: Final = 4.25
 _BETS: Final = (0.3, 0.6, 0.8, 0.9)
 _CACHED: Final = 1_024
 
@@ -28,7 +32,8 @@ _CACHED: Final = 1_024
 class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
-    of one side without a partner. `judged_bad` is the time of each side's last bad answer that was judged, Unix ms."""
+    of one side without a partner. `causes` has when each side's bad answers of one cause began and went on, Unix ms;
+    `lost` counts the causes."""
 
     plan: Plan
     of: str
@@ -40,7 +45,8 @@ class Tally:
     worse: int = 0
     same: int = 0
     better: int = 0
-    judged_bad: dict[Side, int] = field(default_factory=dict)
+    causes: dict[Side, tuple[int, int]] = field(default_factory=dict)
+    lost: Counter[Side] = field(default_factory=Counter)
     waiting: dict[bool, deque[tuple[Side, bool]]] = field(
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
     )
@@ -54,14 +60,13 @@ class Tally:
         """Count an answer, and return whether the evidence against the canary has grown. With a control an answer is
         judged once the other side has its partner: both are the first of their conversations, or neither is.
 
-        Bad answers of one side within a second may have one cause and are judged as one: no answer of that side is
-        judged in the `_ONE_CAUSE_MS` after a bad one, nor a good one, as this would lower the share of bad ones."""
+        Bad answers of one side at gaps below `_CRASH_GAP_MS`, within a second, may have one cause and count as one:
+        no answer of that side is judged meanwhile, nor a good one, as this would lower the share of bad ones."""
         self.answers[side] += 1
         self.bad[side] += bad
-        if side in self.judged_bad and abs(unix_ms - self.judged_bad[side]) < _ONE_CAUSE_MS:
+        if self._has_known_cause(side, bad=bad, unix_ms=unix_ms):
             return False
-        if bad:
-            self.judged_bad[side] = unix_ms
+        self.lost[side] += bad
         if not self.plan.control:
             self.detector.add(canary_bad=bad)
             return bad
@@ -77,11 +82,33 @@ class Tally:
         self.detector.add(canary_bad=canary, control_bad=control)
         return canary and not control
 
+    def _has_known_cause(self, side: Side, *, bad: bool, unix_ms: int) -> bool:
+        """Return whether an answer ended so soon after a bad one of its side that it is not judged."""
+        began, last = self.causes.get(side, (0, 0))
+        is_same = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
+        if bad:
+            self.causes[side] = (began if is_same else unix_ms), unix_ms
+        return is_same
+
+    @property
+    def lost_beyond(self) -> float:
+        """Return how many more conversations the canary has lost than the control has and the margin allows."""
+        return self.lost["canary"] - self.lost["control"] - self.plan.margin * self.answers["canary"]
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether these are too many for any class, and not by chance: each lost conversation of two equal
+        versions is on either side as a coin falls. A control that answers less than half as much says nothing."""
+        least = max(_MOST_LOST, _CERTAIN * math.sqrt(self.lost.total()))
+        is_compared = self.plan.control and 2 * self.answers["control"] >= self.answers["canary"]
+        return is_compared and self.lost_beyond >= least
+
     def begin(self, of: str) -> None:
         """Begin with another class. The detector keeps its wealth, so that a stake counts once."""
         self.of = of
         self.answers.clear()
         self.bad.clear()
+        self.lost.clear()
         self.worse = self.same = self.better = 0
         for waiting in self.waiting.values():
             waiting.clear()

@@ -143,15 +143,14 @@ def test_the_interval_holds_the_measured_difference_and_narrows(worse: int, same
         assert more.interval(0.05)[1] - more.interval(0.05)[0] < high - low
 
 
-def answers_to_the_alarm(good: int, bad: float) -> int:
-    """Return after how many answers of the canary that is bad in this share the alarm comes, after good ones."""
+def answers_to_the_alarm(good: int, bad: float, gap_ms: int) -> int:
+    """Return after how many answers of the canary that is bad in this share the alarm comes, after good ones. Answers
+    of both sides come in turns, one every `gap_ms`."""
     evidence = Evidence(PLAN)
-    for number in range(good):
-        for each in both(number):
-            evidence.add(each)
-    for count in range(1, 1_000):
-        for each in both(good + count, failed=round(bad * count) > round(bad * (count - 1))):
-            evidence.add(each)
+    for count in range(1 - good, 1_000):
+        is_bad = count > 0 and round(bad * count) > round(bad * (count - 1))
+        for each in both(good + count, failed=is_bad):
+            evidence.add(replace(each, unix_ms=gap_ms * each.unix_ms // 1_000))
         if evidence.alarm:
             return count
     raise AssertionError("no alarm")
@@ -159,8 +158,30 @@ def answers_to_the_alarm(good: int, bad: float) -> int:
 
 @pytest.mark.parametrize(("bad", "most"), [(1.0, 6), (0.3, 38)])
 @pytest.mark.parametrize("good", [0, 50, 1_000])
-def test_late_damage_is_found_as_fast_as_early_damage(good: int, bad: float, most: int) -> None:
-    assert answers_to_the_alarm(good, bad) <= most
+@pytest.mark.parametrize("gap_ms", [1_000, 250])
+def test_late_damage_is_found_as_fast_as_early_damage(good: int, bad: float, most: int, gap_ms: int) -> None:
+    assert answers_to_the_alarm(good, bad, gap_ms) <= most
+
+
+@pytest.mark.parametrize("control_bad", [0, 5])
+@pytest.mark.parametrize("often", [(1, 1), (2, 3), (1, 3)], ids=["all", "two thirds", "a third"])
+@pytest.mark.parametrize("named", [{"bucket": "long"}, {"language": "zh"}, {"tenant": "acme"}], ids=str)
+def test_a_class_loses_about_25_customers_beyond_its_controls(
+    named: dict[str, object], often: tuple[int, int], control_bad: int
+) -> None:
+    """Also if its control's first answers happen to be as bad."""
+    (some, of), evidence, beyond = often, Evidence(PLAN), 0
+    for number in range(15_000):
+        is_rare, place = number % 100 == 0, number // 100
+        plain = {"tenant": "shop", "language": "en"} | (named if is_rare else {})
+        is_lost, of_control = is_rare and place % of < some, is_rare and place < control_bad
+        beyond += is_lost - of_control
+        evidence.add(seen(2 * number, **{**plain, "failed": is_lost}))
+        evidence.add(seen(2 * number + 1, "control", **{**plain, "failed": of_control}))
+        if evidence.alarm:
+            break
+    assert evidence.alarm
+    assert beyond <= 28  # the margin lets 2 % of the class's answers pass
 
 
 def bursts(draw: random.Random) -> Callable[[], float]:
