@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from gateway.access.charges import Caller
 from shared.conversation.corrections import (
     KEPT_S,
+    BadAnswer,
     bad_answer,
     decode_bad_answers,
     encode_bad_answers,
@@ -25,6 +26,7 @@ from shared.wire.session_key import SessionKey
 
 _MOST_TURNS = 50
 _MOST_WAITING = 100
+_TRIES = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,38 +37,51 @@ class BadAnswers:
     store: SessionValue
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
-    def note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
-        """Keep an answer that did not help; forget one that did after all. Raises nothing."""
+    def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
+        """Keep an answer that did not help, by the consent of that moment; forget one that did after all. Raises
+        nothing."""
         if len(self._beside) < _MOST_WAITING:
-            self._beside.start(self._note(caller, feedback, helped=helped))
+            self._beside.start(self._note(caller, feedback, helped=helped, consented_unix_ms=consented_unix_ms))
 
-    async def _note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
-        session, now = caller.session, now_unix_ms()
+    async def _note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
+        session, new = caller.session, None
         try:
             generation = await self.store.generation(session)
-            found = await self.store.find(session)
-            before = decode_bad_answers(found) if found is not None else ()
-            if helped:
-                kept = without(before, feedback.response_id)
-            else:
-                turns = await self.history.turns(
-                    session, limit=_MOST_TURNS, before_unix_ms=float("inf"), generation=generation
-                )
-                turn = next((each for each in turns if each.request_id == feedback.response_id), None)
-                if turn is None:
+            if not helped:
+                new = await self._bad_answer(caller, feedback, generation)
+                if new is None:
                     return
-                source = source_of(session, caller.subject, caller.address)
-                kept = with_one_more(before, bad_answer(turn, source=source, reason=feedback.reason, now_unix_ms=now))
-            if kept != before:
-                await self.store.put(session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
+            for _ in range(_TRIES):  # another rating may come between
+                found = await self.store.find(session)
+                before = decode_bad_answers(found) if found is not None else ()
+                kept = without(before, feedback.response_id) if new is None else with_one_more(before, new)
+                if kept == before or await self.store.replace(
+                    session,
+                    encode_bad_answers(kept),
+                    found,
+                    generation=generation,
+                    kept_s=KEPT_S,
+                    consented_unix_ms=consented_unix_ms,
+                ):
+                    return
         except StoreUnavailable as error:
             get_logger().info("bad_answer_not_kept", request_id=feedback.response_id, cause=str(error))
 
+    async def _bad_answer(self, caller: Caller, feedback: Feedback, generation: int) -> BadAnswer | None:
+        """Return the answer with its question; None if the history does not have it. Raises `StoreUnavailable`."""
+        turns = await self.history.turns(
+            caller.session, limit=_MOST_TURNS, before_unix_ms=float("inf"), generation=generation
+        )
+        turn = next((each for each in turns if each.request_id == feedback.response_id), None)
+        source = source_of(caller.session, caller.subject, caller.address)
+        now = now_unix_ms()
+        return None if turn is None else bad_answer(turn, source=source, reason=feedback.reason, now_unix_ms=now)
+
     async def withdraw(self, session: SessionKey, forget: Callable[[], Awaitable[None]], *, asked: bool) -> None:
         """Remove a conversation's bad answers, after `forget`, which removes what was learned from them. Neither where
-        there are none, or were none in the last 30 days, unless it was `asked` for. Raises `StoreUnavailable`, and what
-        `forget` raises."""
-        found = await self.store.find(session)
+        there are none, or were none in the last 30 days, unless it was `asked` for. A rating by a consent of
+        before keeps none from now on. Raises `StoreUnavailable`, and what `forget` raises."""
+        found = await self.store.withdraw(session, now_unix_ms(), asked=asked)
         if asked or found is not None:
             await forget()
         if found is not None:

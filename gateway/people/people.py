@@ -203,7 +203,8 @@ class People:
             log.info("rated", request_id=feedback.response_id, source=rated.source, verdict=rated.verdict)
         consent = connection.session.consent
         if consent is not None and consent.training:
-            self.bad_answers.note(connection.session.caller, feedback, helped=rated.verdict == "resolved")
+            helped, consented = rated.verdict == "resolved", connection.session.opened_unix_ms
+            self.bad_answers.note(connection.session.caller, feedback, helped=helped, consented_unix_ms=consented)
         if rated.reason is not None:
             metrics.feedback_reasons.labels(rated.reason).inc()
         connection.put(feedback.within(FeedbackRecorded))

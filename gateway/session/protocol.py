@@ -113,7 +113,6 @@ class Session:
         "_hello_came",
         "_last_ping_unix_ms",
         "_limits",
-        "_opened_unix_ms",
         "_pongs",
         "_refusals",
         "_subject",
@@ -122,6 +121,7 @@ class Session:
         "consent",
         "conversation_id",
         "identity",
+        "opened_unix_ms",
         "rate",
         "session_id",
         "state",
@@ -151,7 +151,7 @@ class Session:
         self._subject = subject
         self.state = State.NEW
         self._limits = limits
-        self._opened_unix_ms = now_unix_ms
+        self.opened_unix_ms = now_unix_ms
         self._hello_came = False
         self._last_ping_unix_ms = now_unix_ms
         self._unanswered_pings = 0
@@ -324,7 +324,7 @@ class Session:
     def tick(self, now_unix_ms: float) -> list[Effect]:
         """Return the effects of time: a late hello, an expired token, a ping, missing pongs. A clock set back by more
         than an interval ends the interval, so that no client waits until it is right."""
-        waited_ms = abs(now_unix_ms - self._opened_unix_ms)
+        waited_ms = abs(now_unix_ms - self.opened_unix_ms)
         if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]

@@ -16,7 +16,6 @@ from shared.conversation.corrections import must_go
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import scan
 from shared.nouns import counted
-from shared.process.clock import wire_unix_ms
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_erase, decode_forgotten
 from shared.wire.session_key import SessionKey
@@ -24,23 +23,35 @@ from shared.wire.session_key import SessionKey
 EXPORTS: Final = "exports.txt"
 _HALVES: Final = ("train.jsonl", "judge.jsonl")
 _LOOK_INTERVAL_S: Final = 2.0
-_LOOK_BACK_MS: Final = 60_000  # of producers' clocks
+_Places = dict[str, dict[int, int]]
 
 
-async def read_forgotten(kafka: KafkaSettings, since_unix_ms: int | None = None) -> dict[str, int]:
+async def read_forgotten(kafka: KafkaSettings, places: _Places | None = None) -> dict[str, int]:
     """Return the forgotten conversations: digest → Unix ms until which nothing may be kept. `chat.erasures` has those
-    of gateways without `chat.forgotten`. Raises `BrokerUnavailable`."""
+    of gateways without `chat.forgotten`. With `places` (topic → partition → next offset) only what was not returned
+    before; they move once all is read, so that a failure loses nothing. Raises `BrokerUnavailable`."""
     forgotten: dict[str, int] = {}
-    async for kept in scan(kafka, kafka.topics.erasures, since_unix_ms=since_unix_ms):
-        with suppress(ProtocolError):
-            erase = decode_erase(kept.record.value)
-            person = SessionKey(erase.tenant, erase.session_id).digest
-            forgotten[person] = max(erase.generation, forgotten.get(person, 0))
-    async for kept in scan(kafka, kafka.topics.forgotten, since_unix_ms=since_unix_ms):
-        with suppress(ProtocolError):
-            told = decode_forgotten(kept.record.value)
-            forgotten[told.person] = max(told.unix_ms, forgotten.get(told.person, 0))
+    read: _Places = {}
+    for topic, decode in ((kafka.topics.erasures, _erased), (kafka.topics.forgotten, _forgotten)):
+        read[topic] = dict((places or {}).get(topic, {}))
+        async for kept in scan(kafka, topic, offsets=dict(read[topic])):
+            read[topic][kept.record.partition] = kept.record.offset + 1
+            with suppress(ProtocolError):
+                person, until = decode(kept.record.value)
+                forgotten[person] = max(until, forgotten.get(person, 0))
+    if places is not None:
+        places |= read
     return forgotten
+
+
+def _erased(value: bytes | None) -> tuple[str, int]:
+    erase = decode_erase(value)
+    return SessionKey(erase.tenant, erase.session_id).digest, erase.generation
+
+
+def _forgotten(value: bytes | None) -> tuple[str, int]:
+    told = decode_forgotten(value)
+    return told.person, told.unix_ms
 
 
 def export(faq: Path, out: Path) -> None:
@@ -74,16 +85,14 @@ async def follow(
 ) -> None:
     """Do so within seconds of each erasure, until `stop`. Raises `SettingsError`, `OSError`."""
     forgotten: dict[str, int] = {}
-    told, since = {""}, None
+    told, places = {""}, _Places()
     while not stop.is_set():
-        look_unix_ms = int(wire_unix_ms())
         try:
-            new = await read_forgotten(kafka, since)
+            new = await read_forgotten(kafka, places)
         except BrokerUnavailable as error:
             lines = [f"{error}; trying again"]
         else:
             forgotten |= {person: max(until, forgotten.get(person, 0)) for person, until in new.items()}
-            since = look_unix_ms - _LOOK_BACK_MS
             lines = remove_forgotten(faq, recordings if new else (), forgotten)
         for line in lines:
             if line not in told:

@@ -39,26 +39,28 @@ class RatedAnswers:
         for key in keys:
             if (matched := _KEY.fullmatch(key)) is not None:
                 session = SessionKey(matched[1].decode(), matched[2].decode())
-                until, kept = forgotten.get(session.digest, 0), await self._of(session)
+                until, kept = forgotten.get(session.digest, 0), _decoded(await self._values.find(session))
                 found += [Rated(session=session, bad=bad) for bad in kept if bad.rated_unix_ms > until]
         return found
 
     async def remove(self, rated: Rated) -> None:
         """Remove a bad answer that was dealt with."""
         generation = await self._values.generation(rated.session)  # first: a later erasure then wins
-        kept = without(await self._of(rated.session), rated.bad.response_id)
-        await self._values.put(rated.session, encode_bad_answers(kept), generation=generation, kept_s=KEPT_S)
-
-    async def _of(self, session: SessionKey) -> tuple[BadAnswer, ...]:
-        value = await self._values.find(session)
-        try:
-            return decode_bad_answers(value) if value is not None else ()
-        except msgspec.MsgspecError:  # of another release
-            return ()
+        value = await self._values.find(rated.session)
+        kept = encode_bad_answers(without(_decoded(value), rated.bad.response_id))
+        # What has changed meanwhile, as by a withdrawn consent, stays as it is.
+        await self._values.replace(rated.session, kept, value, generation=generation, kept_s=KEPT_S)
 
     async def close(self) -> None:
         await self._values.close()
         await self._client.close()
+
+
+def _decoded(value: bytes | None) -> tuple[BadAnswer, ...]:
+    try:
+        return decode_bad_answers(value) if value is not None else ()
+    except msgspec.MsgspecError:  # of another release
+        return ()
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 written to it from now on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,11 +53,17 @@ class Kept:
 
 
 async def scan(
-    settings: KafkaSettings, topic: str, *, since_unix_ms: int | None = None, newest: int | None = None
+    settings: KafkaSettings,
+    topic: str,
+    *,
+    since_unix_ms: int | None = None,
+    newest: int | None = None,
+    offsets: Mapping[int, int] | None = None,
 ) -> AsyncIterator[Kept]:
     """Yield each record once, partition by partition, in order: the `newest` of each partition, those written at
-    `since_unix_ms` or later, or all. Raises `BrokerUnavailable` if the broker does not answer, at any time, if the
-    topic is missing, or if aiokafka cannot decode a record."""
+    `since_unix_ms` or later, those from a partition's own of the `offsets` on, or all. An offset that the topic does
+    not have, as one that was made again, is its beginning. Raises `BrokerUnavailable` if the broker does not answer, at
+    any time, if the topic is missing, or if aiokafka cannot decode a record."""
     async with _consumer(settings, topic) as consumer:
         partitions = sorted(consumer.assignment())
         ends = await consumer.end_offsets(partitions)
@@ -68,6 +74,8 @@ async def scan(
         for partition in partitions:
             end = ends[partition]
             start = starts[partition] if newest is None else max(starts[partition], end - newest)
+            if offsets is not None and start <= offsets.get(partition.partition, start) <= end:
+                start = offsets.get(partition.partition, start)
             consumer.seek(partition, start)
             position = start
             while position < end:

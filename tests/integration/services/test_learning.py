@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from gateway.access.charges import Caller
 from gateway.people.bad_answers import BadAnswers
@@ -40,8 +41,13 @@ class Rating:
         self.history = History(redis)
         self.bad_answers = BadAnswers(history=self.history, store=SessionValue(redis, "bad_answers"))
 
-    async def rate(self, *, helped: bool = False) -> list[Rated]:
-        self.bad_answers.note(Caller(self.session), Feedback(response_id="resp_1", rating="down"), helped=helped)
+    def note(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> None:
+        """Rate the answer bad, by a consent of now or of another moment."""
+        consented, bad = consented_unix_ms or wire_unix_ms(), Feedback(response_id="resp_1", rating="down")
+        self.bad_answers.note(Caller(self.session), bad, helped=helped, consented_unix_ms=consented)
+
+    async def rate(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> list[Rated]:
+        self.note(helped=helped, consented_unix_ms=consented_unix_ms)
         async with asyncio.timeout(10):
             while len(self.bad_answers._beside):  # noqa: ASYNC110 - a test
                 await asyncio.sleep(0.01)
@@ -114,6 +120,41 @@ async def test_a_withdrawn_consent_removes_the_bad_answers_once_the_log_has_it(r
         await rating.bad_answers.withdraw(rating.session, forget, asked=False)
         assert await rating.kept() == []
     assert told == ["forgotten"]
+
+
+async def _forgotten() -> None: ...
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["withdrawn", "returns without a consent"])
+@pytest.mark.parametrize("kept", [True, False], ids=["one is kept", "none is kept"])
+async def test_no_words_are_written_after_a_withdrawal_by_a_consent_of_before(
+    rating: Rating, asked: bool, kept: bool
+) -> None:
+    """Whether the rating is on its way, or comes later from a page that is still open; a new consent counts again."""
+    before = wire_unix_ms()
+    if kept:
+        assert await rating.rate()
+    rating.note(consented_unix_ms=before)
+    await asyncio.sleep(0)
+    await rating.bad_answers.withdraw(rating.session, _forgotten, asked=asked)
+    assert await rating.rate(consented_unix_ms=before) == []
+    await asyncio.sleep(0.01)
+    assert await rating.rate()
+
+
+async def test_dealing_with_a_bad_answer_does_not_bring_back_what_was_withdrawn_meanwhile(rating: Rating) -> None:
+    (bad,) = await rating.rate()
+    async with rated_answers(rating.redis) as answers:
+        find = answers._values.find
+
+        async def withdrawn_in_between(session: SessionKey) -> bytes | None:
+            found = await find(session)
+            await rating.bad_answers.withdraw(session, _forgotten, asked=True)
+            return found
+
+        answers._values.find = withdrawn_in_between  # type: ignore[method-assign]
+        await answers.remove(Rated(session=bad.session, bad=replace(bad.bad, response_id="other")))
+    assert await rating.kept() == []
 
 
 async def test_a_bad_answer_from_before_an_erasure_is_not_listed_if_redis_still_has_it(rating: Rating) -> None:

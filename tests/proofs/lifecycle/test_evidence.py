@@ -30,7 +30,7 @@ def test_canary_answers_to_the_alarm(rows: Rows, whole: bool) -> None:
 
 @pytest.mark.rows(LATE)
 def test_late_damage_is_found_as_fast_as_early_damage(rows: Rows) -> None:
-    found = {bad: [answers_to_the_alarm(good, bad) for good in _GOOD] for bad in _MOST_ANSWERS}
+    found = {bad: [answers_to_the_alarm(good, bad, 250) for good in _GOOD] for bad in _MOST_ANSWERS}
     said = [f"{bad:.0%} bad: {', '.join(map(str, counts))}" for bad, counts in found.items()]
     rows.found(
         LATE,

@@ -95,7 +95,7 @@ async def test_a_bad_answer_is_kept_only_where_its_customer_consents_to_training
     noted: list[tuple[str, bool]] = []
 
     class Kept:
-        def note(self, caller: Caller, feedback: Feedback, *, helped: bool) -> None:
+        def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
             noted.append((feedback.response_id, helped))
 
     kept: Any = Kept()

@@ -16,7 +16,7 @@ from ops.lifecycle.learn.entries import add_lesson
 from ops.lifecycle.learn.lessons import Lesson, read_lessons
 from ops.load.recording.file import RecordingWriter, forget_in, read_recording
 from shared.conversation.corrections import BadAnswer
-from shared.errors import SettingsError
+from shared.errors import BrokerUnavailable, SettingsError
 from shared.faq.entries import PACKAGED_PATH
 from shared.kafka import Kept, Record
 from shared.settings.kafka import KafkaSettings
@@ -40,16 +40,22 @@ class Log:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: dict[str, list[Message | bytes]] = {}
+        self.handed: list[tuple[str, int]] = []
+        self.breaks_at: tuple[str, int] | None = None
         monkeypatch.setattr(copies, "scan", self.scan)
 
     def add(self, topic: str, *messages: Message | bytes) -> None:
         self.records.setdefault(topic, []).extend(messages)
 
-    async def scan(self, _: KafkaSettings, topic: str, **__: object) -> AsyncIterator[Kept]:
-        for message in self.records.get(topic, ()):
+    async def scan(self, _: KafkaSettings, topic: str, *, offsets: dict[int, int]) -> AsyncIterator[Kept]:
+        for offset, message in enumerate(self.records.get(topic, ())):
             await asyncio.sleep(0)
+            if self.breaks_at == (topic, offset):
+                raise BrokerUnavailable("gone")
             value = message if isinstance(message, bytes) else msgpack_encode(message)
-            yield Kept(Record(topic, 0, 0, None, value), 1)
+            if offset >= offsets.get(0, 0):
+                self.handed.append((topic, offset))
+                yield Kept(Record(topic, 0, offset, None, value), 1)
 
 
 @pytest.fixture
@@ -89,6 +95,23 @@ async def test_erasures_of_any_age_are_read_and_what_is_no_erasure_is_skipped(lo
     log.add("chat.erasures", later, b"\xc1", earlier)  # an edge repeats its own after the centre's
     log.add("chat.forgotten", Forgotten(person="p", unix_ms=9), Forgotten(person="p", unix_ms=8), b"\xc1")
     assert await read_forgotten(KafkaSettings()) == {SESSION.digest: 7, "p": 9}
+
+
+async def test_what_is_read_on_is_read_once_whatever_clocks_say_and_nothing_is_missed_by_a_failure(log: Log) -> None:
+    """Records carry the clock of the gateway that wrote them, which may be a day off."""
+    places: dict[str, dict[int, int]] = {}
+    log.add("chat.erasures", Erase(tenant="shop", session_id="jane", generation=7))
+    assert await read_forgotten(KafkaSettings(), places) == {SESSION.digest: 7}
+    log.add("chat.erasures", Erase(tenant="shop", session_id="ann", generation=5))
+    log.add("chat.forgotten", Forgotten(person="p", unix_ms=9), Forgotten(person="q", unix_ms=1))
+    log.breaks_at = ("chat.forgotten", 1)
+    with pytest.raises(BrokerUnavailable):
+        await read_forgotten(KafkaSettings(), places)
+    log.breaks_at = None
+    assert await read_forgotten(KafkaSettings(), places) == {OTHER.digest: 5, "p": 9, "q": 1}
+    log.handed.clear()
+    assert await read_forgotten(KafkaSettings(), places) == {}
+    assert log.handed == []
 
 
 @pytest.mark.parametrize(("forgotten_unix_ms", "is_gone"), [(LATER, True), (CONFIRMED, True), (LONG_BEFORE, False)])
