@@ -1,8 +1,9 @@
 """Judge a version's answers to the evaluation and guard questions: by a floor, and against the champion's. Pure.
 
 Each share comes with the number of questions behind it, as `en_right` with `en_right.n`. Both versions were asked the
-same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's test,
-exact). A drop is a failure if it is more than five points and its chance is at most 1 in 20.
+same questions, so the comparison is paired: only questions that one of them alone answered well count (McNemar's
+test). A drop is a failure if it is more than five points and its chance is at most 1 in 20, by the mid-p value: the
+exact one lets 4 of 20 pass (Fagerland, Lydersen and Laake, "The McNemar test for binary matched-pairs data", 2013).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,5 +77,6 @@ def _worse(ours: str, champions: str) -> bool:
     pairs = [pair for pair in zip(ours, champions, strict=True) if _LEFT_OUT not in pair]
     lost = sum(theirs == _GOOD and own != _GOOD for own, theirs in pairs)
     won = sum(own == _GOOD and theirs != _GOOD for own, theirs in pairs)
-    chance = sum(comb(lost + won, each) for each in range(lost, lost + won + 1)) / 2 ** (lost + won)
+    ways = [comb(lost + won, each) for each in range(lost, lost + won + 1)]
+    chance = (sum(ways) - ways[0] / 2) / 2 ** (lost + won)
     return lost - won > _LEAST_DROP * len(pairs) and chance <= _CHANCE

@@ -18,12 +18,23 @@ def answered(good: int, bad: int) -> str:
 @pytest.mark.parametrize("figure", FIGURES)
 @pytest.mark.parametrize(
     ("n", "lost", "won", "fails"),
-    [(24, 5, 0, True), (24, 4, 0, False), (60, 5, 0, True), (120, 7, 0, True), (120, 5, 0, False), (120, 14, 8, False)],
+    [
+        (20, 4, 0, True),
+        (20, 3, 0, False),
+        (20, 5, 1, False),
+        (20, 6, 1, True),
+        (24, 4, 0, True),
+        (60, 4, 0, True),
+        (60, 3, 0, False),
+        (120, 7, 0, True),
+        (120, 5, 0, False),
+        (120, 14, 8, False),
+    ],
 )
 def test_a_version_fails_by_the_questions_that_it_alone_answers_badly(
     figure: str, n: int, lost: int, won: int, fails: bool
 ) -> None:
-    """Of 24 questions five points and chance allow four, where shares compared by themselves allowed six."""
+    """Of 20 questions three may be lost, where the exact test allowed four."""
     same = answered(n - lost - won, 0)
     ours, champions = f"{same}{answered(won, lost)}", f"{same}{'0' * won}{'1' * lost}"
     found = worse({figure: ours}, {figure: champions})
