@@ -26,6 +26,8 @@ _CLAUSES: Final = re.compile(
     r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
     r"|(?<!how)(?<!where)(?<!when)(?<!if)\s(?=(?:can|could|may) i\b)"
 )
+# "h u m a n", "a.g.e.n.t"
+_SPACED: Final = re.compile(r"\b(?:[a-z][ .\-]){4,}[a-z]\b")
 _NO_WORD: Final = re.compile(r"[^\w']+|_+")
 _PART: Final = re.compile(r"<(\w+)>")
 
@@ -122,7 +124,8 @@ def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
     text = plain(text)
     if len(text) > MAX_CHARS:
         return False
-    clauses = [clause for clause in _CLAUSES.split(fold(text)) if clause.strip()]
+    folded = _SPACED.sub(lambda word: word[0][::2], fold(text))
+    clauses = [clause for clause in _CLAUSES.split(folded) if clause.strip()]
     return any(_is_wish(clause, end, patterns, listed) for clause in clauses for end, patterns, listed in _wishes(own))
 
 

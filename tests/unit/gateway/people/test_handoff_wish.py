@@ -49,10 +49,15 @@ WISHES: Final = (
     "&amp;lt;p&amp;gt;talk to a human&amp;lt;/p&amp;gt;",
     "I'd like to escalate", "zhuǎn réngōng", "叫個人嚟同我講", "轉駁客服", "駁去真人", "想同職員傾", "请客服联系我",
     "让客服给我打电话", "能找个人跟我说话吗", "跟真人对话", "我想揾人工客服",
+    "can i pls talk to someone real", "is there anyone there I can talk to?", "could someone call me back",
+    "can you get a person to look at this", "not a robot please", "would like to speak with an actual person",
+    "get me a human or I'm cancelling", "电话客服", "h u m a n", "r.e.p.r.e.s.e.n.t.a.t.i.v.e", "tlk 2 a person",
+    "speek to humen", "aggent", "🅷🆄🅼🅰🅽",
     "we need a human", "is there a human here?", "我要同真人傾", "你們有真人客服嗎",
 )  # fmt: skip
 NONE: Final = (
-    "让人工智能音箱来一首歌",
+    "让人工智能音箱来一首歌", "I am not a robot, where is my order?", "Can someone else sign for my package?",
+    "Could someone call this parcel mine by mistake?", "Do you have sizes S M L X in red?",
     "我接专员的电话没人理",
     "I don't want to talk to a person", "I do not want to speak with an agent", "I'd rather not talk to a person",
     "no need to connect me to an agent", "please don't transfer me to a human",
