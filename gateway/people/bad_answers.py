@@ -18,6 +18,7 @@ from shared.conversation.history import History
 from shared.conversation.session_value import SessionValue
 from shared.errors import StoreUnavailable
 from shared.process.clock import now_unix_ms
+from shared.process.keyed_locks import KeyedLocks
 from shared.process.tasks import Tasks
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
@@ -31,11 +32,13 @@ _TRIES = 3
 
 @dataclass(slots=True, kw_only=True)
 class BadAnswers:
-    """Keeps ratings next to the conversation in Redis. While Redis is away, ratings are dropped without a wait."""
+    """Keeps ratings next to the conversation in Redis, in their order. While Redis is away, ratings are dropped without
+    a wait."""
 
     history: History
     store: SessionValue
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
         """Keep an answer that did not help, by the consent of that moment; forget one that did after all. Raises
@@ -44,28 +47,33 @@ class BadAnswers:
             self._beside.start(self._note(caller, feedback, helped=helped, consented_unix_ms=consented_unix_ms))
 
     async def _note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
-        session, new = caller.session, None
         try:
-            generation = await self.store.generation(session)
-            if not helped:
-                new = await self._bad_answer(caller, feedback, generation)
-                if new is None:
-                    return
-            for _ in range(_TRIES):  # another rating may come between
-                found = await self.store.find(session)
-                before = decode_bad_answers(found) if found is not None else ()
-                kept = without(before, feedback.response_id) if new is None else with_one_more(before, new)
-                if kept == before or await self.store.replace(
-                    session,
-                    encode_bad_answers(kept),
-                    found,
-                    generation=generation,
-                    kept_s=KEPT_S,
-                    consented_unix_ms=consented_unix_ms,
-                ):
-                    return
+            async with self._locks.hold(caller.session):
+                await self._change(caller, feedback, helped=helped, consented_unix_ms=consented_unix_ms)
         except StoreUnavailable as error:
             get_logger().info("bad_answer_not_kept", request_id=feedback.response_id, cause=str(error))
+
+    async def _change(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
+        """Change what is kept of a conversation, whose lock is held. Raises `StoreUnavailable`."""
+        session, new = caller.session, None
+        generation = await self.store.generation(session)
+        if not helped:
+            new = await self._bad_answer(caller, feedback, generation)
+            if new is None:
+                return
+        for _ in range(_TRIES):  # another rating may come between
+            found = await self.store.find(session)
+            before = decode_bad_answers(found) if found is not None else ()
+            kept = without(before, feedback.response_id) if new is None else with_one_more(before, new)
+            if kept == before or await self.store.replace(
+                session,
+                encode_bad_answers(kept),
+                found,
+                generation=generation,
+                kept_s=KEPT_S,
+                consented_unix_ms=consented_unix_ms,
+            ):
+                return
 
     async def _bad_answer(self, caller: Caller, feedback: Feedback, generation: int) -> BadAnswer | None:
         """Return the answer with its question; None if the history does not have it. Raises `StoreUnavailable`."""

@@ -16,7 +16,7 @@ from shared.faq.words.fold import MAX_CHARS, fold, plain
 FAQ = FaqIndex.load()
 HEAD, TAIL = "How do I return an item? " * 200, " Can I talk to a person, please?" * 200
 # Each was read for seconds, or has a part that a pattern may be tried at again and again.
-PIECES = (
+PIECES: tuple[str, ...] = (
     "--\n",
     "|\n",
     "> a\n",

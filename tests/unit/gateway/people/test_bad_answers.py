@@ -1,0 +1,76 @@
+"""Ratings of one conversation count in the order in which they came."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.access.charges import Caller
+from gateway.people.bad_answers import BadAnswers
+from shared.conversation.corrections import decode_bad_answers
+from shared.conversation.turn import Turn
+from shared.wire.messages import Feedback
+from shared.wire.session_key import SessionKey
+
+SESSION = SessionKey("demo", "s")
+CALLER = Caller(SESSION, address="192.0.2.1")
+
+
+class Store:
+    """Redis: each call takes a turn of the event loop."""
+
+    value: bytes | None = None
+
+    async def generation(self, _: SessionKey) -> int:
+        await asyncio.sleep(0)
+        return 0
+
+    async def find(self, _: SessionKey) -> bytes | None:
+        await asyncio.sleep(0)
+        return self.value
+
+    async def replace(self, _: SessionKey, value: bytes, before: bytes | None, **__: object) -> bool:
+        await asyncio.sleep(0)
+        same = self.value == before
+        self.value = value if same else self.value
+        return same
+
+
+class History:
+    async def turns(self, *_: object, **__: object) -> list[Turn]:
+        for _turn in range(3):
+            await asyncio.sleep(0)
+        return [Turn(request_id=name, user="Why?", output_text="No.", source="model") for name in "ab"]
+
+
+def bad_answers(store: Store) -> BadAnswers:
+    redis: Any = store
+    history: Any = History()
+    return BadAnswers(history=history, store=redis)
+
+
+def rate(answers: BadAnswers, rating: str) -> None:
+    answers.note(CALLER, Feedback(response_id=rating[0], rating="down"), helped=rating[1] == "+", consented_unix_ms=0)
+
+
+async def settled(answers: BadAnswers) -> None:
+    while len(answers._beside):  # noqa: ASYNC110 - a test
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "kept"),
+    [
+        (("a-", "b-"), "ab"),
+        (("a-", "a+"), ""),
+        (("a-", "a+", "a-"), "a"),
+        (("a-", "b-", "a+"), "b"),
+        (("b-", "a-", "b+", "a+"), ""),
+    ],
+)
+async def test_ratings_that_come_at_once_count_in_their_order(ratings: tuple[str, ...], kept: str) -> None:
+    answers = bad_answers(store := Store())
+    for rating in ratings:
+        rate(answers, rating)
+    await settled(answers)
+    assert [each.response_id for each in decode_bad_answers(store.value or b"\x90")] == list(kept)
