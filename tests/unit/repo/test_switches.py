@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from shared.settings import Settings
-from tests.chaos.actors import fleet
+from tests.chaos.actors import member
 from tests.integration.doors import test_tenant_flood
 from tests.integration.faults import test_open_questions
 from tests.integration.harness import test_overload
@@ -23,7 +23,7 @@ def marked(mark: pytest.MarkDecorator) -> dict[str, Any]:
 
 
 PROOFS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "chaos": {name.lower(): value for name, value in fleet._ENV.items()},
+    "chaos": {name.lower(): value for name, value in member.ENV.items()},
     "elastic": COMMON | pool.SETTINGS,
     "hot and cold": COMMON | test_hot_cold.SETTINGS | {"gateway__placement": "hash"},
     "reserve": COMMON | test_reserve.SETTINGS | {"worker__long_slots_share": max(test_reserve.SHARES.values())},
