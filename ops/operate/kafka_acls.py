@@ -103,8 +103,9 @@ def _topics_of(settings: Settings, lane: Lane) -> str:
 
 def _to_see_copies(settings: Settings, role: Role, lane: Lane = CHAMPION) -> Iterator[Right]:
     topics = settings.kafka.topics
-    for name in (*(topics.requests(bucket, lane) for bucket in BUCKETS), topics.replies):
-        yield Right(role, "DescribeConfigs", "topic", name, "how many copies an acknowledgement means")
+    kept = (topics.replies, topics.versions, topics.erasures, topics.forgotten)
+    for name in (*(topics.requests(bucket, lane) for bucket in BUCKETS), *kept):
+        yield Right(role, "DescribeConfigs", "topic", name, "how many copies an acknowledgement means, and how kept")
 
 
 def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:
@@ -130,6 +131,7 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
     for name in (topics.erasures, topics.forgotten):
         yield Right("operator", "Read", "topic", name, "`learn`: which corrections must go")
+        yield Right("operator", "DescribeConfigs", "topic", name, "`learn`: whether they are kept long enough")
     for operation in ("Read", "Write"):
         yield Right("operator", operation, "topic", topics.versions, "`versions`, `rollout`")
         yield Right("operator", operation, "topic", topics.scaling, "`autoscale`: how many workers were wanted")

@@ -52,12 +52,15 @@ _LOOK_S: Final = 30.0
 
 class Copies:
     """The state of the copies for `/ready`: `weak` says what is too weak and what to type, None where nothing is or
-    nobody knows yet."""
+    nobody knows yet. A topic that is set otherwise than its readers need is logged."""
 
     def __init__(self, producer: Producer, settings: KafkaSettings, lane: Lane = CHAMPION) -> None:
         self._producer = producer
         self._configured = settings.replication_factor
         self._topics = (*(settings.topics.requests(bucket, lane) for bucket in BUCKETS), settings.topics.replies)
+        names = settings.topics
+        self._promised = (*self._topics, names.versions, names.erasures, names.forgotten)
+        self._broken = list[str]()
         self.weak: str | None = None
 
     async def watch(self) -> None:
@@ -65,9 +68,14 @@ class Copies:
         while True:
             try:
                 found = [weakness(await self._producer.copies(topic), self._configured) for topic in self._topics]
+                broken = await self._producer.broken_promises(self._promised)
             except BrokerUnavailable:  # others say so
                 await asyncio.sleep(_LOOK_S)
                 continue
+            for cause in broken:
+                if cause not in self._broken:
+                    get_logger().error("kafka_topic_settings", cause=cause)
+            self._broken = broken
             why = next(filter(None, found), None)
             if why is not None and self.weak is None:
                 get_logger().error("kafka_too_weak", cause=why)

@@ -3,6 +3,8 @@ what has gathered in that time as the next batch: a single record leaves immedia
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +31,7 @@ from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
-from shared.wire.topic_layout import TopicCopies
+from shared.wire.topic_layout import PROMISED, TopicCopies, broken_promise
 
 REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 """The broker's last word on a record, as long as nobody changes its settings."""
@@ -72,7 +74,7 @@ _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0
 _POLL_S: Final = 0.02
 _MARGIN_S: Final = 0.1
-_ASKED: Final = ("min.insync.replicas", "retention.ms")
+_ASKED: Final = ("min.insync.replicas", *PROMISED)
 
 
 class Producer:
@@ -123,8 +125,19 @@ class Producer:
         partitions = cluster._partitions[topic].values()  # noqa: SLF001 - aiokafka tells of replicas in no other way
         replicas = min(len(partition.replicas) for partition in partitions)
         in_sync = min(len(partition.isr) for partition in partitions)
-        least, kept_ms = await _asked(producer, topic) if replicas > 1 or whole else (1, None)
-        return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms)
+        config = await _asked(producer, topic) if replicas > 1 or whole else {_ASKED[0]: "1"}
+        least, kept_ms = (int(config[name]) if name in config else None for name in (_ASKED[0], "retention.ms"))
+        return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms, config if whole else {})
+
+    async def broken_promises(self, topics: Collection[str]) -> list[str]:
+        """Return a line for each of these topics that is set otherwise than its readers need; what is not there, or may
+        not be asked for, is left out."""
+        found = []
+        for topic in topics:
+            with suppress(BrokerUnavailable):
+                copies = await self.copies(topic, whole=True)
+                found.append(broken_promise(copies, self._settings.topics.config(topic)))
+        return [line for line in found if line is not None]
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
         """Return where a record with that key goes; None as long as nobody has told how many partitions the topic
@@ -249,17 +262,16 @@ async def _connect(settings: KafkaSettings, client_id: str) -> AIOKafkaProducer:
     return producer
 
 
-async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:
-    """Return the settings of the topic's copies and how long it keeps them; None where this user may not ask.
-    Raises `BrokerUnavailable`."""
+async def _asked(producer: AIOKafkaProducer, topic: str) -> dict[str, str]:
+    """Return the settings of the topic's copies and what it promises; none where this user may not ask. Raises
+    `BrokerUnavailable`."""
     asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC.value, topic, list(_ASKED))])
     try:
         response = await producer.client.send(producer.client.get_random_node(), asked)
     except KafkaError as error:
         raise BrokerUnavailable(f"nobody tells how {topic} is kept: {error!r}") from error
     (_, _, _, _, entries) = response.resources[0]
-    values = {name: int(value) for name, value, *_ in entries}
-    return [values.get(name) for name in _ASKED]
+    return {name: value for name, value, *_ in entries}
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":

@@ -5,7 +5,7 @@ other. A producer's cancel stands there by its key alone, where n divides the pa
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Final
 
@@ -17,7 +17,8 @@ _COPIES: Final = 3  # with two of them acknowledged one broker may be lost, and 
 @dataclass(frozen=True, slots=True)
 class TopicCopies:
     """A topic on so many brokers: of each record so many `replicas`, of which `in_sync` are up to date now and
-    `min_in_sync` must be for it to be acknowledged, kept for `kept_ms`; None where this user may not ask for that."""
+    `min_in_sync` must be for it to be acknowledged, kept for `kept_ms`; None where this user may not ask for that.
+    `config` has its other settings that were asked for."""
 
     topic: str
     brokers: int
@@ -25,6 +26,7 @@ class TopicCopies:
     in_sync: int
     min_in_sync: int | None = None
     kept_ms: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 def wanted_replicas(configured: int | None, brokers: int) -> int:
@@ -55,6 +57,24 @@ def weakness(found: TopicCopies, configured: int | None) -> str | None:
             f"min.insync.replicas={least}"
         )
     return None
+
+
+def broken_promise(found: TopicCopies, wanted: Mapping[str, str]) -> str | None:
+    """Return which setting of a topic, that an operator or the broker itself may have created, breaks what we rely on,
+    and what to do: what is `wanted` of it, as `TopicNames.config` says. None if none is known to."""
+    settings = {"cleanup.policy": "delete", **wanted}
+    for name, value in settings.items():
+        has = found.config.get(name, value)
+        is_kept = name == "retention.ms" and (int(has) < 0 or int(has) >= int(value))
+        if name not in PROMISED or is_kept or set(has.split(",")) == set(value.split(",")):
+            continue
+        remedy = f"kafka-configs.sh --alter --entity-type topics --entity-name {found.topic} --add-config"
+        return f"{found.topic} has {name}={has}, where {value} is needed; {remedy} {name}=[{value}]"
+    return None
+
+
+PROMISED: Final = ("cleanup.policy", "retention.ms", "message.timestamp.type")
+"""What a topic's own settings promise its readers, beside its copies: by them a record is still there, or is found."""
 
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:

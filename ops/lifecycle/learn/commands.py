@@ -11,9 +11,9 @@ import typer
 
 from ops.command_line import settings_of
 from ops.lifecycle.learn.candidates import Candidate, Rated, candidates, named
+from ops.lifecycle.learn.copies import broken_promises, read_forgotten, remove_forgotten
 from ops.lifecycle.learn.copies import export as write_export
 from ops.lifecycle.learn.copies import follow as follow_forgotten
-from ops.lifecycle.learn.copies import read_forgotten, remove_forgotten
 from ops.lifecycle.learn.entries import add_lesson, faq_folder
 from ops.lifecycle.learn.lessons import Lesson, of_people, people_of, read_lessons, split
 from ops.lifecycle.learn.personal import is_quoted, personal_data
@@ -132,7 +132,7 @@ async def _all(settings: Settings) -> list[Rated]:
 async def _forgotten(settings: Settings) -> dict[str, int]:
     """Apply every erasure and withdrawn consent, and return them. Raises `BrokerUnavailable`, `SettingsError`."""
     forgotten = await read_forgotten(settings.kafka)
-    for line in remove_forgotten(_faq(settings), (), forgotten):
+    for line in [*await broken_promises(settings.kafka), *remove_forgotten(_faq(settings), (), forgotten)]:
         typer.echo(line, err=True)
     return forgotten
 

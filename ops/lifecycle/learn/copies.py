@@ -14,7 +14,7 @@ from ops.load.recording.file import forget_in
 from ops.optimize.lessons import Example
 from shared.conversation.corrections import must_go
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
-from shared.kafka import scan
+from shared.kafka import Producer, scan
 from shared.nouns import counted
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_erase, decode_forgotten
@@ -42,6 +42,17 @@ async def read_forgotten(kafka: KafkaSettings, places: _Places | None = None) ->
     if places is not None:
         places |= read
     return forgotten
+
+
+async def broken_promises(kafka: KafkaSettings) -> list[str]:
+    """Return a line for each log of forgotten conversations that the broker may shorten, as one that it created
+    itself."""
+    producer = Producer(kafka, client_id="replyline-learn")
+    await producer.start()
+    try:
+        return await producer.broken_promises((kafka.topics.erasures, kafka.topics.forgotten))
+    finally:
+        await producer.stop()
 
 
 def _erased(value: bytes | None) -> tuple[str, int]:
@@ -85,7 +96,7 @@ async def follow(
 ) -> None:
     """Do so within seconds of each erasure, until `stop`. Raises `SettingsError`, `OSError`."""
     forgotten: dict[str, int] = {}
-    told, places = {""}, _Places()
+    told, places, broken = {""}, _Places(), list[str]()
     while not stop.is_set():
         try:
             new = await read_forgotten(kafka, places)
@@ -93,7 +104,8 @@ async def follow(
             lines = [f"{error}; trying again"]
         else:
             forgotten |= {person: max(until, forgotten.get(person, 0)) for person, until in new.items()}
-            lines = remove_forgotten(faq, recordings if new else (), forgotten)
+            broken = broken if broken or "" not in told else await broken_promises(kafka)
+            lines = broken + remove_forgotten(faq, recordings if new else (), forgotten)
         for line in lines:
             if line not in told:
                 tell(line)

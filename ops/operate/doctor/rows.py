@@ -243,9 +243,10 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
 
 
 def _for_topics(facts: Facts) -> list[Row]:
-    """Judge the topics: what is acknowledged has to survive a broker, and not much else."""
+    """Judge the topics: what is acknowledged has to survive a broker, and be kept as its readers need."""
     if not facts.services.copies:
         return []
+    broken = next(iter(facts.services.broken_promises), "")
     weak = next(filter(None, (weakness(each, facts.services.told_replicas) for each in facts.services.copies)), None)
     least = min(facts.services.copies, key=lambda each: each.replicas)
     behind = next((each for each in facts.services.copies if each.in_sync < each.replicas), None)
@@ -258,6 +259,7 @@ def _for_topics(facts: Facts) -> list[Row]:
     copies = f"{least.replicas} on {counted(least.brokers, 'broker')}"
     return [
         _row("Kafka's copies", weak is None, weak or copies, weak or ""),
+        _row("topics' settings", not broken, broken.partition("; ")[0] or "as needed", broken.partition("; ")[2]),
         _row("copies in sync", behind is None, in_sync, "start the broker that lacks", otherwise=Status.WARN),
         _row(
             "retention",

@@ -32,6 +32,7 @@ class ServiceFacts:
     kafka: Mapping[str, bool] = field(default_factory=dict)
     kafka_refusal: str | None = None
     copies: Sequence[TopicCopies] = ()
+    broken_promises: Sequence[str] = ()
     told_replicas: int | None = None
     redis: Mapping[str, bool] = field(default_factory=dict)
     redis_refusals: Sequence[str] = ()
@@ -43,12 +44,14 @@ class ServiceFacts:
 def service_facts(settings: Settings) -> ServiceFacts:
     """Ask the services that the settings name."""
     kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
+    copies, broken = asyncio.run(_copies(settings)) if any(kafka.values()) else ([], [])
     servers = {_redis_name(each): each for each in (settings.redis, settings.redis_of_kv)}
     redis = {name: any(map(_answers, _redis_addresses(each))) for name, each in servers.items()}
     return ServiceFacts(
         kafka=kafka,
         kafka_refusal=asyncio.run(why_unreachable(settings.kafka)) if any(kafka.values()) else None,
-        copies=asyncio.run(_copies(settings)) if any(kafka.values()) else (),
+        copies=copies,
+        broken_promises=broken,
         told_replicas=settings.kafka.replication_factor,
         redis=redis,
         redis_refusals=[
@@ -60,21 +63,24 @@ def service_facts(settings: Settings) -> ServiceFacts:
     )
 
 
-async def _copies(settings: Settings) -> list[TopicCopies]:
-    """Return the copies of the topics that hold customers' words; none where Kafka does not tell."""
+async def _copies(settings: Settings) -> tuple[list[TopicCopies], list[str]]:
+    """Return the copies of the topics that hold customers' words, and which topics are set otherwise than their readers
+    need; none where Kafka does not tell."""
     names = settings.kafka.topics
     producer, found = Producer(settings.kafka, client_id="replyline-doctor"), list[TopicCopies]()
+    broken: list[str] = []
     try:
         async with asyncio.timeout(_COPIES_S):
             await producer.start()
             for name in (*map(names.requests, BUCKETS), names.replies):
                 with suppress(BrokerUnavailable):
                     found.append(await producer.copies(name, whole=True))
+            broken = await producer.broken_promises(names.all(request_partitions=1, reply_partitions=1))
     except TimeoutError:
         pass
     finally:
         await producer.stop()
-    return found
+    return found, broken
 
 
 def _redis_addresses(settings: RedisAddress) -> list[tuple[str, int] | str]:

@@ -90,7 +90,9 @@ async def test_it_is_told_how_often_and_for_how_long_a_topic_is_kept(
     settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix + unique("kept"))
     await create_topics(settings, {settings.topics.replies: 2}, kept_ms=960_000)
     copies = await producer.copies(settings.topics.replies, whole=True)
-    assert copies == TopicCopies(settings.topics.replies, 1, 1, 1, 1, 960_000)
+    config = {"cleanup.policy": "delete", "retention.ms": "960000", "message.timestamp.type": "CreateTime"}
+    assert copies == TopicCopies(settings.topics.replies, 1, 1, 1, 1, 960_000, config | {"min.insync.replicas": "1"})
+    assert await producer.broken_promises([settings.topics.replies, settings.topics.forgotten]) == []
     assert weakness(copies, None) is None
     assert "keeps 1 of 3 copies" in str(weakness(copies, 3))
 

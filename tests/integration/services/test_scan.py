@@ -34,8 +34,10 @@ class Topic:
             for number, (value, when) in enumerate(zip(values, written_unix_ms, strict=True)):
                 await producer.send_and_wait(self.name, value, partition=number % PARTITIONS, timestamp_ms=when)
 
-    async def values(self, *, since_unix_ms: int | None = None, newest: int | None = None) -> list[bytes | None]:
-        found = scan(self.settings, self.name, since_unix_ms=since_unix_ms, newest=newest)
+    async def values(
+        self, *, since_unix_ms: int | None = None, newest: int | None = None, offsets: dict[int, int] | None = None
+    ) -> list[bytes | None]:
+        found = scan(self.settings, self.name, since_unix_ms=since_unix_ms, newest=newest, offsets=offsets)
         return [kept.record.value async for kept in found]
 
 
@@ -52,6 +54,13 @@ async def topic(request: pytest.FixtureRequest, unique: Callable[[str], str]) ->
             settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
             await create_topics(settings, {name: PARTITIONS})
             yield Topic(settings, name)
+
+
+async def test_it_reads_on_from_an_offset_whatever_the_producers_clocks_say(topic: Topic) -> None:
+    """An offset that a topic does not have, as one that was made again, is its beginning."""
+    await topic.write(b"a", b"b", b"c", b"d", written_unix_ms=(4 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS, 1))
+    assert await topic.values(offsets={0: 1, 1: 2}) == [b"c"]
+    assert await topic.values(offsets={0: 9}) == [b"a", b"c", b"b", b"d"]
 
 
 async def test_what_was_written_since_a_moment_is_found_and_nothing_older(topic: Topic) -> None:

@@ -274,6 +274,13 @@ THREE = TopicCopies("chat.replies", 3, 3, 3, 2, 900_000)
         ({"copies": [dataclasses.replace(THREE, kept_ms=604_800_000)]}, "retention", Status.WARN, "retention.ms="),
         ({"copies": [dataclasses.replace(THREE, kept_ms=-1)]}, "retention", Status.WARN, "retention.ms="),
         ({"copies": [dataclasses.replace(THREE, kept_ms=None)]}, "retention", Status.OK, ""),
+        ({"copies": [THREE]}, "topics' settings", Status.OK, ""),
+        (
+            {"copies": [THREE], "broken_promises": ["chat.versions has cleanup.policy=delete; kafka-configs.sh x"]},
+            "topics' settings",
+            Status.MISSING,
+            "kafka-configs.sh",
+        ),
         ({"has_origins": False}, "origins", Status.WARN, "ALLOWED_ORIGINS=https://"),
         ({"has_cursor_secret": False}, "cursor secret", Status.WARN, "CURSOR_SECRET_FILE"),
     ],

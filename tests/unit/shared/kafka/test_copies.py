@@ -1,6 +1,7 @@
 """A process is not ready where what Kafka acknowledges goes with one broker."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,12 +17,17 @@ class Broker:
     """`replicas` None: away."""
 
     replicas: int | None = 1
+    broken = ""
 
     async def copies(self, topic: str) -> TopicCopies:
         await asyncio.sleep(0)
         if self.replicas is None:
             raise BrokerUnavailable("away")
         return TopicCopies(topic, 3, self.replicas, self.replicas, 2)
+
+    async def broken_promises(self, topics: Collection[str]) -> list[str]:
+        assert {"chat.requests.short", "chat.replies", "chat.versions", "chat.erasures", "chat.forgotten"} <= {*topics}
+        return [self.broken] if self.broken else []
 
 
 async def test_what_is_too_weak_is_logged_once_and_told_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,12 +37,13 @@ async def test_what_is_too_weak_is_logged_once_and_told_until_it_is_mended(monke
     with capture_logs() as lines:
         watching = asyncio.create_task(copies.watch())
         told = []
-        for replicas in (1, None, 3):
-            broker.replicas = replicas
+        for replicas, broken in ((1, ""), (None, ""), (3, ""), (3, "chat.forgotten has cleanup.policy=delete")):
+            broker.replicas, broker.broken = replicas, broken
             for _ in range(50):
                 await asyncio.sleep(0)
             told.append(copies.weak)
         watching.cancel()
     assert "chat.requests.short keeps 1 of 3 copies" in str(told[0])
-    assert told[1:] == [told[0], None]
-    assert [line["event"] for line in lines] == ["kafka_too_weak"]
+    assert told[1:] == [told[0], None, None]
+    assert [line["event"] for line in lines] == ["kafka_too_weak", "kafka_topic_settings"]
+    assert lines[1]["cause"] == "chat.forgotten has cleanup.policy=delete"

@@ -8,6 +8,7 @@ from shared.kafka.producer import partition_of
 from shared.wire.session_key import SessionKey
 from shared.wire.topic_layout import (
     TopicCopies,
+    broken_promise,
     cancel_partitions,
     min_in_sync_of,
     misfit,
@@ -78,6 +79,42 @@ def test_as_many_copies_are_wanted_as_there_are_brokers_for(told: int | None, br
 @pytest.mark.parametrize(("replicas", "least"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
 def test_what_is_acknowledged_stands_on_more_than_half_of_the_copies(replicas: int, least: int) -> None:
     assert min_in_sync_of(replicas) == least
+
+
+ALL = TOPICS.all(request_partitions=1, reply_partitions=1)
+
+
+@pytest.mark.parametrize("topic", ALL)
+def test_each_topic_that_a_broker_creates_itself_is_named_unless_its_defaults_will_do(topic: str) -> None:
+    """Kafka's defaults delete after a week, and take a producer's word for the time."""
+    defaults = {"cleanup.policy": "delete", "retention.ms": "604800000", "message.timestamp.type": "CreateTime"}
+    wanted = TOPICS.config(topic)
+    assert broken_promise(TopicCopies(topic, 1, 1, 1, config=defaults | wanted), wanted) is None
+    assert broken_promise(TopicCopies(topic, 1, 1, 1), wanted) is None, "this user may not ask"
+    why = broken_promise(TopicCopies(topic, 1, 1, 1, config=defaults), wanted)
+    will_do = {TOPICS.replies, TOPICS.external_replies, TOPICS.posts, TOPICS.handoffs, TOPICS.dead_letters}
+    assert (why is None) == (topic in will_do)
+    if why is not None:
+        name, value = why.rsplit(" ", 1)[1].split("=", 1)
+        assert value == f"[{wanted[name]}]"
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value", "is_broken"),
+    [
+        (TOPICS.forgotten, "cleanup.policy", "delete", True),
+        (TOPICS.forgotten, "cleanup.policy", "compact,delete", True),
+        (TOPICS.demand, "cleanup.policy", "delete,compact", False),
+        (TOPICS.requests("short"), "cleanup.policy", "compact", True),
+        (TOPICS.observations, "retention.ms", "60000", True),
+        (TOPICS.observations, "retention.ms", "-1", False),
+        (TOPICS.erasures, "message.timestamp.type", "CreateTime", True),
+    ],
+)
+def test_a_setting_that_loses_records_early_is_named(topic: str, setting: str, value: str, is_broken: bool) -> None:
+    wanted = TOPICS.config(topic)
+    why = broken_promise(TopicCopies(topic, 1, 1, 1, config=wanted | {setting: value}), wanted)
+    assert (f"{topic} has {setting}={value}" in str(why)) == is_broken
 
 
 @pytest.mark.parametrize(

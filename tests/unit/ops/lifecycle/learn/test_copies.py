@@ -40,9 +40,15 @@ class Log:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: dict[str, list[Message | bytes]] = {}
+        self.is_shortened = False
         self.handed: list[tuple[str, int]] = []
         self.breaks_at: tuple[str, int] | None = None
         monkeypatch.setattr(copies, "scan", self.scan)
+        for module in (copies, commands):
+            monkeypatch.setattr(module, "broken_promises", self.broken_promises)
+
+    async def broken_promises(self, _: KafkaSettings) -> list[str]:
+        return ["chat.forgotten has cleanup.policy=delete"] if self.is_shortened else []
 
     def add(self, topic: str, *messages: Message | bytes) -> None:
         self.records.setdefault(topic, []).extend(messages)
@@ -235,6 +241,14 @@ def test_each_command_applies_every_erasure_first(learn: Typed, tmp_path: Path, 
     assert result.exit_code == 0, result.output
     assert "1 correction removed" in result.stderr
     assert QUESTION not in text_of(learn.faq)
+
+
+@pytest.mark.parametrize("command", EACH_COMMAND)
+def test_each_command_names_a_log_that_the_broker_shortens(learn: Typed, tmp_path: Path, command: str) -> None:
+    learn.log.is_shortened = True
+    result = learn(command, *EACH_COMMAND[command](tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert "chat.forgotten has cleanup.policy=delete" in result.stderr
 
 
 def test_a_run_is_typed(learn: Typed, tmp_path: Path) -> None:
