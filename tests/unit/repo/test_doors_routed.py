@@ -9,6 +9,7 @@ import yaml
 from starlette.routing import BaseRoute, Mount
 
 from gateway.__main__ import GatewayProcess
+from gateway.frontends.paths import plain_path
 from gateway.frontends.static import StaticFiles
 from shared.model.tokenizer import open_tokenizer
 from shared.settings import Settings
@@ -52,6 +53,7 @@ def caddys(matcher: str) -> set[str]:
 
 async def test_each_path_over_http_is_routed_and_no_prefix_is_dead(doors: Any) -> None:
     served = paths_of(doors._http.app.routes)
+    served |= {path.removeprefix("/v1") for path in served if plain_path(path.removeprefix("/v1")) == path}
     prefixes = {f"/{path.split('/')[1]}" for path in served}
     assert {"/v1", "/ai-sdk", "/channels", "/edge", "/openapi.json"} <= prefixes
     assert prefixes == set(DOORS["http"])
