@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, Final
@@ -29,7 +30,7 @@ from shared.wire.messages import (
 )
 from shared.wire.outcome import Message
 from tests.chaos.actors.client import Customer
-from tests.chaos.ledger.requests import Ledger, Question
+from tests.chaos.ledger.requests import Ledger, Question, conversation_of
 from tests.chaos.ledger.shipped import Shipped
 from tests.world.oracles import Oracles, kafka_ails, redis_ails
 from tests.world.processes import QUOTA
@@ -54,9 +55,11 @@ class _Stranger(Dialogue):
 
 
 class Shopper(Customer):
-    """One customer; the oracles are told of what must not be. `cursor` is somebody's, for whoever steals."""
+    """One tab of a customer; it reports breaches to the oracles. `cursor` is any customer's, for a thief; `_units`
+    are what each customer may have been charged."""
 
     cursor: ClassVar[str | None] = None
+    _units: ClassVar[Counter[str]] = Counter()
 
     def __init__(
         self,
@@ -69,7 +72,6 @@ class Shopper(Customer):
     ) -> None:
         super().__init__(session, ledger, door, chance)
         self._oracles, self._issuer = oracles, issuer
-        self._units = 0  # that it may have been charged
         self._gorged: Dialogue | None = None
         self._let_in_until_s = 0.0
         self._thieves: list[asyncio.Task[None]] = []
@@ -80,8 +82,12 @@ class Shopper(Customer):
         self._anew: set[str] = set()
         self._flooded: Dialogue | None = None
 
+    @property
+    def _customer(self) -> str:
+        return conversation_of(self.session)
+
     def _start(self, resume: Resume | None) -> SessionStart:
-        self._units += 1
+        self._units[self._customer] += 1
         life_s = self._chance.uniform(*_SHORT_S) if self._chance.random() < _SHORTLY else _LONG_S
         self._let_in_until_s = time.monotonic() + life_s
         return SessionStart(token=self._issuer.token(self.session, life_s), session_id=SESSION, resume=resume)
@@ -134,7 +140,7 @@ class Shopper(Customer):
     async def _erase_elsewhere(self) -> None:
         """Erase from another device; a moment later every gateway has heard of it."""
         told, done = self._give_up(), asyncio.Event()
-        self._units += _UNITS[SessionDelete] + 1
+        self._units[self._customer] += _UNITS[SessionDelete] + 1
         dialogue = Dialogue(lambda message, _: done.set() if isinstance(message, SessionDeleted) else None, done.set)
         with suppress(ConnectFailed, TimeoutError):
             await dialogue.open(
@@ -188,7 +194,9 @@ class Shopper(Customer):
         if self._flooded is not None and not self._flooded.lost:
             self._oracles.breach("RATE", f"{self.session}: {_FLOOD} messages at once, and none refused")
         if self._gorged is not None and not self._gorged.lost and not redis_ails(self._oracles.plan):
-            self._oracles.breach("QUOTA", f"{self.session}: {self._units} units at once, and none refused")
+            self._oracles.breach(
+                "QUOTA", f"{self.session}: {self._units[self._customer]} units at once, and none refused"
+            )
         if self._oracles.published(_STRANGERS):
             self._oracles.breach("STRANGER", "what a stranger asked is published")
         self._oracles.forgotten(self.session, self._erased, self._ledger.pages.values(), rights)
@@ -204,11 +212,11 @@ class Shopper(Customer):
         self.cannot_be_reached(self._way)
 
     def _send(self, question: Question) -> None:
-        self._units += 1
+        self._units[self._customer] += 1
         super()._send(question)
 
     def _say(self, message: Any) -> None:
-        self._units += _UNITS.get(type(message), 0)
+        self._units[self._customer] += _UNITS.get(type(message), 0)
         if self._dialogue is not None and self.online.is_set():
             self._dialogue.send(message)
 
@@ -251,8 +259,8 @@ class Shopper(Customer):
             self._flooded = self._gorged = None
         elif f"subject may have a minute ({QUOTA})" in why:
             self._gorged = None
-            if self._units <= QUOTA:
-                self._oracles.breach("QUOTA", f"{self.session}: refused after {self._units} units of {QUOTA}")
+            if (units := self._units[self._customer]) <= QUOTA:
+                self._oracles.breach("QUOTA", f"{self.session}: refused after {units} units of {QUOTA}")
 
     def _check_erased(self, response_id: str, text: str) -> None:
         """Nothing of what was told of before a confirmed erasure is told after it."""

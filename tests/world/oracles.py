@@ -1,25 +1,25 @@
 """Invariants that no client can see, judged at the brokers, the stores and the schedule. By name:
 
 BREAKER: a breaker is shut where enough is late. COMMITTED: at each commit every request that is passed has an
-acknowledged `chat.done`; one that is too late by the clock of whoever reads it needs none, for its gateway has cut it.
-CRASHED: no process ends by a fault of its own. CUT: where no worker ends, no answer does by a deadline that is far.
-DEAD: what is no request is passed only when its dead letter is acknowledged. ERASED: nothing is told after the
-confirmed erasure of its conversation. EXPIRED: nothing is told after the end of its customer's token. FORGOTTEN: after
-its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. GAP: where workers only come
-and go, an answer that has begun goes on within a second and a half. HANDED: whoever was told that
-a person comes stands in the topic that people read. HARMED: an exception of our own harms one who asked, in an engine's
-step those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations'
-or tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
+acknowledged `chat.done`; one that is too late by its reader's clock needs none, for its gateway has cut it. CRASHED: no
+process ends by a fault of its code. CUT: while no worker ends, no answer is cut before a deadline that is far. DEAD: a
+record that is no request is passed only when its dead letter is acknowledged. ERASED: no text is sent after the
+confirmed erasure of its conversation. EXPIRED: no message is sent after the end of its customer's token. FORGOTTEN:
+after its confirmed erasure Redis holds no turn of a conversation, nor Redis or a worker its KV. GAP: while workers only
+come and go, an answer that has begun continues within a second and a half. HANDED: each hand-off that a client was
+promised is a record in the topic that people read. HARMED: an exception of our own harms one asker, in an engine's step
+those in its slots. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two conversations' or
+tenants' KV has one name. OUTLOOK: a question's is that of the worker that reads its partition. OVERTAKEN: a
 conversation's questions are sent in their order, those that are open to one partition. POISON: a record ends four
-processes at most, no other is called poison, and where no reader ends no delivery counts. QUOTED: no line of a log has
-a customer's words. QUOTA: who has used up a minute is refused, and nobody else. RATE: a flood is refused. REVISION: an
-answer is wholly the text of the version that it names. SERVED: each request of a service is answered.
-SHARES: who has all the slots gets no more where another tenant asks. SHED: where nothing is wrong and half of the slots
-are free every question goes to the workers. SOFT: whoever is there is shown something by the soft deadline. SPIN: no
-process computes without end. STRANGER: nobody is let in without a token that counts, nor to another's conversation, and
-nothing that they ask is published. UNHANDLED: none has an exception that nobody hears. UNREMEMBERED: where Redis was
-well and no process ended, each whole answer is a turn of its conversation. UNSEEN: of each such exception there is a
-line. WASTED: nothing late or cancelled is computed on, and what nobody waits for is not opened.
+processes at most, no other is called poison, and if no reader ends no delivery counts. QUOTED: no line of a log has a
+customer's words. QUOTA: a client that has used up its minute is refused, and no other. RATE: a flood is refused.
+REVISION: an answer is wholly the text of the version that it names. SERVED: each request of a service is answered.
+SHARES: a tenant that has all the slots gets no more while another tenant asks. SHED: if nothing is wrong and half of
+the slots are free every question goes to the workers. SOFT: a connected client is shown text by the soft deadline.
+SPIN: no process computes without end. STRANGER: no client is let in without a valid token, nor to another's
+conversation, and nothing that it asks is published. UNHANDLED: no process has an exception that nothing handles.
+UNREMEMBERED: if Redis was well and no process ended, each whole answer is a turn of its conversation. UNSEEN: each such
+exception is logged. WASTED: an answer that is late or cancelled is computed no further, and no late one is opened.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +37,7 @@ from shared.wire.codec import decode_notice, decode_reply, decode_request
 from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
-from tests.chaos.ledger.requests import Ledger, Page
+from tests.chaos.ledger.requests import Ledger, Page, conversation_of
 from tests.chaos.ledger.shipped import Shipped
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
@@ -329,8 +329,8 @@ class Oracles:
         """Judge what the conversations' turns hold."""
         if _any(plan, _DEADLY):
             return
-        erased = {f"s{act.session}" for act in plan.acts if act.what.startswith("erase")}
-        for page in [page for page in _whole(ledger) if page.question.session not in erased]:
+        erased = {act.customer for act in plan.acts if act.what.startswith("erase")}
+        for page in [page for page in _whole(ledger) if conversation_of(page.question.session) not in erased]:
             turns = self._redis.values(conversation(page.question.session).of("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")

@@ -1,6 +1,7 @@
 """What happens in one world, as a seed has it: pure."""
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -26,6 +27,9 @@ _SCALED: Final = 0.3
 _LEAVES: Final = 0.3  # of the workers that are always there, each
 _AT_ONCE: Final = 0.4
 _CANARY: Final = 0.25
+_SECOND_TAB: Final = 0.3
+_OVERLAPS: Final = 0.7
+_OVERLAP_S: Final = 0.5
 _CANARY_ENDS: Final = (
     *("rollback", "rollback", "kill-worker", "kill-worker"),
     *("freeze-worker", "stop-worker"),
@@ -106,6 +110,12 @@ class Ask:
     cancel_after_s: float | None = None
     what: What = "question"
     """Poison ends every worker that computes it; garbage is no request."""
+    tab: int = 0
+
+    @property
+    def customer(self) -> str:
+        """Return the name of the tab that asks: the second of a conversation is `s3~1`."""
+        return f"s{self.session}{f'~{self.tab}' * (self.tab > 0)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,11 @@ class Act:
     at_s: float
     session: int
     what: str
+
+    @property
+    def customer(self) -> str:
+        """Return the name of the tab that does it: the first."""
+        return f"s{self.session}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +171,8 @@ class Plan:
         return any(self.faults) and all(fault.kind in MOVES for fault in self.faults)
 
     @property
-    def sessions(self) -> list[int]:
-        return sorted({ask.session for ask in self.asks} | {act.session for act in self.acts} | {0})
+    def customers(self) -> list[str]:
+        return sorted({*(ask.customer for ask in self.asks), *(act.customer for act in self.acts), "s0"})
 
 
 def plan_of(seed: int, *, faults: int | None = None) -> Plan:
@@ -173,6 +188,7 @@ def plan_of(seed: int, *, faults: int | None = None) -> Plan:
         ),
         records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
+    plan = replace(plan, asks=_in_order(_in_two_tabs(random.Random(f"{seed}/tabs"), plan.asks)))
     if chance.random() < _PRESS and faults is None:
         plan = _pressed(chance, plan)
     scaling = random.Random(f"{seed}/scaling")
@@ -182,6 +198,19 @@ def plan_of(seed: int, *, faults: int | None = None) -> Plan:
             return plan
     chance = random.Random(f"{seed}/canary")
     return _with_canary(chance, plan) if chance.random() < _CANARY and faults is None else plan
+
+
+def _in_two_tabs(chance: random.Random, asks: Sequence[Ask]) -> Iterator[Ask]:
+    """Yield the questions; now and then one comes from the conversation's second tab, mostly while the one before it
+    is open."""
+    last: dict[int, Ask] = {}
+    for drawn in asks:
+        ask, before = drawn, last.get(drawn.session)
+        if before is not None and chance.random() < _SECOND_TAB:
+            at_s = round(before.at_s + chance.uniform(0, _OVERLAP_S), 3)
+            ask = replace(drawn, tab=1, at_s=at_s if chance.random() < _OVERLAPS else drawn.at_s)
+        last[drawn.session] = ask
+        yield ask
 
 
 def _scaled(chance: random.Random, plan: Plan) -> Plan:

@@ -69,9 +69,9 @@ _FAULTS: Final = {
     "redis-evict": "Redis evicts what it may",
     "retention": "Kafka deletes what is old",
     "redis-garble": "Redis garbles KV",
-    "cut": "the connection of s{customer} is cut",
-    "half-open": "the connection of s{customer} falls silent; it is cut {s} s later",
-    "slow-net": "the connection of s{customer} becomes slow",
+    "cut": "the connection of {customer} is cut",
+    "half-open": "the connection of {customer} falls silent; it is cut {s} s later",
+    "slow-net": "the connection of {customer} becomes slow",
     "clock": "the wall clock of {clock} jumps by {s} s",
     "keys-rotate": "tokens are signed with another key",
     "keys-away": "the keys of tokens cannot be read for {s} s",
@@ -81,9 +81,9 @@ _FAULTS: Final = {
 
 def in_words(plan: Plan) -> list[str]:
     """Return a line for each decision, by time."""
-    rows = [(ask.at_s, f"s{ask.session} asks ask-{number}: {_asked(ask)}") for number, ask in enumerate(plan.asks)]
+    rows = [(ask.at_s, f"{ask.customer} asks ask-{number}: {_asked(ask)}") for number, ask in enumerate(plan.asks)]
     rows += [(ask.at_s, f"another service asks srv-{number}: {_asked(ask)}") for number, ask in enumerate(plan.records)]
-    rows += [(act.at_s, f"s{act.session} {ACT_WORDS[act.what]}") for act in plan.acts]
+    rows += [(act.at_s, f"{act.customer} {ACT_WORDS[act.what]}") for act in plan.acts]
     rows += [(fault.at_s, struck(fault, plan)) for fault in plan.faults]
     return [f"{at_s:9.3f}  {words}" for at_s, words in sorted(rows)]
 
@@ -97,7 +97,7 @@ def _asked(ask: Ask) -> str:
 
 def struck(fault: Fault, plan: Plan) -> str:
     """Return what a fault does."""
-    target, customers = fault.target, plan.sessions
+    target, customers = fault.target, plan.customers
     words = _FAULTS.get(fault.kind, fault.kind + " {target}, {s} s").format(
         target=target,
         two=target % 2,

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.access.jwks import KeysUnreadable
 from gateway.access.token_keys import TokenKey
 from shared.wire.session_key import SessionKey, owned_session_id
+from tests.chaos.ledger.requests import conversation_of
 
 if TYPE_CHECKING:
     from tests.world.virtual.loop import VirtualLoop
@@ -21,12 +22,12 @@ _OLD_S: Final = -60.0
 
 def conversation(customer: str) -> SessionKey:
     """Return what a customer's session is called behind the gateways."""
-    return SessionKey(tenant_of(customer), owned_session_id(customer, SESSION))
+    return SessionKey(tenant_of(customer), owned_session_id(conversation_of(customer), SESSION))
 
 
 def tenant_of(customer: str) -> str:
     """Return whose customer it is."""
-    return TENANTS[int(customer[1:]) % len(TENANTS)]
+    return TENANTS[int(conversation_of(customer)[1:]) % len(TENANTS)]
 
 
 class Issuer:
@@ -72,7 +73,7 @@ class Issuer:
             "iss": "replyline",
             "aud": audience,
             "exp": self._loop.world.wall_s() + for_s,
-            "sub": customer,
+            "sub": conversation_of(customer),
             "tenant": tenant_of(customer),
         }
         return jwt.encode(claims, key, algorithm=algorithm, headers={"kid": str(self._number)})

@@ -151,7 +151,7 @@ class World:
             return f"gateway-{number}", f"ws://127.0.0.1:{port_of(number)}/ws"
 
         shared = (self._ledger, door, chance, self._oracles, self._issuer)
-        shoppers = {number: Shopper(f"s{number}", *shared) for number in plan.sessions}
+        shoppers = {name: Shopper(name, *shared) for name in plan.customers}
         self._strikes.shoppers = [*shoppers.values()]
         if plan.canary:
             await self._open_canary()
@@ -170,7 +170,7 @@ class World:
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_KNOWN_S)
 
-    async def _shop(self, plan: Plan, shoppers: dict[int, Shopper]) -> None:
+    async def _shop(self, plan: Plan, shoppers: dict[str, Shopper]) -> None:
         """Have all customers come in, and do what they will."""
         for shopper in shoppers.values():
             self.loop.create_task(shopper.run())
@@ -178,12 +178,12 @@ class World:
             await shopper.online.wait()
         base_s = self.loop.now
         for number, ask in enumerate(plan.asks):
-            shopper, event_id = shoppers[ask.session], f"ask-{number}"
+            shopper, event_id = shoppers[ask.customer], f"ask-{number}"
             self.loop.call_at(base_s + ask.at_s, shopper.ask, _question(number, event_id, ask))
             if ask.cancel_after_s is not None:
                 self.loop.call_at(base_s + ask.at_s + ask.cancel_after_s, shopper.cancel, event_id)
         for act in plan.acts:
-            self.loop.call_at(base_s + act.at_s, shoppers[act.session].act, act.what)
+            self.loop.call_at(base_s + act.at_s, shoppers[act.customer].act, act.what)
 
     async def _until_settled(self, plan: Plan) -> None:
         """Wait until each has what it came for, or nobody can hope for it any more."""
@@ -292,7 +292,7 @@ class World:
 def _question(number: int, event_id: str, ask: Ask) -> Question:
     return Question(
         event_id=event_id,
-        session=f"s{ask.session}",
+        session=ask.customer,
         text=text_of(number, ask),
         temperature=1.0,
         max_output_tokens=ask.tokens,

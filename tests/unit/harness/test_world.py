@@ -14,7 +14,7 @@ import pytest
 
 from shared.records.commits import Commits
 from shared.records.deliveries import Partition
-from tests.world.plan import ABUSES, ACTS, KINDS, MOVES, Act, Ask, Fault, Plan, plan_of
+from tests.world.plan import ABUSES, ACTS, KINDS, MOVES, SESSIONS, Act, Ask, Fault, Plan, plan_of
 from tests.world.shrinking import shrink
 from tests.world.telling import ACT_WORDS, struck
 
@@ -63,6 +63,13 @@ def test_a_seed_replays_to_the_last_event() -> None:
 def test_another_seed_is_another_world() -> None:
     assert plan_of(1) == plan_of(1)
     assert plan_of(1) != plan_of(2)
+
+
+def test_a_second_tab_asks_while_the_first_one_may_wait_for_an_answer() -> None:
+    """So a prompt depends on which answers were open when its question was asked."""
+    asks = [ask for seed in range(1, 41) for ask in plan_of(seed).asks if ask.session < SESSIONS]
+    assert {ask.customer for ask in asks} == {f"s{number}{tab}" for number in range(SESSIONS) for tab in ("", "~1")}
+    assert 0.2 < sum(ask.tab for ask in asks) / len(asks) < 0.35
 
 
 def test_every_decision_has_its_words() -> None:
