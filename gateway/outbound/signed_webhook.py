@@ -27,8 +27,9 @@ class SignedWebhook:
     action: str
     outcomes: Counter
 
-    async def deliver(self, event_id: str, body: bytes, created_unix_ms: float) -> None:
-        """Return when the event is taken or given up. A secret that is replaced in its file signs the next try."""
+    async def deliver(self, event_id: str, body: bytes, created_unix_ms: float) -> bool:
+        """Return whether the event was taken, once it is or is given up. A secret that is replaced in its file signs
+        the next try."""
         pause_s, cause, named = _FIRST_PAUSE_S, "it was created too long ago", {self.settings.group: event_id}
         while (now_unix_ms := wire_unix_ms()) < created_unix_ms + self.settings.webhook_give_up_s * 1_000:
             try:
@@ -37,10 +38,12 @@ class SignedWebhook:
             except (CallError, ValueError) as error:
                 cause = str(error)
             else:
-                return self.outcomes.labels("taken").inc()
+                self.outcomes.labels("taken").inc()
+                return True
             self.outcomes.labels("failed").inc()
             log.warning("webhook_failed", cause=cause, again_s=pause_s, **named)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         log.error("webhook_given_up", cause=cause, action=self.action, **named)
-        return self.outcomes.labels("given_up").inc()
+        self.outcomes.labels("given_up").inc()
+        return False

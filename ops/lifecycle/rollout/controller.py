@@ -108,6 +108,9 @@ class Controller:
         await self.registry.catch_up()
         rollout = newest(self.registry.registry)
         active = rollout if rollout is not None and rollout.ended is None else None
+        while leads and self.notices.taken:
+            await self.registry.append(self.producer, self.kafka.topics.versions, self.notices.taken[0])
+            self.notices.taken.pop(0)
         if leads and active is not None:
             evidence = await self._fold(active)
             await self._decide(active, evidence)

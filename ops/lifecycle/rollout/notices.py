@@ -1,6 +1,7 @@
 """Post what happens to a rollout to the operator's address, signed (Standard Webhooks).
 
-They follow from the registry's records: the leader after one that dies repeats those of the last hour under their ids.
+They follow from the registry's records, which name those that were taken: the leader after one that dies posts the
+others of the last hour. One that was taken as its leader died is posted again under its id.
 """
 
 from collections.abc import Iterator
@@ -11,12 +12,13 @@ from typing import Final
 import msgspec
 
 from gateway.outbound.signed_webhook import SignedWebhook
-from ops.lifecycle.rollout.records import Rollout
+from ops.lifecycle.rollout.records import POSTED, Rollout
 from shared.process.clock import wire_unix_ms
 from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
+from shared.versions.registry import Noted
 from shared.wire.codec import json_encode
 
 _LASTS_MS: Final = 60_000
@@ -56,9 +58,10 @@ def notices(rollout: Rollout, now_unix_ms: float, *, is_frozen: bool) -> Iterato
 
 @dataclass(slots=True)
 class Notices:
-    """The leader's notices, each posted by its own task; none without an address."""
+    """The leader's notices, each posted by its own task; none without an address. `taken` are records to write."""
 
     webhook: SignedWebhook
+    taken: list[Noted] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
     _posting: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -67,6 +70,7 @@ class Notices:
         settings, now = self.webhook.settings, wire_unix_ms()
         if rollout is None or not settings.webhook_url:
             return
+        self._known |= {note.reason for note in rollout.notes if note.kind == POSTED}
         about = {"rollout": rollout.id, "version": rollout.plan.version, "champion": rollout.plan.champion}
         for notice in notices(rollout, now, is_frozen=is_frozen):
             event_id = f"{rollout.id}-{notice.kind}-{notice.unix_ms}"
@@ -77,10 +81,14 @@ class Notices:
                 created = datetime.fromtimestamp(notice.unix_ms / 1_000, UTC).isoformat(timespec="milliseconds")
                 data = about | msgspec.to_builtins(notice)
                 body = json_encode({"type": f"rollout.{notice.kind}", "timestamp": created, "data": data})
-                self._posting.start(self.webhook.deliver(event_id, body, notice.unix_ms), event_id)
+                self._posting.start(self._post(rollout.id, event_id, body, notice.unix_ms), event_id)
             else:
                 metrics.rollout_notices.labels("dropped").inc()
                 get_logger().error("webhook_dropped", rollout=event_id, pending=_MOST_PENDING)
+
+    async def _post(self, rollout: str, event_id: str, body: bytes, created_unix_ms: int) -> None:
+        if await self.webhook.deliver(event_id, body, created_unix_ms):
+            self.taken.append(Noted(rollout=rollout, kind=POSTED, reason=event_id, unix_ms=round(wire_unix_ms())))
 
     async def stand_by(self) -> None:
         """Stop posting: the next leader posts the rest."""

@@ -21,6 +21,7 @@ from shared.wire.lanes import CHAMPION
 
 Outcome = Literal["finished", "rolled_back", "stopped"]
 
+POSTED: Final = "posted"
 _JUDGED: Final = ("wait", "hold", "freeze")
 _NUMBERS: Final = re.compile(r"\d+(\.\d+)?")
 _FREE_NOTES: Final = 8
@@ -128,7 +129,8 @@ class Entry:
 
 def decisions(rollout: Rollout) -> list[Entry]:
     """Return all that was decided, in its order."""
-    records: list[Move | Noted] = [*rollout.notes, *rollout.moves[: rollout.num_moves]]
+    notes = [note for note in rollout.notes if note.kind != POSTED]
+    records: list[Move | Noted] = [*notes, *rollout.moves[: rollout.num_moves]]
     found = [
         Entry(
             unix_ms=record.unix_ms,

@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 
 from ops.lifecycle.rollout.controller import Controller
 from ops.lifecycle.rollout.plan import pack
+from ops.lifecycle.rollout.records import POSTED
 from ops.lifecycle.rollout.surroundings import Surroundings
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
@@ -22,9 +23,14 @@ async def nothing(*_: object) -> None:
     """Do nothing."""
 
 
-async def take_a_turn(leads: bool | None, registry: Registry, around: Surroundings) -> None:
-    """Run a controller for one turn."""
+async def take_a_turn(
+    leads: bool | None, registry: Registry, around: Surroundings, taken: list[Noted] | None = None
+) -> None:
+    """Run a controller for one turn, after notices were `taken`."""
     stop = asyncio.Event()
+
+    async def append(_producer: object, _topic: str, record: Noted) -> bool:
+        return registry.apply(record)
 
     async def act(turn: Callable[[], Awaitable[None]], _outage: object) -> None:
         await turn()
@@ -33,14 +39,14 @@ async def take_a_turn(leads: bool | None, registry: Registry, around: Surroundin
     async def answer() -> bool | None:
         return leads
 
-    client = SimpleNamespace(start=nothing, stop=nothing, catch_up=nothing, registry=registry)
+    client = SimpleNamespace(start=nothing, stop=nothing, catch_up=nothing, registry=registry, append=append)
     watch = SimpleNamespace(follow=nothing, follow_gateways=nothing, look=nothing, reports=client, around=around)
     parts: dict[str, Any] = dict.fromkeys(("registry", "producer", "observations"), client)
     parts |= {"leadership": SimpleNamespace(act=act, leads=answer, stop=nothing), "watch": watch}
     parts |= {"prometheus": SimpleNamespace(follow=nothing, bounded=lambda health, _plan: health)}
-    parts |= {
-        "notices": SimpleNamespace(stand_by=nothing, webhook=SimpleNamespace(calls=SimpleNamespace(close=nothing)))
-    }
+    webhook = SimpleNamespace(calls=SimpleNamespace(close=nothing))
+    notices = SimpleNamespace(stand_by=nothing, webhook=webhook, taken=taken or [], observe=lambda _: None)
+    parts |= {"notices": notices}
     await Controller(Settings().kafka, **parts).run(stop)
 
 
@@ -62,3 +68,10 @@ async def test_a_standby_knows_the_load_before_it_leads(leads: bool | None) -> N
     await take_a_turn(leads, registry, around)
     around.observe_worker("canary-1", worker("canary", "new", running=0, waiting=0), now)
     assert around.health(PLAN, STATE, 0.0, now + 1_000).busy >= 8
+
+
+async def test_the_leader_records_the_notices_that_were_taken() -> None:
+    registry, taken = Registry(), [Noted(rollout="r", kind=POSTED, reason="r-started-1", unix_ms=1)]
+    await take_a_turn(True, registry, Surroundings(), taken)
+    assert [note.reason for note in registry.notes] == ["r-started-1"]
+    assert taken == []

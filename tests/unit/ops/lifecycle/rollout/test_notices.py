@@ -18,7 +18,7 @@ from ops.lifecycle.rollout import notices as module
 from ops.lifecycle.rollout.notices import Notices, notices
 from ops.lifecycle.rollout.plan import pack
 from ops.lifecycle.rollout.policy import Decision
-from ops.lifecycle.rollout.records import Rollout, newest, record_of
+from ops.lifecycle.rollout.records import Rollout, decisions, newest, record_of
 from shared.settings.telemetry import RolloutSettings
 from shared.telemetry import metrics
 from shared.versions.registry import Noted, Registry
@@ -195,19 +195,27 @@ async def test_a_notice_is_signed_and_tried_again_under_its_id_until_it_is_taken
     }
 
 
-async def test_the_next_leader_repeats_the_notices_of_a_dead_one_under_their_ids(tmp_path: Path, calls: Calls) -> None:
-    """The first leader writes its decision and dies before or after it has posted the notice: never missed."""
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "not yet recorded"])
+async def test_the_next_leader_posts_what_a_dead_one_has_not_and_repeats_no_notice_that_is_recorded(
+    tmp_path: Path, calls: Calls, is_recorded: bool
+) -> None:
+    """The first leader writes its decision and dies before or after it has posted the notice: never missed. What it
+    had posted and could not record comes again under its id."""
     registry = registry_of()
     with CalledServer(lambda _: Reply()).serve() as server:
         first = notices_to(tmp_path, server.url, calls)
         first.observe(rollout_of(registry))
         await drained(first)
+        for taken in first.taken if is_recorded else ():
+            assert registry.apply(taken)
         write(registry, PROMOTE, 10)  # it dies here
         second = notices_to(tmp_path, server.url, calls)
         second.observe(rollout_of(registry))
         await drained(second)
     ids = [call.headers["webhook-id"] for call in server.calls]
-    assert sorted(ids) == sorted([f"r-started-{NOW - 89_000}"] * 2 + [f"r-promoted-{NOW - 10}"])
+    started, promoted = f"r-started-{NOW - 89_000}", f"r-promoted-{NOW - 10}"
+    assert sorted(ids) == sorted([started] * (2 - is_recorded) + [promoted])
+    assert all(each.what != "posted" for each in decisions(rollout_of(registry)))
 
 
 async def test_a_receiver_that_hangs_delays_nothing_and_what_is_too_much_is_dropped(tmp_path: Path) -> None:
