@@ -19,7 +19,7 @@ from ops.scaling.autoscale.expectation import Expectation
 from ops.scaling.autoscale.hands import Hands
 from ops.scaling.autoscale.policy import DemandScaler, Past, Sizing
 from ops.scaling.autoscale.scaler import Seen, Wanted
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ProtocolError, SettingsError
 from shared.kafka import Outgoing, PartitionReader, Producer, group_lag, scan
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.process.tasks import Tasks
@@ -37,6 +37,7 @@ log: Final = get_logger()
 
 _LAG_S: Final = 5.0
 _BACKLOG: Final = 4  # requests by slot that a worker may have before more workers are wanted for them
+_CARRIES_UNKNOWN: Final = 0.5  # the share of a worker's time that is used if no share keeps the goal
 
 Measure = Callable[[Evidence], Capacity]
 """Find what a worker carries, by what workers report; it takes seconds."""
@@ -151,7 +152,11 @@ class Autoscaler:
     async def _size(self, past: Past) -> DemandScaler:
         """Return a scaler by what a worker carries; until a worker has reported its times, a measured CPU's count."""
         known = bool(self.evidence.service_ms)
-        capacity = await asyncio.to_thread(self.measure, self.evidence)
+        try:
+            capacity = await asyncio.to_thread(self.measure, self.evidence)
+        except SettingsError as error:  # by the times that workers report no load keeps the goal
+            log.warning("goal_unreachable", cause=str(error), action=f"workers count as full at {_CARRIES_UNKNOWN:g}")
+            capacity = Capacity.given(_CARRIES_UNKNOWN)
         slots = [report.slots for report in self.evidence.workers(wire_unix_ms()).values() if report.slots]
         backlog = _BACKLOG * max(slots) if slots else self.sizing.backlog
         self._measured = known

@@ -13,9 +13,13 @@ import httpx2
 import pytest
 
 from ops.scaling.autoscale.autoscaler import Autoscaler
+from ops.scaling.autoscale.capacity import Capacity
 from ops.scaling.autoscale.deletion_costs import DeletionCosts, ranked
+from ops.scaling.autoscale.evidence import Evidence, Pool
 from ops.scaling.autoscale.local_workers import LocalWorkers
+from ops.scaling.autoscale.policy import Past, Sizing
 from shared.errors import SettingsError
+from shared.settings.kafka import KafkaSettings
 from shared.wire.messages import WorkerReport
 from tests.support.builders.gateway import report
 from tests.support.certificates import Authority
@@ -132,6 +136,32 @@ async def test_the_leader_that_ends_leaves_its_group_before_its_workers_drain() 
     stop.set()
     await Idle(**unused, **parts, cold_start_ms=0.0, dry=True).run(stop)
     assert order == ["leadership", "hands", "demand", "reports", "producer"]
+
+
+async def test_workers_too_slow_for_the_goal_are_still_sized() -> None:
+    """The records of chat.scaling keep their times: the next start would end likewise."""
+
+    def measure(_: Evidence) -> Capacity:
+        raise SettingsError("even at a twentieth of a worker's capacity too few come in time")
+
+    async def num_partitions(_: str) -> int:
+        return 24
+
+    unused: Any = dict.fromkeys(("expectation", "hands", "leadership", "demand", "reports"))
+    producer: Any = SimpleNamespace(num_partitions=num_partitions)
+    sizing = Sizing(carries=0.0, attainment=0.96, least=1, most=100, stabilisation_ms=0.0)
+    autoscaler = Autoscaler(
+        **unused,
+        kafka=KafkaSettings(),
+        evidence=Evidence(Pool(), service_ms={"short": 1e6}),
+        sizing=sizing,
+        measure=measure,
+        producer=producer,
+        cold_start_ms=0.0,
+        dry=True,
+    )
+    scaler = await autoscaler._size(Past())
+    assert (scaler.sizing.carries, scaler.sizing.most) == (0.5, 24)
 
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
