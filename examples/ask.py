@@ -1,9 +1,9 @@
-"""Asks one question and prints the answer as it comes, with replyline_client (`make packages`):
+"""Ask one question and print the answer as it comes, with replyline_client (`make packages`):
 
     pip install dist/replyline_client-0.1.0-py3-none-any.whl
     python examples/ask.py "How long do refunds take?" ws://127.0.0.1:8080/ws
 
-Further addresses are of gateways that stand for the first: where one is lost, the answer goes on at the next.
+Give further addresses of interchangeable gateways: if one is lost, the answer continues at the next.
 """
 
 import sys
@@ -23,6 +23,8 @@ def main(question: str, *gateways: str) -> None:
                     print(f"\n{event.response.status} from {event.response.source}")
 
 
+if not sys.argv[2:]:
+    sys.exit('usage: python ask.py "QUESTION" ws://HOST:PORT/ws [ws://OTHER:PORT/ws ...]')
 try:
     main(*sys.argv[1:])
 except ReplylineError as error:

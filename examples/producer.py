@@ -1,4 +1,4 @@
-"""Asks one question through Kafka and prints the answer as it comes: producer.py 127.0.0.1:9092"""
+"""Ask one question through Kafka and print the answer as it comes: python producer.py HOST:PORT"""
 
 import asyncio
 import sys
@@ -6,6 +6,7 @@ import uuid
 
 import msgpack
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 
 async def main(kafka: str, topic: str = "chat.replies.mailer") -> None:
@@ -25,4 +26,9 @@ async def main(kafka: str, topic: str = "chat.replies.mailer") -> None:
                 break
 
 
-asyncio.run(main(sys.argv[1]))
+if not sys.argv[1:]:
+    sys.exit("usage: python producer.py HOST:PORT, of a Kafka broker")
+try:
+    asyncio.run(main(sys.argv[1]))
+except KafkaError as error:
+    sys.exit(f"no answer by Kafka at {sys.argv[1]}: {error}")

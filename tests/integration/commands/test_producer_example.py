@@ -1,8 +1,11 @@
 """The example of a service that asks through Kafka works as it stands."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ops.operate.up import EmbeddedSystem
 from shared.settings import Settings
@@ -15,6 +18,16 @@ ENV = {
     "REPLYLINE_ANSWERS__POLICY": "model",
     "REPLYLINE_ANSWERS__GUARD": "false",
 }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [((), "usage: python producer.py"), (("127.0.0.1:1",), "no answer by Kafka at 127.0.0.1:1: ")]
+)
+def test_what_the_producer_cannot_do_is_a_line(given: tuple[str, ...], said: str) -> None:
+    done = subprocess.run([sys.executable, EXAMPLE, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith(said)]
+    assert "Traceback" not in done.stderr
 
 
 async def test_the_producer_gets_its_answer_on_its_own_reply_topic() -> None:

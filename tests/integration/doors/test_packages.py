@@ -160,6 +160,15 @@ async def test_where_nobody_answers_it_is_said_in_a_line(installed: Installed) -
     assert "ws://127.0.0.1:1/ws" in said
 
 
+@pytest.mark.parametrize("given", [(), ("Only a question",)])
+async def test_an_example_without_its_arguments_prints_its_usage(installed: Installed, given: tuple[str, ...]) -> None:
+    async with installed.asking(*given) as process:
+        assert process.stdout is not None
+        (line,) = (await process.stdout.read()).decode().splitlines()
+    assert process.returncode == 1
+    assert line.startswith("usage: ")
+
+
 async def test_the_page_says_what_works(gateway: Service, installed: Installed) -> None:
     """docs/protocol.md, line by line as it is printed, but for the address."""
     (program,) = re.findall(rf"```{installed.language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
