@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.request.cursor import Place
 from gateway.request.entry import Entry
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing, Producer
+from shared.kafka import Outgoing, Producer, acknowledged
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.records.log_readers import erasure_records, forgotten_record
 from shared.telemetry import metrics
@@ -123,7 +123,8 @@ class RequestPublisher:
         try:
             self._check_there()
             partition = await self._notice_partition(entry)
-            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=partition))
+            record = Outgoing(topic, msgpack_encode(notice), key=key, partition=partition)
+            await acknowledged(self.producer.publish(record))
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
             log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
@@ -161,13 +162,13 @@ class RequestPublisher:
         """Publish an erasure. Raises `BrokerUnavailable`, `ProtocolError`."""
         for record in erasure_records(self.topics, session, generation):
             self._check_there()
-            await self.producer.publish(record)
+            await acknowledged(self.producer.publish(record))
 
     async def forget(self, session: SessionKey, unix_ms: int) -> None:
         """Publish that no copy of what a conversation held before `unix_ms` may be kept. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         self._check_there()
-        await self.producer.publish(forgotten_record(self.topics, session, unix_ms))
+        await acknowledged(self.producer.publish(forgotten_record(self.topics, session, unix_ms)))
 
     def _check_there(self) -> None:
         """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""

@@ -12,7 +12,7 @@ from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff, handoff_headers
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
-from shared.kafka import Outgoing, Producer
+from shared.kafka import Outgoing, Producer, acknowledged
 from shared.process.clock import wire_unix_ms
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
@@ -51,16 +51,24 @@ class Handoffs:
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Opening:
         """Open a hand-off, or return the one that is open or on its way to Kafka. Raises `ProtocolError` where
-        the caller or the tenant has had too many."""
+        the caller or the tenant has had too many. If Kafka hangs, the opening continues, and the next call finds it."""
         key = caller.session
         task = self._opening.get(key)
         if task is None:
             task = asyncio.create_task(self._open(caller, reason, language, response_ids))
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
-            return await asyncio.shield(task)
-        opening = await asyncio.shield(task)
+            return await self._opened(task)
+        opening = await self._opened(task)
         return Opening(opening.handoff, was_open=opening.handoff is not None)
+
+    @staticmethod
+    async def _opened(task: "asyncio.Task[Opening]") -> Opening:
+        try:
+            return await acknowledged(task)
+        except BrokerUnavailable as error:
+            log.warning("handoff_not_published", cause=str(error))
+            return Opening(None)
 
     async def find(self, session: SessionKey) -> Handoff | None:
         """Return the open hand-off. One that Redis no longer has is resolved."""

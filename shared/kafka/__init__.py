@@ -11,7 +11,7 @@ from shared.kafka.broker.connection import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.layout import Copies, await_lane, await_layout
-from shared.kafka.producer import Producer
+from shared.kafka.producer import Producer, acknowledged
 from shared.kafka.reading.group_reader import GroupReader
 from shared.kafka.reading.reader import LogReader, PartitionReader, read_on
 from shared.kafka.reading.scan import Kept, read_at, scan, tail
@@ -27,6 +27,7 @@ __all__ = [
     "PartitionReader",
     "Producer",
     "Record",
+    "acknowledged",
     "await_lane",
     "await_layout",
     "broker_addresses",

@@ -3,10 +3,10 @@ what has gathered in that time as the next batch: a single record leaves immedia
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResourceType
@@ -32,6 +32,8 @@ from shared.settings.kafka import KafkaSettings
 from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.topic_layout import PROMISED, TopicCopies, broken_promise
+
+T = TypeVar("T")
 
 REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 """The broker's last word on a record, as long as nobody changes its settings."""
@@ -71,6 +73,7 @@ class Verdict:
 
 
 _MAX_RECORD_BYTES = 1_048_576
+ACKNOWLEDGED_WITHIN_S: Final = 10.0
 _RENEWED_AFTER_S: Final = 1.0
 _POLL_S: Final = 0.02
 _MARGIN_S: Final = 0.1
@@ -244,6 +247,17 @@ def partition_of(key: bytes, num_partitions: int) -> int:
     """Return the partition that a key chooses, as Kafka's own producers choose it."""
     positive: int = murmur2(key) & 0x7FFFFFFF
     return positive % num_partitions
+
+
+async def acknowledged(publishing: Awaitable[T]) -> T:
+    """Return what is being published, for a client that waits. Raises `BrokerUnavailable` after
+    `ACKNOWLEDGED_WITHIN_S`: a broker that hangs neither acknowledges nor refuses. The publishing continues."""
+    task = asyncio.ensure_future(publishing)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may come too late
+    done, _ = await asyncio.wait([task], timeout=ACKNOWLEDGED_WITHIN_S)
+    if not done:
+        raise BrokerUnavailable("Kafka acknowledges nothing in time")
+    return task.result()
 
 
 async def _connect(settings: KafkaSettings, client_id: str) -> AIOKafkaProducer:

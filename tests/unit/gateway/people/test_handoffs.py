@@ -161,3 +161,26 @@ def test_a_record_comes_back_as_it_went(handoff: Handoff) -> None:
 def test_what_is_no_hand_off_is_told(value: bytes | None) -> None:
     with pytest.raises(ProtocolError, match=r"not a chat\.handoff"):
         decode_handoff(value)
+
+
+async def test_handoff_that_kafka_takes_late_is_one_and_is_found_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released, broker = asyncio.Event(), Broker()
+
+    async def publish(record: Outgoing) -> tuple[int, int]:
+        await released.wait()
+        broker.records.append(record)
+        return 0, 0
+
+    monkeypatch.setattr("shared.kafka.producer.ACKNOWLEDGED_WITHIN_S", 0.0)
+    monkeypatch.setattr(broker, "publish", publish)
+    handoffs = made(broker, Store())
+    for _ in range(2):
+        assert await handoffs.open(Caller(SESSION), "requested", "en", ()) == Opening(None)
+    released.set()
+    while SESSION in handoffs._opening:  # noqa: ASYNC110 - a test
+        await asyncio.sleep(0)
+    monkeypatch.undo()
+    opening = await handoffs.open(Caller(SESSION), "requested", "en", ())
+    assert (opening.was_open, len(broker.records)) == (True, 1)

@@ -1,5 +1,6 @@
 """A conversation is erased, here or elsewhere: nothing of it is told again, and what is asked next is answered."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,9 +8,11 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gateway.request.cursor import response_id
+from shared.errors import BrokerUnavailable
 from shared.process.clock import now_unix_ms
 from shared.wire.codec import decode_forgotten
 from shared.wire.messages import (
+    ClientMessage,
     Consent,
     Erase,
     ErrorEvent,
@@ -22,7 +25,7 @@ from shared.wire.messages import (
     SessionStart,
 )
 from shared.wire.session_key import SessionKey
-from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, entry_of, quiet
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, entry_of, quiet, until
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -295,3 +298,35 @@ async def test_a_withdrawal_that_is_asked_for_and_fails_is_an_error(edge: Edge, 
     errors = [message.error.code for message in client.heard if isinstance(message, ErrorEvent)]
     assert errors == ["history_unavailable"]
     assert edge.bad_answers.kept == {SESSION}, "the next return tries again"
+
+
+async def hangs(*_: object) -> None:
+    """A broker that is stopped acknowledges nothing, and refuses nothing."""
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(START, SessionDelete()), (SessionStart(session_id="s", consent=Consent()),)],
+    ids=["erasure", "withdrawal"],
+)
+async def test_erasure_that_kafka_does_not_acknowledge_is_an_error(
+    edge: Edge, said: tuple[ClientMessage, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.kafka.producer.ACKNOWLEDGED_WITHIN_S", 0.0)
+    monkeypatch.setattr(edge.producer, "publish", hangs)
+    client = edge.connect()
+    for message in said:
+        await client.say(message)
+    await until(lambda: any(isinstance(message, ErrorEvent) for message in client.heard))
+    errors = [message.error for message in client.heard if isinstance(message, ErrorEvent)]
+    assert [(error.code, error.retryable) for error in errors] == [("history_unavailable", True)]
+
+
+async def test_erasure_of_an_edge_that_kafka_does_not_acknowledge_fails(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.kafka.producer.ACKNOWLEDGED_WITHIN_S", 0.0)
+    monkeypatch.setattr(edge.producer, "publish", hangs)
+    with pytest.raises(BrokerUnavailable):
+        await edge.gateway.erasing.erase_for_edge(SESSION, 1)
