@@ -20,12 +20,12 @@ _SMALLEST_TOP_P: Final = 1e-6
 
 _NOT_BLANK: Final = r"\S"
 # `(?!\n)`: Python's `$` would let one newline follow.
-_IDENTIFIER: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:\-]*(?!\n)$"
+_IDENTIFIER: Final = r"^[A-Za-z0-9_\-][A-Za-z0-9_.:\-]*(?!\n)$"
 _TRACEPARENT: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$"
 # How an error says a pattern.
 PATTERN_WORDS: Final = {
     _NOT_BLANK: "that is not blank",
-    _IDENTIFIER: "of letters, digits, `_`, `.`, `:` and `-` that begins with a letter or a digit",
+    _IDENTIFIER: "of letters, digits, `_`, `.`, `:` and `-` that begins with none of `.` and `:`",
     _TRACEPARENT: "of W3C Trace Context: version-trace-parent-flags in lower hexadecimal",
 }
 
@@ -58,6 +58,11 @@ def _readable_trace(said: object) -> object:
     """Return a trace in lower case and as version 00 has it; None if it cannot be read, as W3C Trace Context asks."""
     text = str(said).strip().lower()[:_TRACEPARENT_CHARS]
     return text if re.match(_TRACEPARENT, text) else None
+
+
+def nearest_language(said: object) -> object:
+    """Return the language of this side that a locale is nearest to."""
+    return "zh" if str(said).lower().startswith(("zh", "cmn", "yue")) else "en"
 
 
 def _whole(said: object) -> object:

@@ -29,6 +29,7 @@ from shared.wire.fields import (
     TopP,
     Traceparent,
     UnixMs,
+    nearest_language,
 )
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.outcome import ErrorDetail, Message, Outcome, Response, WorkerTimes
@@ -39,7 +40,7 @@ HandoffReason = Literal["requested", "text", "fallbacks"]
 Rating = Literal["up", "down"]
 RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
 # What the FAQ, the fallback and the widget speak.
-Language = Literal["en", "zh"]
+Language = Annotated[Literal["en", "zh"], Meta(extra={"reads": nearest_language})]
 
 
 # --- client → gateway -----------------------------------------------------------------------------------------------

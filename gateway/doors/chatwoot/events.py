@@ -19,6 +19,9 @@ from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
 
 _FRESH_S: Final = 300
+# Webhooks have words; its interface, and what is built on that, numbers.
+_INCOMING: Final = ("incoming", "0")
+_PENDING: Final = ("pending", "2")
 _DIGITS: Final = 12
 _MAC_CHARS: Final = 32
 
@@ -71,8 +74,8 @@ def read_event(body: bytes) -> Asked | None:
     if read_body(body, _Event).event != "message_created":
         return None
     message = read_body(body, _Message)
-    wanted = message.message_type == "incoming" and not message.private
-    if not wanted or message.conversation.status != "pending":
+    wanted = message.message_type.lower() in _INCOMING and not message.private
+    if not wanted or message.conversation.status.lower() not in _PENDING:
         return None
     return Asked(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
 

@@ -344,6 +344,35 @@ def test_a_fraction_of_a_millisecond_is_dropped_and_every_seed_is_one(entrance: 
     assert 0 < read.seed != at.read({**at.message, "seed": -6}).seed
 
 
+@pytest.mark.parametrize(
+    ("locale", "language"), [("zh-TW", "zh"), ("zh_Hans", "zh"), ("en-GB", "en"), ("de", "en"), ("EN", "en")]
+)
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack"])
+def test_a_wish_for_a_person_is_read_in_any_locale(entrance: str, locale: str, language: str) -> None:
+    assert ENTRANCES[entrance].read({"type": "handoff.request", "language": locale}).language == language
+
+
+@pytest.mark.parametrize("name", ["_V1StGXR8_Z5jdHi6B-myT", "-V1StGXR8_Z5jdHi6B_myT"])
+@pytest.mark.parametrize("entrance", ["WebSocket, JSON", "WebSocket, MessagePack", "gRPC", "chat.request in JSON"])
+def test_ids_may_begin_as_nanoids_do(entrance: str, name: str) -> None:
+    at = ENTRANCES[entrance]
+    field = "id" if "id" in at.message else "event_id"
+    assert getattr(at.read({**at.message, field: name}), field) == name
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"message_type": 0},
+        {"message_type": "INCOMING"},
+        *({"conversation": {"id": 7, "status": s}} for s in (2, "Pending")),
+    ],
+)
+def test_an_event_of_chatwoot_is_read_by_word_or_number(changed: dict[str, Any]) -> None:
+    at = ENTRANCES["Chatwoot"]
+    assert at.read({**at.message, **changed}) == at.read(at.message) is not None
+
+
 def test_words_are_read_in_capitals() -> None:
     feedback = {"type": "feedback", "response_id": "r1", "rating": "UP", "reason": "OFF_TOPIC"}
     read: Any = codec.client_decoder(text=True)(json.dumps(feedback))
