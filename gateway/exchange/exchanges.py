@@ -161,7 +161,7 @@ class Exchanges:
         own = (exchange.session.key, event_id)
         self._asking.add(own)
         try:
-            await self.gateway.receive(exchange, asked)
+            await self.gateway.receive(exchange, asked, asker.received_unix_ms)
         finally:
             self._asking.discard(own)
         items = await self.first(exchange)

@@ -20,7 +20,7 @@ class Asker:
     """The sender of one request. `address` is the client's, for charges, and `subject` a customer without a token;
     `own_address` is no other client's, and empty if none is known to be (`gateway.frontends.client_address`);
     `origins` are the web pages it comes from; without a `deadline_ms` the promise applies; `key` is the app's
-    idempotency key."""
+    idempotency key; the deadline counts from `received_unix_ms`, or else from when it is asked."""
 
     address: str = ""
     own_address: str = ""
@@ -31,6 +31,7 @@ class Asker:
     key: str | None = None
     is_retry: bool = False
     traceparent: str | None = None
+    received_unix_ms: float | None = None
 
 
 def patience_ms(wait_ms: float, promised_ms: int) -> int | None:

@@ -15,10 +15,12 @@ from gateway.exchange.question import Asker, Question
 from gateway.frontends.client_address import ClientAddress, client_address
 from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError
+from shared.process.clock import now_unix_ms
 from shared.settings.gateway import GatewaySettings
 from shared.wire.outcome import Response
 
 _ADDRESS: Final = "replyline.address"
+_RECEIVED: Final = "replyline.received"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,9 @@ class HttpRequests:
         """Return a request's sender, by its connection's address and page, and by these headers, or else the
         connection's."""
         sent = connection.headers
-        headers, address = sent if headers is None else headers, self._address_of(connection)
+        address, now = self._address_of(connection), now_unix_ms()
+        received = now if headers is not None else connection.scope.setdefault(_RECEIVED, now)
+        headers = sent if headers is None else headers
         return Asker(
             address=address.charged,
             own_address=address.own,
@@ -40,6 +44,7 @@ class HttpRequests:
             key=idempotency_key(headers),
             is_retry=is_retry(headers),
             traceparent=traceparent(headers),
+            received_unix_ms=received,
         )
 
     def _address_of(self, connection: HTTPConnection) -> ClientAddress:

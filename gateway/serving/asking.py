@@ -40,7 +40,7 @@ class Asking:
         generation, sure = await self.erasing.generation_of(key, now)
         known = self.inflight.find(key, asked.event_id)
         if known is not None:
-            self._attach(connection, known, asked, now)
+            self._attach(connection, known, asked)
             return
         self.admission_gate.check_room(self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight)
         request = Request(
@@ -62,18 +62,18 @@ class Asking:
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.inflight.accept(entry)
-            self.deadlines.watch(entry, now)
+            self.deadlines.watch(entry)
             self.sending.start(entry, session)
         metrics.inflight.set(len(self.inflight))
 
-    def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate, now: float) -> None:
+    def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:
         """Attach a client to the answer that its question has already. Raises `ProtocolError`."""
         if self.connections.is_elsewhere(connection, known):
             check_connection(self.limits, connection.num_inflight)
         self.connections.attach(connection, known)
         learn_question(known, asked.input)
         put_all(connection, reattach(known, connection.session.connection_id))
-        self.deadlines.watch(known, now)
+        self.deadlines.watch(known)
 
     def cancel(self, connection: Connection, cancel: CancelRequest) -> None:
         """Cancel a request. An answer that has ended stays as it is; for an unknown one the client gets an error."""

@@ -23,15 +23,15 @@ class Deadlines:
     _timer: asyncio.TimerHandle | None = None
     _timer_unix_ms: int = 0
 
-    def watch(self, entry: Entry, now: float) -> None:
+    def watch(self, entry: Entry) -> None:
         """Watch a request's deadlines: a new one, or one whose client has returned."""
         self.due_times.add(entry)
-        self._set_timer(now)
+        self._set_timer()
 
-    def _set_timer(self, now: float | None = None) -> None:
+    def _set_timer(self) -> None:
         """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
         with contained("task") as setting:
-            self._set(self.due_times.next_unix_ms(), now_unix_ms() if now is None else now)
+            self._set(self.due_times.next_unix_ms(), now_unix_ms())
         if setting.error is not None:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
 

@@ -62,13 +62,16 @@ class Gateway:
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
-    async def receive(self, connection: Connection, message: ClientMessage) -> None:
+    async def receive(
+        self, connection: Connection, message: ClientMessage, received_unix_ms: float | None = None
+    ) -> None:
         """Carry out a decoded message, the connection's next; it waits for Redis, and for a token's key. Errors go to
-        the client; the connection stays."""
+        the client; the connection stays. `received_unix_ms`: when it was received; None: now."""
         event_id = getattr(message, "event_id", None)
         try:
             now = now_unix_ms()
-            await self._carry_out(connection, connection.session.receive(message, now), now)
+            effects = connection.session.receive(message, now)
+            await self._carry_out(connection, effects, now if received_unix_ms is None else received_unix_ms)
         except ProtocolError as error:
             refuse(connection, error, event_id)
         connection.flush()

@@ -17,7 +17,7 @@ from gateway.session.connections import Connections
 from gateway.session.effects import OpenSession
 from gateway.session.recall import Recall
 from gateway.telemetry.tracer import Tracer
-from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.process.clock import wire_unix_ms
 from shared.telemetry import metrics
 from shared.wire.messages import Resume
 
@@ -76,7 +76,7 @@ class Resuming:
         if entry is not None:
             self.connections.attach(connection, entry)
             missed = resume(entry, session.connection_id, point)
-            self.deadlines.watch(entry, now)
+            self.deadlines.watch(entry)
             return missed
         entry = self._adopt(connection, point, now)
         with self.inflight.refused_on_error(entry):
@@ -91,7 +91,7 @@ class Resuming:
         self.claims.hold(session.key, entry.response_id, entry.publication.partition)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
-            self.deadlines.watch(entry, now)
+            self.deadlines.watch(entry)
         metrics.inflight.set(len(self.inflight))
         return entry
 
@@ -105,4 +105,4 @@ class Resuming:
         """Read an adopted answer from the log; no deadline ends it until all that the log holds is known."""
         await self.recall.read(entry, self.receiving.receive_replies)
         end_recall(entry)
-        self.deadlines.watch(entry, now_unix_ms())
+        self.deadlines.watch(entry)

@@ -41,7 +41,12 @@ class Responding:
         )
         asker = call.asker
         shortest_ms = min((ms for ms in (asker.deadline_ms, asked.deadline_ms) if ms is not None), default=None)
-        asker = replace(asker, deadline_ms=shortest_ms, traceparent=asked.traceparent or asker.traceparent)
+        asker = replace(
+            asker,
+            deadline_ms=shortest_ms,
+            traceparent=asked.traceparent or asker.traceparent,
+            received_unix_ms=now_unix_ms(),
+        )
         exchange = await self.exchanges.begin(asker, session or partial(self.exchanges.own_session, asker, question))
         try:
             call.lost = exchange.lost
