@@ -223,14 +223,16 @@ def open_at(turn: Turn, asked_unix_ms: float, request_id: str | None, concurrent
     """Return whether a turn's answer was open when `request_id` was asked, beside the questions `concurrent`.
 
     What the turn's worker saw is certain. What the gateway saw counts unless the turn had ended long before: a gateway
-    that dies, or finds no Redis, releases nothing. If neither names the other, the clocks decide between moments that
-    are far apart: a gateway ends an answer at its deadline, and its worker, held up, writes the turn later."""
+    that dies, or finds no Redis, releases nothing. If neither names the other, the clocks decide: a gateway ends an
+    answer that is cancelled or at its deadline, and a worker that was held up writes the turn later. Any other answer
+    ends at its worker first, so only a moment far after the question counts."""
     ended_unix_ms = turn.ended_unix_ms
     if request_id in turn.concurrent or ended_unix_ms is None:
         return request_id in turn.concurrent or turn.request_id in concurrent
     if turn.request_id in concurrent:
         return ended_unix_ms + _LATEST_RELEASE_MS >= asked_unix_ms
-    return ended_unix_ms > asked_unix_ms + _LATEST_RELEASE_MS
+    by_gateway = turn.status == "cancelled" or turn.reason == "deadline"
+    return ended_unix_ms > asked_unix_ms + (0.0 if by_gateway else _LATEST_RELEASE_MS)
 
 
 def _first_of_each(turns: Iterable[Turn]) -> list[Turn]:

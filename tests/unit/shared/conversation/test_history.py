@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from shared.conversation.history import History
+from shared.conversation.history import History, open_at
 from shared.conversation.turn import Turn
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
@@ -131,6 +131,15 @@ async def test_a_turn_that_was_open_beside_a_question_is_not_in_its_prompt(
     found = await history.turns(SESSION, limit=4, before_unix_ms=5_001, request_id="me", concurrent=concurrent)
     assert found == [ended] * (named_by not in open_at)
     await history.close()
+
+
+@pytest.mark.parametrize(("status", "reason"), [("cancelled", "client"), ("incomplete", "deadline")])
+@pytest.mark.parametrize(("total_ms", "was_open"), [(5_000.0, False), (5_001.0, True)])
+def test_an_answer_that_its_gateway_ended_was_open_if_its_worker_ended_it_after_the_question(
+    status: Any, reason: Any, total_ms: float, was_open: bool
+) -> None:
+    ended = msgspec.structs.replace(TURN, status=status, reason=reason, timings=Timings(total_ms=total_ms))
+    assert open_at(ended, ended.asked_unix_ms + 5_000, "me", ()) == was_open
 
 
 @pytest.mark.parametrize("written", [("a", "b"), ("b", "a")])
