@@ -4,7 +4,7 @@
 
 {{- define "replyline.labels" -}}
 app.kubernetes.io/name: replyline
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -12,7 +12,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "replyline.selector" -}}
 app.kubernetes.io/name: replyline
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -62,7 +62,7 @@ securityContext: {{- . | nindent 2 }}
 {{- with concat (.Values.image.pullSecrets | default list) ((.Values.global).imagePullSecrets | default list) }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
+  - name: {{ if kindIs "string" . }}{{ . | quote }}{{ else }}{{ .name | quote }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -84,6 +84,13 @@ securityContext: {{- . | nindent 2 }}
 {{- range $name, $value := . }}
 - name: {{ $name }}
   value: {{ include "replyline.text" $value | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Labels or annotations: Kubernetes takes no value of theirs that is a number or a truth. */}}
+{{- define "replyline.texts" -}}
+{{- range $name, $value := . }}
+{{ $name | quote }}: {{ include "replyline.text" $value | quote }}
 {{- end }}
 {{- end }}
 
@@ -127,7 +134,7 @@ label; before, it is empty, and the leader is read. */}}
 {{- define "replyline.secretVolumes" -}}
 {{- range $name, $secret := .Values.secrets }}
 - name: secret-{{ $name }}
-  secret: {secretName: {{ $secret }}}
+  secret: {secretName: {{ $secret | quote }}}
 {{- end }}
 {{- end }}
 
@@ -178,7 +185,7 @@ readinessProbe:
 {{- define "replyline.modelsVolume" -}}
 - name: models
 {{- if eq .Values.models.from "claim" }}
-  persistentVolumeClaim: {claimName: {{ required "models.from=claim needs models.claimName" .Values.models.claimName }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ required "models.from=claim needs models.claimName" .Values.models.claimName | quote }}, readOnly: true}
 {{- else }}
   emptyDir: {}
 {{- end }}
