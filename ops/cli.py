@@ -102,7 +102,7 @@ def ask(
     question: Annotated[str, typer.Argument(help="what to ask")],
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
-    session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
+    session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
     max_output_tokens: Annotated[
         int | None, typer.Option(min=1, max=MAX_INTEGER, help="the answer's length at most")
     ] = None,
@@ -137,7 +137,7 @@ def ask(
 def chat(
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
-    session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
+    session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
     consent_training: Annotated[
         bool, typer.Option("--consent-training", help="agree that what is said be recorded and models be trained on it")
     ] = False,
@@ -234,7 +234,7 @@ def prepare(
         typer.Option(metavar="DIR|none", help="LoRA to merge, as PEFT saves it (not given: the demo's, for its model)"),
     ] = None,
     languages: Annotated[
-        str | None, typer.Option(metavar="en,zh", help="that the model answers in (none: whatever it is asked in)")
+        str | None, typer.Option(metavar="en,zh", help="that the model answers in (none: any language)")
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", file_okay=False, help="where the model's folder is put")] = Path(
         ".models"

@@ -52,7 +52,7 @@ def gateway_address(url: str | None) -> str | None:
 
 
 Broker = Literal["embedded", "kafka"]
-OwnBroker = Annotated[Broker, typer.Option(help="of the system of its own: in memory, or Apache Kafka")]
+OwnBroker = Annotated[Broker, typer.Option(help="of the system that it starts: in memory, or Apache Kafka")]
 JsonPath = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", callback=writable("--json"), help="write the result, with stable keys"),
@@ -76,7 +76,7 @@ UrlOrOwn = Annotated[
         "--url",
         envvar="REPLYLINE_URL",
         callback=gateway_address,
-        help="a running gateway; without it a system of its own",
+        help="a running gateway (none: start a system)",
     ),
 ]
 DEFAULT_URL: Final = "ws://127.0.0.1:8080/ws"

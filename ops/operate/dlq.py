@@ -1,4 +1,4 @@
-"""`replyline dlq`: what stands in the dead letters, and putting it back (docs/dead-letters.md)."""
+"""`replyline dlq`: list dead letters and put them back (docs/dead-letters.md)."""
 
 import asyncio
 import sys

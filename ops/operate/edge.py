@@ -34,7 +34,7 @@ def edge(
     trusted_keys: Annotated[Path, typer.Option(help="folder of public keys (*.pem) that may sign the FAQ")],
     centre_http: Annotated[str, typer.Option(help="their HTTP port (none: the centre's host, over https)")] = "",
     stale_s: Annotated[
-        float, typer.Option(min=1, help="so long the FAQ holds that the centre has not confirmed")
+        float, typer.Option(min=1, help="s that the FAQ is sure without the centre's confirmation")
     ] = 300,
     quote: Annotated[
         bool, typer.Option("--quote", help="give the FAQ's own words where it is sure, no model's")

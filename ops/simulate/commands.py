@@ -41,7 +41,7 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     ] = 120.0
     seed: Annotated[int, typer.Option(help="the same seed, the same result")] = 1
     lengths: Annotated[
-        Literal["known", "predicted"], typer.Option(help="whether the scheduler is told the answers' lengths")
+        Literal["known", "predicted"], typer.Option(help="whether the scheduler knows the answers' lengths")
     ] = "predicted"
     costs: Annotated[str, typer.Option(help="cpu (measured), gpu (given), or the file of a worker's calibration")] = (
         "cpu"

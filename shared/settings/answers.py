@@ -28,7 +28,7 @@ class AnswerSettings(Group):
         None,
         ge=0,
         le=1,
-        description='FAQ score from which an entry is shown beside "I am not sure", 0 to 1 (empty: the fitted one)',
+        description='FAQ score from which an entry is shown with "I am not sure", 0 to 1 (empty: the fitted one)',
     )
     history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="most tokens of earlier turns in a prompt")
 

@@ -84,11 +84,11 @@ class AuthSettings(Group):
 
     @property
     def decided_mode(self) -> Literal["anonymous", "token"] | None:
-        """Keys mean tokens. None: nothing was said, and nobody may be let in by default."""
+        """Return `token` if there are keys, else the mode; None if no setting says who may ask."""
         return "token" if self.has_keys else self.mode
 
     def secret_bytes(self) -> bytes | None:
-        """Return the HS256 secret, None where there is none."""
+        """Return the HS256 secret, or None."""
         return read_secret(self.secret_file) if self.secret_file is not None else None
 
 

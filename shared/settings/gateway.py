@@ -112,7 +112,7 @@ class GatewaySettings(Group):
     memory_budget_mib: int = Field(
         0,
         ge=0,
-        description="memory of this process in MiB: at 92 % of it the FAQ answers, at 95 % nobody new is let "
+        description="memory of this process in MiB: at 92 % of it the FAQ answers, at 95 % new clients are not let "
         "in (0: no bound)",
     )
     placement: Literal["hash", "slack"] = Field(
@@ -204,7 +204,7 @@ class HandoffSettings(WebhookSettings):
     group = "handoff"
 
     enabled: bool = Field(
-        False, description="true: somebody reads chat.handoffs and answers; false: no person is promised to anybody"
+        False, description="true: people read chat.handoffs and answer; false: no answer offers a person"
     )
     after_fallbacks: int = Field(
         2,
@@ -235,7 +235,7 @@ class HandoffSettings(WebhookSettings):
 class AdmissionSettings(Group):
     """The bounds of what the gateway sends to the workers; the fallback answers the rest at once."""
 
-    enabled: bool = Field(True, description="false: every request goes to the workers, whatever they report")
+    enabled: bool = Field(True, description="false: every request goes to the workers, without a look at their reports")
 
 
 class ChatwootSettings(Group):

@@ -29,7 +29,7 @@ class PromiseSettings(Group):
         0,
         ge=0,
         le=600_000,
-        description="first-token deadline in ms; without text by then the FAQ answers (0: by profile)",
+        description="first-token deadline in ms; without text at this deadline the FAQ answers (0: by profile)",
     )
     deadline_ms: int = Field(
         0, ge=0, le=600_000, description="deadline of the whole answer in ms; then it is cut (0: by profile)"

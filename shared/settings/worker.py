@@ -42,7 +42,7 @@ class KvSettings(Group):
         le=16_777_216,
         description="disk for KV that host memory has no room for, in MiB, emptied at the worker's end (0: none)",
     )
-    disk_dir: Path = Field(Path(".models/kv"), description="folder for that; nobody else may read what is in it")
+    disk_dir: Path = Field(Path(".models/kv"), description="folder for that; only its owner may read what is in it")
     timeout_ms: int = Field(
         20, ge=1, le=10_000, description="longest that one read or write of KV in Redis takes, in ms"
     )
@@ -117,7 +117,7 @@ class WorkerSettings(Group):
     )
     lane: Lane = Field(
         CHAMPION,
-        description="part that this worker plays, with topics and a group of its own: champion, canary, control, "
+        description="part that this worker plays, with its own topics and group: champion, canary, control, "
         "light, cpu, shadow",
     )
     slots: int = Field(
@@ -157,7 +157,7 @@ class WorkerSettings(Group):
         64, ge=1, le=100_000, description="requests read ahead; at that many the partitions are paused"
     )
     reply_interval_ms: float = Field(
-        50.0, ge=0, le=1_000, description="ms between an answer's deltas; its first and its end leave at once"
+        50.0, ge=0, le=1_000, description="ms between an answer's deltas; its first and its end are sent immediately"
     )
     system_prompt: str = Field(SYSTEM_PROMPT, description="text that begins every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into a prompt")

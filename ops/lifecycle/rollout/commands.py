@@ -30,7 +30,7 @@ from shared.wire.lanes import CHAMPION
 from shared.wire.topics import BROADCAST_PARTITION, BUCKETS
 
 rollout_app = typer.Typer(
-    help="A new version beside the old one: a growing share of conversations, and back by evidence.",
+    help="Roll a new version out to a growing share of conversations, and roll it back if it is worse.",
     no_args_is_help=True,
 )
 

@@ -34,7 +34,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     standby: Annotated[int, typer.Option(min=0, max=1_000, help="workers more than the work needs, for a burst")] = 0
     attainment: Annotated[float, typer.Option(min=0.5, max=0.9999, help="share to be answered whole in time")] = 0.96
     stabilisation_s: Annotated[
-        float, typer.Option("--stabilisation-s", min=0, max=86_400, help="so long fewer must do before a shrink")
+        float,
+        typer.Option("--stabilisation-s", min=0, max=86_400, help="s for which fewer must be enough before a shrink"),
     ] = 300.0
     cold_start_s: Annotated[
         float,
