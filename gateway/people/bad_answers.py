@@ -87,8 +87,8 @@ class BadAnswers:
 
     async def withdraw(self, session: SessionKey, forget: Callable[[], Awaitable[None]], *, asked: bool) -> None:
         """Remove a conversation's bad answers, after `forget`, which removes what was learned from them. Neither where
-        there are none, or were none in the last 30 days, unless it was `asked` for. A rating by a consent of
-        before keeps none from now on. Raises `StoreUnavailable`, and what `forget` raises."""
+        there are none, or were none in the last 30 days, unless it was `asked` for. A rating by an earlier consent is
+        not kept after this. Raises `StoreUnavailable`, and what `forget` raises."""
         found = await self.store.withdraw(session, now_unix_ms(), asked=asked)
         if asked or found is not None:
             await forget()

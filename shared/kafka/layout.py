@@ -15,7 +15,7 @@ from shared.wire.topics import BUCKETS, TopicNames
 
 
 async def await_layout(producer: Producer, topics: TopicNames, lane: Lane = CHAMPION) -> None:
-    """Wait until they do; the log gets one line that says what to do. From then on `producer` knows them."""
+    """Wait until they do; the log gets one line that says what to do. After this `producer` has their metadata."""
 
     async def look() -> None:
         requests = {topics.requests(bucket, each) for bucket in BUCKETS for each in (CHAMPION, lane)}

@@ -61,8 +61,8 @@ class Verdict:
                 return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
 
     def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
-        """Return the error of a topic that we may not write to. To a topic of our own its operator will let us write:
-        nothing is given up meanwhile. To another's nobody can be answered."""
+        """Return the error of a topic that this user may not write to. The operator is expected to allow one of our own
+        topics, so its records are kept; a record for another topic is refused."""
         cause = unauthorized(error, self._settings, "write to")
         if topic not in self._own_topics:
             return ProtocolError("topic_not_authorized", cause)
@@ -109,7 +109,7 @@ class Producer:
         self._producer = await until_connected("kafka producer", partial(_connect, self._settings, self._client_id))
 
     async def num_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
+        """Return how many partitions the topic has now, 0 without such a topic. Raises `BrokerUnavailable`."""
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
         try:
@@ -125,7 +125,7 @@ class Producer:
         if not await self.num_partitions(topic) or (producer := self._producer) is None:
             raise BrokerUnavailable(f"there is no topic {topic}")
         cluster = producer.client.cluster
-        partitions = cluster._partitions[topic].values()  # noqa: SLF001 - aiokafka tells of replicas in no other way
+        partitions = cluster._partitions[topic].values()  # noqa: SLF001 - aiokafka has no public list of replicas
         replicas = min(len(partition.replicas) for partition in partitions)
         in_sync = min(len(partition.isr) for partition in partitions)
         config = await _asked(producer, topic) if replicas > 1 or whole else {_ASKED[0]: "1"}
@@ -143,14 +143,13 @@ class Producer:
         return [line for line in found if line is not None]
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        """Return where a record with that key goes; None as long as nobody has told how many partitions the topic
-        has."""
+        """Return the partition of a record with that key; None while the number of partitions is unknown."""
         num_partitions = self.known_partitions(topic)
         return partition_of(key, num_partitions) if num_partitions else None
 
     def known_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic had when that was last told; 0 before. Of all partitions aiokafka makes
-        a set at each question, so its own list is looked at."""
+        """Return how many partitions the newest metadata has for the topic; 0 before the first. This reads aiokafka's
+        own list, since its public method builds a set at each call."""
         partitions = None if self._producer is None else self._producer.client.cluster._partitions.get(topic)  # noqa: SLF001
         return len(partitions) if partitions else 0
 
@@ -188,7 +187,7 @@ class Producer:
             self.verdict(topic, error)  # logs it, where nobody waits for the acknowledgement
         elif producer is self._producer and (self._renewal is None or self._renewal.done()):
             if not has_connection(producer):
-                self._producer = None  # nobody is there: say so at once, until somebody is
+                self._producer = None  # fail new records immediately until the broker is back
             self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
 
     async def _renew(self, broken: AIOKafkaProducer) -> None:
@@ -203,8 +202,8 @@ class Producer:
                 self._closing.start(self._close(broken), "close the producer before")
 
     async def _close(self, producer: AIOKafkaProducer) -> None:
-        """Send what waits, within a request's time: without a broker aiokafka would try for ever. What is not delivered
-        by then has failed, and whoever waits for it hears so."""
+        """Send what is queued, within a request's time: without a broker aiokafka would try for ever. Fail the futures
+        of all that is not delivered by the end of that time."""
         limit_s = self._settings.request_timeout_ms / 1_000
         await self._all_queued(producer)
         stopping = asyncio.create_task(producer.stop())
@@ -215,7 +214,7 @@ class Producer:
         _give_up(producer)
 
     async def _all_queued(self, producer: AIOKafkaProducer) -> None:
-        """Whoever looks for a topic by it has found it or given up."""
+        """Wait until each `enqueue` of this producer has found its topic or given up."""
         until_s = monotonic_s() + self._queued_within_s + _MARGIN_S
         while producer in self._sending and monotonic_s() < until_s:  # noqa: ASYNC110 - seldom asked
             await asyncio.sleep(_POLL_S)
@@ -289,8 +288,8 @@ async def _asked(producer: AIOKafkaProducer, topic: str) -> dict[str, str]:
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":
-    """Put it into the producer's next batch. aiokafka asserts that the partition exists, by what it was told up to five
-    minutes ago: it asks anew before that is believed."""
+    """Put a record into the producer's next batch. aiokafka asserts that the partition exists by metadata that may be
+    five minutes old: refresh the metadata before such an assertion is believed."""
     headers = list(record.headers.items())
     send = partial(producer.send, record.topic, record.value, record.key, record.partition, headers=headers)
     try:
@@ -303,8 +302,8 @@ async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future
 
 
 def _give_up(producer: AIOKafkaProducer) -> None:
-    """Fail what a cancelled sender has left behind, as aiokafka does with what expires. Its sender tells nobody that it
-    was cancelled, so these deliveries would never be done, and `fail_all` cannot take what was tried before."""
+    """Fail what a cancelled sender has left behind, as aiokafka does with what expires. Its sender does not report its
+    cancellation, so these deliveries would never be done, and `fail_all` cannot take what was tried before."""
     accumulator = producer._message_accumulator  # noqa: SLF001 - there is no public way to give up
     while accumulator._batches:  # noqa: SLF001
         accumulator._pop_batch(next(iter(accumulator._batches))).failure(RequestTimedOutError())  # noqa: SLF001

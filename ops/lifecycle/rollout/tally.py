@@ -32,8 +32,8 @@ _CACHED: Final = 1_024
 class Tally:
     """One metric of the class `of`, which has a share of alpha: how many answers of each side count, how many of them
     are bad, and of the pairs how many differ. `waiting`, for first and for later answers of conversations, are outcomes
-    of one side without a partner. `causes` has when each side's bad answers of one cause began and went on, Unix ms;
-    `lost` counts the causes."""
+    of one side without a partner. `causes` has the times of the first and the last bad answer of each side's
+    latest cause, in Unix ms; `lost` counts the causes."""
 
     plan: Plan
     of: str
@@ -61,7 +61,7 @@ class Tally:
         judged once the other side has its partner: both are the first of their conversations, or neither is.
 
         Bad answers of one side at gaps below `_CRASH_GAP_MS`, within a second, may have one cause and count as one:
-        no answer of that side is judged meanwhile, nor a good one, as this would lower the share of bad ones."""
+        until the cause is over no answer of that side is judged, good or bad, as this would change their shares."""
         self.answers[side] += 1
         self.bad[side] += bad
         if self._has_known_cause(side, bad=bad, unix_ms=unix_ms):
@@ -83,7 +83,7 @@ class Tally:
         return canary and not control
 
     def _has_known_cause(self, side: Side, *, bad: bool, unix_ms: int) -> bool:
-        """Return whether an answer ended so soon after a bad one of its side that it is not judged."""
+        """Return whether an answer belongs to the cause of its side's last bad answer and is not judged."""
         began, last = self.causes.get(side, (0, 0))
         is_same = abs(unix_ms - began) < _ONE_CAUSE_MS and abs(unix_ms - last) < _CRASH_GAP_MS
         if bad:

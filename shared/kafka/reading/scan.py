@@ -102,7 +102,7 @@ async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
 
 
 async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
-    """Return the record at that place; None where there is none. Raises `BrokerUnavailable` as `scan` does."""
+    """Return the record at that place, None if the log has none. Raises `BrokerUnavailable` as `scan` does."""
     async with _consumer(settings, topic) as consumer:
         place = TopicPartition(topic, partition)
         if place not in consumer.assignment():
@@ -120,8 +120,8 @@ async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: i
 async def _next(
     consumer: AIOKafkaConsumer, place: TopicPartition, settings: KafkaSettings, *, max_records: int
 ) -> tuple[list[Any], int]:
-    """Return the next records of a log that goes on, and where it goes on: nothing where there is a gap. aiokafka tells
-    nobody of a connection that is lost: raises `BrokerUnavailable` where two requests' time brings neither."""
+    """Return the next records before the log's end, and the next offset: no record for a gap. aiokafka does not report
+    a lost connection: raises `BrokerUnavailable` if neither comes within the time of two requests."""
     limit_s = 2 * settings.request_timeout_ms / 1_000
     try:
         async with asyncio.timeout(limit_s):
