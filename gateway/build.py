@@ -15,7 +15,7 @@ from gateway.destination.claim import Claims
 from gateway.destination.count import TokenCount
 from gateway.destination.gate import AdmissionGate
 from gateway.forwarding.abandoned import AbandonedLanes
-from gateway.forwarding.forwarding import ForwardingWing
+from gateway.forwarding.forwarding import Forwarding
 from gateway.forwarding.router import Router
 from gateway.kafka.log_follower import LogFollower
 from gateway.kafka.question_reader import QuestionReader
@@ -138,7 +138,7 @@ class Forwarders:
             source=source,
         )
         inbox, group = kafka.topics.inbox, f"{kafka.topic_prefix}replyline-router"
-        self._inbox = ForwardingWing(
+        self._inbox = Forwarding(
             settings, producer, source, name="inbox", topics=[inbox], group=group, copy=router.copy
         )
         self._abandoned = AbandonedLanes(

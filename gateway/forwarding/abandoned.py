@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from gateway.destination.lanes import LaneAdmissions
-from gateway.forwarding.forwarding import Copy, ForwardingWing
+from gateway.forwarding.forwarding import Copy, Forwarding
 from shared.errors import BrokerUnavailable
 from shared.kafka import Producer, Record, describe_topics, group_lag
 from shared.process.clock import monotonic_s
@@ -36,7 +36,7 @@ class AbandonedLanes:
     producer: Producer
     admissions: LaneAdmissions
     source: str
-    _joined: dict[Lane, ForwardingWing] = field(default_factory=dict, init=False)
+    _joined: dict[Lane, Forwarding] = field(default_factory=dict, init=False)
     _asked_s: dict[Lane, float] = field(default_factory=dict, init=False)
 
     async def watch(self, tasks: Tasks) -> None:
@@ -70,7 +70,7 @@ class AbandonedLanes:
 
     async def _join(self, lane: Lane, tasks: Tasks) -> None:
         get_logger().warning("lane_abandoned", lane=lane, action="its requests are passed on to the champion")
-        wing = self._joined[lane] = ForwardingWing(
+        forwarding = self._joined[lane] = Forwarding(
             self.settings,
             self.producer,
             self.source,
@@ -79,7 +79,7 @@ class AbandonedLanes:
             group=in_lane(self.settings.kafka.workers_group, lane),
             copy=partial(self._copy, lane),
         )
-        await wing.start(tasks)
+        await forwarding.start(tasks)
 
     async def _copy(self, lane: Lane, request: ChatRequest, record: Record) -> Copy:
         def count() -> None:

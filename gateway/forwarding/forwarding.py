@@ -44,7 +44,7 @@ MakeCopy = Callable[[ChatRequest, Record], Awaitable[Copy]]
 """Return where a request goes, and as what. Raises `ProtocolError` for one that cannot go anywhere."""
 
 
-class ForwardingWing:
+class Forwarding:
     """Forwards the records of a group's topics by two of the process's tasks. `name` names the topics in the log while
     they cannot be read."""
 

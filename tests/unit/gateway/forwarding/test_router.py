@@ -14,7 +14,7 @@ from gateway.destination.count import TokenCount
 from gateway.destination.gate import AdmissionGate
 from gateway.destination.lanes import LaneAdmissions
 from gateway.forwarding import forwarding as forwarding_module
-from gateway.forwarding.forwarding import ForwardingWing
+from gateway.forwarding.forwarding import Forwarding
 from gateway.forwarding.router import Router
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
@@ -77,7 +77,7 @@ class Bench:
     admissions: LaneAdmissions = field(default_factory=lambda: LaneAdmissions(AdmissionPolicy()))
     places: Any = None
     router: Router = field(init=False)
-    forwarding: ForwardingWing = field(init=False)
+    forwarding: Forwarding = field(init=False)
 
     def __post_init__(self) -> None:
         self.router = Router(
@@ -92,15 +92,17 @@ class Bench:
             defaults=Settings().request_defaults,
             source="gateway-0",
         )
-        self.forwarding = ForwardingWing(
-            Settings(),
-            self.producer,  # type: ignore[arg-type]
-            "gateway-0",
-            name="inbox",
-            topics=[TOPICS.inbox],
-            group="replyline-router",
-            copy=self.router.copy,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(forwarding_module, "GroupReader", lambda *_, **__: FakeReader())
+            self.forwarding = Forwarding(
+                Settings(),
+                self.producer,  # type: ignore[arg-type]
+                "gateway-0",
+                name="inbox",
+                topics=[TOPICS.inbox],
+                group="replyline-router",
+                copy=self.router.copy,
+            )
         self.reader = cast("FakeReader", self.forwarding.reader)
 
     async def forward(self, *records: Record) -> None:
@@ -119,7 +121,6 @@ class Bench:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_RETRY_S", 0.0)
-    monkeypatch.setattr(forwarding_module, "GroupReader", lambda *_, **__: FakeReader())
 
 
 def record(offset: int, value: bytes | None = None, **headers: bytes) -> Record:
