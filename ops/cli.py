@@ -215,11 +215,6 @@ def schema(
     sys.stdout.write(types.render() if typescript else asyncapi.render())
 
 
-Primitive = Annotated[
-    bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
-]
-
-
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
@@ -242,7 +237,6 @@ def prepare(
     max_length: Annotated[
         int, typer.Option(min=1, help="fp16, bf16: tokens that a slot of TensorRT holds, prompt and answer")
     ] = 2_048,
-    primitive: Primitive = False,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
     from ops.model import terminal
@@ -256,7 +250,6 @@ def prepare(
         adapter=terminal.adapter_of(adapter, source),
         languages=terminal.languages_of(languages),
         max_length=max_length,
-        primitive=primitive,
     )
     if precision in {"int8", "q4"}:
         terminal.ensure_library(settings_of("model"), console)

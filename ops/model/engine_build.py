@@ -6,7 +6,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
-from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
+from workers.engine.tensorrt.build import import_library
 from workers.engine.tensorrt.load_tensorrt import ANY_SM, Planner
 from workers.engine.tensorrt.plans import PlanCache, PlanShapes
 from workers.engine.tensorrt.probe import DeviceFacts, probe
@@ -27,9 +27,7 @@ def build_engine(settings: Settings, console: Console) -> None:
     shapes = _shapes(settings.worker, folder, gpu)
     sm = ANY_SM if gpu is None else gpu.sm
     library = import_library(name)
-    reason = unmet(
-        folder.manifest, library.__version__, kv_in_place=keeps_kv_in_place(library), sm=None if sm == ANY_SM else sm
-    )
+    reason = unmet(folder.manifest, None if sm == ANY_SM else sm)
     if reason is not None:
         raise ModelError(reason)
     planner = Planner(folder, name, library, sm, shapes, PlanCache(settings.worker.plans_dir))

@@ -122,12 +122,9 @@ def prepare_model(
     adapter: Path | None = None,
     languages: tuple[Language, ...] | None = None,
     max_length: int = DEFAULT_MAX_LENGTH,
-    primitive: bool = False,
     progress: Progress | None = None,
 ) -> ModelFolder:
     """Write `target_dir/<model>-<precision>/` unless it is there already, whole and made of the same source; return it.
-
-    With `primitive` it is `<model>-fp16-primitive`, for TensorRT before 10.15.
 
     `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here. fp16 and
     bf16 are TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others
@@ -139,7 +136,7 @@ def prepare_model(
     Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
     the precision has no such graph.
     """
-    form = _form(precision, primitive=primitive, merging=adapter is not None)
+    form = _form(precision, merging=adapter is not None)
     languages = languages or (_DEFAULT_LANGUAGES if source is None else None)
     weights = _Weights.of(source, adapter)
     target = target_dir / f"{weights.name}-{form}"
@@ -158,7 +155,7 @@ def prepare_model(
         stop_token_ids=opened.stop_token_ids,
         chat_template=opened.chat_template,
         files=(),
-        dialect=_dialect(precision, primitive=primitive),
+        dialect=_dialect(precision),
         max_length=slot_capacity(max_length, architecture.max_positions) if precision in _TENSORRT_DTYPES else None,
         languages=languages,
         adapter=weights.adapter_source,
@@ -185,20 +182,18 @@ def default_source() -> Path:
     return found[0]
 
 
-def _form(precision: Precision, *, primitive: bool, merging: bool) -> str:
+def _form(precision: Precision, *, merging: bool) -> str:
     """Return the last part of a folder's name. Raises `ModelError` where there is no such folder."""
     if precision == "q4" and merging:
         raise ModelError(
             "--precision q4 keeps the source's own 4 bits, so no adapter can be merged; add --adapter none"
         )
-    if primitive and precision != "fp16":
-        raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
-    return f"{precision}-primitive" if primitive else precision
+    return precision
 
 
-def _dialect(precision: Precision, *, primitive: bool) -> Dialect:
+def _dialect(precision: Precision) -> Dialect:
     if precision in _TENSORRT_DTYPES:
-        return "tensorrt-primitive" if primitive else "tensorrt"
+        return "tensorrt"
     return "native" if precision == "q4" else "cpu"
 
 
@@ -241,7 +236,6 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
             folder,
             max_length=about.max_length,
             dtype=_TENSORRT_DTYPES[about.precision],
-            primitive=about.dialect == "tensorrt-primitive",
             progress=written,
         )
     (folder / TOKENIZER).write_bytes(source.tokenizer)

@@ -26,7 +26,6 @@ def prepare_with_progress(
     adapter: Path | None = None,
     languages: tuple[Language, ...] | None = None,
     max_length: int = DEFAULT_MAX_LENGTH,
-    primitive: bool = False,
 ) -> ModelFolder:
     """`prepare_model` with a progress bar, and a line at the end. Raises `ModelError`."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
@@ -39,7 +38,6 @@ def prepare_with_progress(
             adapter=adapter,
             languages=languages,
             max_length=max_length,
-            primitive=primitive,
             progress=lambda step, fraction: bar.update(task, description=step, completed=fraction),
         )
     console.print(f"model ready: {folder.path}")

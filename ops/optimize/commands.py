@@ -37,7 +37,6 @@ class QuantizeOptions(Struct, frozen=True, kw_only=True):
     mlp: Annotated[Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")] = (
         "int8"
     )
-    primitive: Annotated[bool, typer.Option("--primitive", help="for TensorRT before 10.15")] = False
     models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models")
 
 

@@ -146,7 +146,7 @@ def publish(options: QuantizeOptions, original: Original, rounded: Rounded) -> M
     capacity = slot_capacity(options.max_length, about.architecture.max_positions)
     with workshop_of(options.out) as workshop:
         folder = workshop.path
-        write = partial(write_tensorrt_decoder, max_length=capacity, rounded=rounded, primitive=options.primitive)
+        write = partial(write_tensorrt_decoder, max_length=capacity, rounded=rounded)
         write(original.checkpoint, folder, progress=lambda _: None)
         (folder / TOKENIZER).write_bytes(original.folder.read(TOKENIZER))
         files = tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER))
@@ -157,7 +157,7 @@ def publish(options: QuantizeOptions, original: Original, rounded: Rounded) -> M
             recipe=None,
             precision=_PRECISIONS[options.mlp],
             files=files,
-            dialect="tensorrt-primitive" if options.primitive else "tensorrt",
+            dialect="tensorrt",
             max_length=capacity,
         )
         write_manifest(folder, manifest)

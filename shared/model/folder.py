@@ -44,7 +44,7 @@ _MOST: Final = {
 # int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
 # computes the weights of either, where they are not of 8 bits. q4 has no graph: the native engine computes it.
 Precision = Literal["int8", "fp32", "fp16", "bf16", "q4"]
-Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive", "native"]
+Dialect = Literal["cpu", "tensorrt", "native"]
 
 
 class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
@@ -141,9 +141,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     A `precision` of int8-mlp or fp8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
 
-    `dialect` says what the graph is written for: tensorrt keeps KV in place (10.15 and later), tensorrt-primitive (10.1
-    and later) leaves that to the engine. Both have slots of fixed length: of `max_length` tokens. A folder of dialect
-    native has the packed weights alone, one of dialect cpu may have them beside its graph.
+    `dialect` says what the graph is written for. That of tensorrt has slots of fixed length: of `max_length` tokens. A
+    folder of dialect native has the packed weights alone, one of dialect cpu may have them beside its graph.
 
     `languages` are those that the model answers in, None where nobody has said; `adapter` was merged into its weights.
     """

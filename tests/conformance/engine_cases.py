@@ -20,8 +20,7 @@ from workers.engine.tensorrt.probe import DeviceFacts, probe
 from workers.engine.torch.load_torch import find_gpu, load_torch
 from workers.engine.unusable import Unusable
 
-# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one. The
-# primitive one is of the dialect for older versions.
+# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
 FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}
 GPU_ENGINES = {f"{library}-on-gpu": library for library, found in FOUND.items() if isinstance(found, DeviceFacts)}
 # torch is no part of the tests' environment: `make test-torch` runs these in one of its own. In fp16 and bf16 not every
@@ -52,7 +51,6 @@ class Case:
         "onnx-fp32",
         *NATIVE_ENGINES,
         "tensorrt-on-cpu",
-        "tensorrt-primitive-on-cpu",
         *GPU_ENGINES,
         *TORCH_ENGINES,
     ],
@@ -70,8 +68,7 @@ def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: py
         make = lambda: _torch(folder, device)  # noqa: E731
     elif request.param.startswith("tensorrt"):
         models = tmp_path_factory.mktemp("models")
-        primitive = request.param == "tensorrt-primitive-on-cpu"
-        slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=primitive)
+        slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH)
         if request.param.endswith("-on-cpu"):
             make = lambda: on_the_cpu(slots, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)  # noqa: E731
         else:

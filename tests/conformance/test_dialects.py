@@ -28,7 +28,6 @@ CASES: list[dict[str, Any]] = msgspec.json.decode(
 )["cases"]
 # Measured against transformers' float32: at most 1.7e-5 and 4.3e-2, logits being up to 8.
 DIFFERENCE = {"float32": 1e-4, "float16": 0.1}
-each_dialect = pytest.mark.parametrize("primitive", [False, True], ids=["in place", "primitive"])
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
@@ -43,10 +42,9 @@ def checkpoint_of(directory: Path, case: dict[str, Any]) -> Checkpoint:
 
 
 @each_case
-@each_dialect
 @pytest.mark.parametrize("dtype", DIFFERENCE)
-def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], dtype: str, primitive: bool) -> None:
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype=dtype, primitive=primitive)
+def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], dtype: str) -> None:
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype=dtype)
     logits = slots.forced(case["prompt_ids"], case["answer_ids"])
     np.testing.assert_allclose(logits[0], case["first_logits"], rtol=0, atol=DIFFERENCE[dtype])
     np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE[dtype])
@@ -55,9 +53,8 @@ def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], 
 
 
 @each_case
-@each_dialect
-def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[str, Any], primitive: bool) -> None:
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32", primitive=primitive)
+def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[str, Any]) -> None:
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
     prompt = case["prompt_ids"]
     slots.step([prompt], [0])
     folder = prepare_model(tmp_path, "fp32", source=tmp_path / "source")
@@ -68,29 +65,27 @@ def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[
     assert not slots.kv[:, :, 0, :, len(prompt) :].any()
 
 
-@each_dialect
 @pytest.mark.parametrize("dtype", DIFFERENCE)
-def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: str, primitive: bool) -> None:
+def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: str) -> None:
     """Neither a row's neighbours, nor its padding, nor what a slot held before is seen."""
     case = CASES[2]
     checkpoint = checkpoint_of(tmp_path, case)
     prompts = [case["prompt_ids"][:count] for count in (7, 40, 23)]
     given = case["answer_ids"][:4]
-    used = GraphSlots(checkpoint, tmp_path / "batch", dtype=dtype, primitive=primitive, num_slots=4, fill=9.0)
+    used = GraphSlots(checkpoint, tmp_path / "batch", dtype=dtype, num_slots=4, fill=9.0)
     batched = [used.step(prompts, [0, 0, 0])]
     for done, token in enumerate(given[:-1]):
         batched.append(used.step([[token]] * 3, [len(prompt) + done for prompt in prompts]))
     for row, prompt in enumerate(prompts):
-        alone = GraphSlots(checkpoint, tmp_path / f"solo{row}", dtype=dtype, primitive=primitive)
+        alone = GraphSlots(checkpoint, tmp_path / f"solo{row}", dtype=dtype)
         solo = alone.forced(prompt, given)
         np.testing.assert_allclose([step[row] for step in batched], solo, rtol=0, atol=DIFFERENCE[dtype] / 10)
     assert (used.kv[:, :, 3] == 9).all()
 
 
-@each_dialect
-def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path, primitive: bool) -> None:
+def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path) -> None:
     case = CASES[4]
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32", primitive=primitive)
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
     prompt = case["prompt_ids"]
     for start in range(0, len(prompt), 13):
         logits = slots.step([prompt[start : start + 13]], [start])
@@ -98,15 +93,14 @@ def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path, pr
 
 
 @each_case
-@each_dialect
-def test_the_graph_is_standard_and_strongly_typed(tmp_path: Path, case: dict[str, Any], primitive: bool) -> None:
+def test_the_graph_is_standard_and_strongly_typed(tmp_path: Path, case: dict[str, Any]) -> None:
     """ONNX's own checker infers every type; a value that is not cast where it must be fails it, and so does an operator
     that is younger than the graph's opset."""
     checkpoint = checkpoint_of(tmp_path, case)
-    write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, primitive=primitive, progress=lambda _fraction: None)
+    write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, progress=lambda _fraction: None)
     onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
     model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
-    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 19 if primitive else 24)]
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 24)]
     half = {w.name for w in model.graph.initializer if w.data_type == onnx.TensorProto.FLOAT16}
     assert {name.removesuffix(".weight") for name in half if name.endswith(".weight")} >= {
         f"layers.{layer}.{matrix}"

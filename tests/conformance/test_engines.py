@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one. The
-# primitive one is of the dialect for older versions.
+# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
 from tests.conformance.engine_cases import FOUND, GPU_ENGINES, MAX_LENGTH, NUM_SLOTS, TORCH_GPU, Case
 from tests.support.models.native_library import native_library
 from tests.support.not_run import name_not_run

@@ -22,8 +22,8 @@ from workers.graph.sources.safetensors import SafetensorsSource
 
 def main() -> None:
     lines = [
-        "| model | fp32 | in place: fp32 | fp16 | primitive: fp32 | fp16 | int8 | same tokens | native | same tokens |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| model | fp32 | TensorRT's: fp32 | fp16 | int8 | same tokens | native | same tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for case in json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))["cases"]:
         with tempfile.TemporaryDirectory() as directory:
@@ -41,9 +41,7 @@ def row(case: dict[str, Any], directory: Path) -> str:
     folder = prepare_model(directory, "int8", source=source)
     int8 = [engine_forced(folder, *given), native_forced(folder, *given)]
     tensorrt = [
-        GraphSlots(checkpoint, directory / f"{dtype}{primitive}", dtype=dtype, primitive=primitive).forced(*given)
-        for primitive in (False, True)
-        for dtype in ("float32", "float16")
+        GraphSlots(checkpoint, directory / dtype, dtype=dtype).forced(*given) for dtype in ("float32", "float16")
     ]
     cells = [f"{difference(logits, case):.1e}" for logits in (fp32, *tensorrt)]
     for logits in int8:

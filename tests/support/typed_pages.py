@@ -53,7 +53,6 @@ TYPED: Final = {
     "docs/engines.md: replyline bench shape": _LLAMA,
     "docs/engines.md: .venv/bin/pip install -e": _GPU,
     "docs/engines.md: docker build": _GPU,
-    "docs/engines.md: replyline model prepare --precision fp16": _GPU,
     "docs/engines.md: replyline engine build --engine tensorrt-rtx": _GPU,
     "docs/evaluation.md: replyline eval": _MINUTES,
     "docs/lifecycle.md: replyline versions add .models/smollm2-135m-shop-int8 --name shop-2": _LIFECYCLE,

@@ -22,13 +22,6 @@ NUM_SLOTS = 8
 # Prefill of up to 64 tokens a row, and decode.
 TOKENS = (64, 1)
 CASES = [*((name, 64) for name in FAMILY_CONFIGS), ("qwen3, tied", 128), ("llama", 16)]
-# One of each family, between them tied and not, with biases, with norms of heads and queries that share a key.
-PRIMITIVE_CASES = [
-    ("llama, linear scaling, every bias", 64),
-    ("qwen2, tied", 64),
-    ("qwen3, biases", 16),
-    ("llama", 128),
-]
 
 
 def shape_of(tensor: Any, rows: int, tokens: int) -> list[int]:
@@ -81,19 +74,6 @@ def test_a_folder_of_bf16_builds_with_its_kv_in_place(tmp_path: Path) -> None:
     layers, _ = built(folder.path)
     assert layers[trt.LayerType.KV_CACHE_UPDATE] == 2 * num_layers
     assert layers[trt.LayerType.ATTENTION_INPUT] == num_layers
-
-
-@pytest.mark.parametrize(("name", "head_dim"), PRIMITIVE_CASES, ids=[f"{name}-{dim}" for name, dim in PRIMITIVE_CASES])
-def test_every_family_builds_without_what_older_versions_lack(tmp_path: Path, name: str, head_dim: int) -> None:
-    config = {**FAMILY_CONFIGS[name], "head_dim": head_dim}
-    write_family(tmp_path / "source", config, family_tensors(config, 1))
-    checkpoint = SafetensorsSource.open(tmp_path / "source").checkpoint()
-    write_tensorrt_decoder(checkpoint, tmp_path, max_length=MAX_LENGTH, primitive=True, progress=lambda _: None)
-
-    layers, _ = built(tmp_path)
-    kinds = trt.LayerType
-    assert not {kinds.KV_CACHE_UPDATE, kinds.ROTARY_EMBEDDING, kinds.ATTENTION_INPUT} & layers.keys()
-    assert layers[kinds.SOFTMAX] == checkpoint.architecture.num_layers
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)

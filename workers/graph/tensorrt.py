@@ -1,7 +1,6 @@
-"""Writes the decoder for TensorRT, strongly typed, in one of two dialects of standard operators alone.
+"""Writes the decoder for TensorRT, strongly typed, in a dialect of standard operators alone.
 
-In place (`workers/graph/tensorrt_dialect.py`, TensorRT 10.15 and later) or primitive
-(`workers/graph/tensorrt_primitive.py`, 10.1 and later). Inputs, for B sequences of T new tokens each, in slots of
+The nodes are those of `workers/graph/tensorrt_dialect.py`. Inputs, for B sequences of T new tokens each, in slots of
 `max_length` tokens:
 
     input_ids     int64 [B, T]     right-padded where sequences differ in length
@@ -11,11 +10,10 @@ In place (`workers/graph/tensorrt_dialect.py`, TensorRT 10.15 and later) or prim
 
 Outputs are, of each sequence's last token, `logits` float32 [B, vocabulary], `peaks` float32 [B, 1], the largest of
 them, and `token_ids` int64 [B], the smallest id that has it (`vocabulary` where none has, for logits that are not
-numbers); and `present_key.{layer}` and `present_value.{layer}`. In place these are to be bound to the memory of the
-past: padding is written there too and is overwritten by the next tokens. Of the primitive dialect they are the new
-tokens' alone, float16 [B, kv heads, T, head dim], and the slots are not written. `past_lengths + T` must not exceed
-`max_length`. Slots hold finite numbers before their first use (zeros, say): what lies behind a sequence's end counts
-for nothing, but nothing times NaN is NaN.
+numbers); and `present_key.{layer}` and `present_value.{layer}`, to be bound to the memory of the past: padding is
+written there too and is overwritten by the next tokens. `past_lengths + T` must not exceed `max_length`. Slots hold
+finite numbers before their first use (zeros, say): what lies behind a sequence's end counts for nothing, but nothing
+times NaN is NaN.
 
 Products, KV and attention are float16; the residual stream, the norms, the rotations and the logits are float32, for a
 residual stream may grow beyond what float16 holds.
@@ -36,11 +34,9 @@ from workers.graph.eight_bit.builder import GraphBuilder
 from workers.graph.eight_bit.qdq import QdqMatrices, RoundedLinear
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt_dialect import TensorrtDialect
-from workers.graph.tensorrt_primitive import PrimitiveDialect
 
-# Opset, version of the file's format, and who writes the nodes. 19 is the first opset with float16 scales.
-_IN_PLACE: Final = (24, 11, TensorrtDialect)
-_PRIMITIVE: Final = (19, 9, PrimitiveDialect)
+_OPSET: Final = 24
+_IR_VERSION: Final = 11  # of the file's format
 _FLOAT16: Final = np.dtype(np.float16)
 
 
@@ -51,51 +47,45 @@ def write_tensorrt_decoder(
     max_length: int,
     dtype: np.dtype[Any] = _FLOAT16,
     rounded: Mapping[str, RoundedLinear] | None = None,
-    primitive: bool = False,
     progress: Progress,
 ) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`, for slots of `max_length` tokens.
 
     `dtype` is that of products, KV and attention; TensorRT fuses float16, and float32 is for comparing numbers. The
     linears named in `rounded` (`layers.0.mlp.gate_proj`) are products of 8 bits instead
-    (`workers/graph/eight_bit/qdq.py`). `primitive` is for TensorRT before 10.15. `progress` is told the fraction done.
+    (`workers/graph/eight_bit/qdq.py`). `progress` is told the fraction done.
     Raises `ModelError` where `max_length` exceeds the model's positions or a weight does not fit `dtype`."""
     architecture = checkpoint.architecture
     if not 1 <= max_length <= architecture.max_positions:
         raise ModelError(
             f"max_length must be 1 to the model's {architecture.max_positions} positions, got {max_length}"
         )
-    opset, ir_version, dialect_class = _PRIMITIVE if primitive else _IN_PLACE
     with (folder / GRAPH_DATA).open("wb") as data:
-        graph = GraphBuilder(data, GRAPH_DATA, opset=opset, ir_version=ir_version)
-        dialect = dialect_class(architecture, graph, QdqMatrices(graph, dtype, rounded or {}), max_length)
+        graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
+        dialect = TensorrtDialect(architecture, graph, QdqMatrices(graph, dtype, rounded or {}), max_length)
         Decoder(checkpoint, dialect).build(progress)
-    present_length: str | int = "tokens" if primitive else max_length
-    graph.save(folder / GRAPH, *_interface(architecture, max_length, present_length, dtype))
+    graph.save(folder / GRAPH, *_interface(architecture, max_length, dtype))
 
 
-def _interface(
-    architecture: Architecture, max_length: int, present_length: str | int, dtype: np.dtype[Any]
-) -> tuple[list[Any], list[Any]]:
-    """Return the inputs and outputs, as the module's docstring has them; `told` is how many tokens the present caches
-    have."""
+def _interface(architecture: Architecture, max_length: int, dtype: np.dtype[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the inputs and outputs, as the module's docstring has them."""
     tensor = helper.make_tensor_value_info
     integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     cache_type = helper.np_dtype_to_tensor_dtype(dtype)
 
-    def caches(side: str, tokens: str | int) -> list[Any]:
-        shape: list[str | int] = ["batch", architecture.num_kv_heads, tokens, architecture.head_dim]
+    def caches(side: str) -> list[Any]:
+        shape: list[str | int] = ["batch", architecture.num_kv_heads, max_length, architecture.head_dim]
         return [tensor(name, cache_type, shape) for name in cache_names(side, architecture.num_layers)]
 
     inputs = [
         tensor("input_ids", integer, ["batch", "tokens"]),
         tensor("last_index", integer, ["batch", 1]),
         tensor("past_lengths", integer, ["batch"]),
-        *caches("past", max_length),
+        *caches("past"),
     ]
     outputs = [
         tensor("logits", real, ["batch", architecture.vocab_size]),
         tensor("peaks", real, ["batch", 1]),
         tensor("token_ids", integer, ["batch"]),
     ]
-    return inputs, [*outputs, *caches("present", present_length)]
+    return inputs, [*outputs, *caches("present")]

@@ -19,8 +19,7 @@ from workers.graph.sources.checkpoint import Float32Array
 
 @dataclass(frozen=True, slots=True)
 class TensorrtDialect:
-    """TensorRT's dialect; what another dialect for it says in its own way is in `_look`, `_attended`, `_rotated` and
-    `_rms_norm`."""
+    """The nodes of a decoder's parts."""
 
     architecture: Architecture
     graph: GraphBuilder

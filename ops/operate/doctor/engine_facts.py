@@ -59,7 +59,7 @@ def engine_facts(settings: Settings) -> EngineFacts:
     try:
         folder = ModelFolder.open(settings.model.dir)
         if isinstance(gpu, DeviceFacts):
-            reason = unmet(folder.manifest, gpu.version, kv_in_place=gpu.kv_in_place, sm=gpu.sm)
+            reason = unmet(folder.manifest, gpu.sm)
             if reason is not None:
                 return EngineFacts(name=name, gpu=Unusable(reason))
             _, memory = fit_shapes(settings.worker, folder, gpu)

@@ -43,7 +43,7 @@ def _forced(engine: OnnxEngine | NativeEngine, prompt: Sequence[int], answer: Se
 
 
 class GraphSlots:
-    """A TensorRT dialect's graph on the CPU, its KV written in place, or after each step where it is `primitive`.
+    """TensorRT's graph on the CPU, its KV written in place.
 
     `dtype` is that of products, KV and attention; `fill` is what the slots hold before their first use.
     """
@@ -54,7 +54,6 @@ class GraphSlots:
         folder: Path,
         *,
         dtype: str,
-        primitive: bool = False,
         num_slots: int = 1,
         max_length: int = 64,
         fill: float = 0.0,
@@ -66,10 +65,8 @@ class GraphSlots:
             folder,
             max_length=max_length,
             dtype=np.dtype(dtype),
-            primitive=primitive,
             progress=lambda _fraction: None,
         )
-        self._primitive = primitive
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
@@ -94,17 +91,12 @@ class GraphSlots:
             bind(binding.bind_input, name, array)
         bind(binding.bind_output, "logits", logits)
         past_kv = self.kv[:, :, : len(rows)]
-        present_kv = np.empty((*past_kv.shape[:4], token_ids.shape[1], past_kv.shape[5]), past_kv.dtype)
         for layer in range(len(past_kv)):
             for place, part in enumerate(("key", "value")):
                 slots = past_kv[layer, place]
-                present = present_kv[layer, place] if self._primitive else slots
                 bind(binding.bind_input, f"past_{part}.{layer}", slots)
-                bind(binding.bind_output, f"present_{part}.{layer}", present)
+                bind(binding.bind_output, f"present_{part}.{layer}", slots)
         self._session.run_with_iobinding(binding)
-        if self._primitive:
-            for at, (start, row) in enumerate(zip(past, rows, strict=True)):
-                past_kv[:, :, at, :, start : start + len(row)] = present_kv[:, :, at, :, : len(row)]
         return logits
 
     def forced(self, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:

@@ -20,9 +20,8 @@ _MODULES: Final[dict[str, tuple[str, str]]] = {
     "tensorrt": ("tensorrt", "tensorrt_bindings"),
     "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
-_OLDEST: Final = "10.1"
-_NEEDED: Final = "device_memory_size_v2"  # of an engine, since then
-_KV_IN_PLACE: Final = "IKVCacheUpdateLayer"  # since TensorRT 10.15
+_OLDEST: Final = "10.15"
+_KV_IN_PLACE: Final = "IKVCacheUpdateLayer"  # since then
 
 Shape = tuple[int, ...]
 Progress = Callable[[str, float], None]
@@ -37,15 +36,10 @@ def import_library(name: str) -> Any:
         except ImportError as error:
             causes.append(str(error))
             continue
-        if not hasattr(library.ICudaEngine, _NEEDED):
+        if not hasattr(library, _KV_IN_PLACE):
             raise ModelError(f"{name} {library.__version__} is too old; install {_OLDEST} or later")
         return library
     raise ModelError(f"{name} is not installed ({causes[-1]}); run: {install_command(name)}")
-
-
-def keeps_kv_in_place(library: Any) -> bool:
-    """Return whether the library takes the dialect `tensorrt`, or `tensorrt-primitive` alone."""
-    return hasattr(library, _KV_IN_PLACE)
 
 
 def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progress) -> bytes:

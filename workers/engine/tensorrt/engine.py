@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.folder import Manifest, ModelFolder
+from shared.model.folder import ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Device, Execution, Replay, Staging
@@ -22,7 +22,6 @@ from workers.engine.device.slots import SlotLayout, batch_size_for, batch_sizes
 from workers.engine.device.tokens import TokenReader
 from workers.engine.kv_layout import kv_dtype
 from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
-from workers.engine.tensorrt.step_kv import Beside, InPlace, StepKv
 
 
 class _Programs:
@@ -79,7 +78,6 @@ class TensorrtEngine:
         self._compute = device.open_stream()
         self._programs = programs = _Programs(device, decoder, sampler)
         self._kv = DeviceKv(device, self._slots, layout, self._compute)
-        self._step_kv = self._made_step_kv(device, folder.manifest)
         vocab_size, finding = folder.manifest.architecture.vocab_size, programs.open_sampler()
         self._reader = TokenReader(device, self._compute, finding, max_rows=shapes.num_slots, vocab_size=vocab_size)
         self._prefill_inputs = Staging(device, _inputs(shapes.prefill_rows, shapes.prefill_tokens))
@@ -116,7 +114,6 @@ class TensorrtEngine:
             self._enqueue_decode(execution)
         else:
             self._compute.launch(replay)
-        self._step_kv.keep(0, size, 1, [(row.past, 1) for row in rows])
         self._compute.synchronize()
         tokens = self._reader.tokens([row.sampling for row in rows], [row.past + 1 for row in rows])
         return [token for token in tokens if token is not None]
@@ -138,12 +135,6 @@ class TensorrtEngine:
         self._steps.clear()
         self._device.close()
 
-    def _made_step_kv(self, device: Device, manifest: Manifest) -> StepKv:
-        if manifest.dialect == "tensorrt":
-            return InPlace(self._slots, self._kv.base)
-        rows, tokens = self._shapes.prefill_rows, self._shapes.prefill_tokens
-        return Beside(device, self._slots, self._kv.base, self._compute, prefill_rows=rows, prefill_tokens=tokens)
-
     def _prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
         """Chunks of at most `prefill_tokens` each."""
         first, rows = chunks[0].slot, len(chunks)
@@ -160,7 +151,6 @@ class TensorrtEngine:
         self._bind(self._prefill_execution, self._prefill_inputs, first, rows, width)
         self._compute.run(self._prefill_execution)
         self._reader.fetch()
-        self._step_kv.keep(first, rows, width, [(chunk.past, len(chunk.token_ids)) for chunk in chunks])
         self._compute.synchronize()
         lengths = [chunk.past + len(chunk.token_ids) for chunk in chunks]
         return self._reader.tokens([chunk.sampling for chunk in chunks], lengths)
@@ -187,7 +177,10 @@ class TensorrtEngine:
         execution.bind("input_ids", inputs.addresses["input_ids"], (rows, width))
         execution.bind("last_index", inputs.addresses["last_index"], (rows, 1))
         execution.bind("past_lengths", inputs.addresses["past_lengths"], (rows,))
-        self._step_kv.bind(execution, first_slot, rows, width)
+        shape = self._slots.shape(rows)
+        for past, present, address in self._slots.caches(self._kv.base, first_slot):
+            execution.bind(past, address, shape)
+            execution.bind(present, address, shape)
         self._reader.bind(execution, rows)
 
 

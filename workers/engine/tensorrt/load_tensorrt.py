@@ -100,7 +100,7 @@ def load_tensorrt(
     facts = probe(worker.engine)
     if isinstance(facts, Unusable):
         return facts
-    reason = unmet(folder.manifest, facts.version, kv_in_place=facts.kv_in_place, sm=facts.sm)
+    reason = unmet(folder.manifest, facts.sm)
     if reason is not None:
         return Unusable(reason)
     shapes, memory = fit_shapes(worker, folder, facts)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from shared.errors import ModelError
 from shared.process.extras import install_command
-from workers.engine.tensorrt.build import import_library, keeps_kv_in_place, make_log
+from workers.engine.tensorrt.build import import_library, make_log
 from workers.engine.tensorrt.plans import read_plan
 from workers.engine.unusable import Unusable
 
@@ -28,15 +28,13 @@ _TIMEOUT_S: Final = 180.0
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
-    """The first GPU, and the library that is to run on it. `sm` is its compute capability, `sm_90`; `kv_in_place` says
-    whether the library takes graphs that keep KV so."""
+    """The first GPU, and the library that is to run on it. `sm` is its compute capability, `sm_90`."""
 
     device: str
     sm: str
     free_bytes: int
     total_bytes: int
     version: str
-    kv_in_place: bool = True
 
     def share_bytes(self, share: float) -> int:
         """Return what a worker may take of the memory: a share of it all, where so much is free."""
@@ -106,7 +104,6 @@ def _look_closer(cuda: Any, library: Any, plan: Path | None) -> DeviceFacts | Un
         free_bytes=free_bytes,
         total_bytes=total_bytes,
         version=library.__version__,
-        kv_in_place=keeps_kv_in_place(library),
     )
 
 

@@ -1,6 +1,5 @@
 """Compute what settings and a model's folder ask of TensorRT's plans and of the GPU's memory."""
 
-from dataclasses import replace
 from typing import Final
 
 from shared.errors import SettingsError
@@ -23,11 +22,10 @@ def plan_shapes(worker: WorkerSettings, folder: ModelFolder, num_slots: int) -> 
     capacity = folder.manifest.max_length
     if folder.manifest.dialect == "cpu" or capacity is None:
         raise SettingsError(f"{PREFIX}MODEL__DIR={folder.path}: its graph is not for TensorRT; run: {_PREPARE}")
-    prepare = _PREPARE if folder.manifest.dialect == "tensorrt" else f"{_PREPARE} --primitive"
     if worker.max_length >= capacity:
         raise SettingsError(
             f"{PREFIX}WORKER__MAX_LENGTH={worker.max_length}: the graph's slots hold {capacity - 1} tokens; lower it, "
-            f"or run: {prepare} --max-length {worker.max_length}"
+            f"or run: {_PREPARE} --max-length {worker.max_length}"
         )
     return PlanShapes(
         num_slots=num_slots,
@@ -46,34 +44,20 @@ def fit_shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) ->
     return plan_shapes(worker, folder, memory.num_slots), memory
 
 
-def unmet(manifest: Manifest, version: str, *, kv_in_place: bool, sm: str | None) -> str | None:
-    """One line where TensorRT of `version` cannot take the folder's graph, or a GPU of compute capability `sm` (None:
-    any) cannot run it: what is missing and what to do."""
-    if manifest.dialect == "tensorrt" and not kv_in_place:
-        return (
-            f"TensorRT {version} cannot keep KV in place, as the model's graph has it; install 10.15 or later, "
-            f"or run: {_PREPARE} --primitive"
-        )
+def unmet(manifest: Manifest, sm: str | None) -> str | None:
+    """Return one line with what is missing and what to do if a GPU of compute capability `sm` (None: any) cannot run
+    the folder's graph."""
     if manifest.precision == "fp8-mlp" and sm is not None and int(sm.removeprefix("sm_")) < _OLDEST_FP8_SM:
         return f"the model's MLP is FP8, for sm_{_OLDEST_FP8_SM} and later, the GPU is {sm}; {_QUANTIZE_INT8}"
     return None
 
 
 def device_memory_plan(folder: ModelFolder, shapes: PlanShapes, available_bytes: int) -> MemoryPlan:
-    """Return the memory plan for the engine of either dialect: the primitive one has a step's KV and scores beside the
-    slots."""
-    rows, tokens = shapes.prefill_rows, shapes.prefill_tokens
-    plan = plan_memory(
+    return plan_memory(
         folder.manifest,
         num_slots=shapes.num_slots,
         slot_tokens=shapes.capacity,
-        step_tokens=rows * tokens,
+        step_tokens=shapes.prefill_rows * shapes.prefill_tokens,
         kv_itemsize=_KV_ITEMSIZE,
         available_bytes=available_bytes,
     )
-    if folder.manifest.dialect == "tensorrt":
-        return plan
-    step_kv = plan.slot_bytes // shapes.capacity * rows * tokens
-    # Before and after the softmax.
-    scores = 2 * folder.manifest.architecture.num_heads * rows * tokens * (shapes.capacity + tokens) * _KV_ITEMSIZE
-    return replace(plan, workspace_bytes=plan.workspace_bytes + step_kv + scores)

@@ -5,7 +5,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
@@ -67,18 +66,6 @@ def test_the_gpus_plan_is_held_against_its_free_memory(
     assert facts.gpu == GPU
     assert facts.memory is not None
     assert (facts.memory.available_bytes, facts.memory.num_slots) == (GPU.free_bytes, 4)
-
-
-def test_a_library_that_cannot_take_the_models_graph_is_a_line(
-    slots_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = msgspec.structs.replace(GPU, version="10.14.1", kv_in_place=False)
-    monkeypatch.setattr(module, "probe", lambda _library: older)
-    values = {"model": {"dir": slots_folder.path}, "worker": {"engine": "tensorrt", "slots": 4, "max_length": 96}}
-    row = rows(engine_facts(Settings.model_validate(values)))["engine tensorrt"]
-    assert row.status is Status.WARN
-    assert row.detail.startswith("TensorRT 10.14.1 cannot keep KV in place")
-    assert row.detail.endswith("replyline model prepare --precision fp16 --primitive")
 
 
 def test_where_the_system_does_not_tell_its_memory_there_is_no_plan(

@@ -94,7 +94,6 @@ def options(texts: Path, tiny_source: Path, tmp_path: Path) -> QuantizeOptions:
         held_out=20,
         seed=1,
         mlp="int8",
-        primitive=False,
     )
 
 

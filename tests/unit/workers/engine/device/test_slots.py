@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.engine.device import ALIGNMENT
-from workers.engine.device.slots import SlotLayout, StepLayout, batch_size_for, batch_sizes, slot_capacity
+from workers.engine.device.slots import SlotLayout, batch_size_for, batch_sizes, slot_capacity
 
 layouts = st.builds(
     SlotLayout,
@@ -61,35 +61,6 @@ def test_a_block_holds_the_tokens_of_one_slot(layout: SlotLayout, data: st.DataO
         for head in range(layout.heads)
     ]
     assert extent.width == count * layout.token_bytes <= block.pitch
-
-
-@given(layouts, st.data())
-def test_what_a_step_computes_is_copied_from_where_it_was_put(layout: SlotLayout, data: st.DataObject) -> None:
-    """Caches begin where TensorRT allows it and do not overlap; a row's block finds each of its heads in each cache."""
-    rows = data.draw(st.integers(1, layout.slots))
-    width = data.draw(st.integers(1, layout.capacity))
-    step = StepLayout(layout, rows, width)
-    head_bytes = width * layout.token_bytes
-    caches = [BASE + number * step.cache_bytes for number in range(2 * layout.layers)]
-    assert all(address % ALIGNMENT == 0 for address in caches)
-    assert step.shape == (rows, layout.heads, width, layout.dim)
-    assert rows * layout.heads * head_bytes <= step.cache_bytes
-    assert step.num_bytes == len(caches) * step.cache_bytes
-    row = data.draw(st.integers(0, rows - 1))
-    block, extent = step.block(BASE, row), layout.extent(data.draw(st.integers(1, width)))
-    assert extent.width <= block.pitch
-    assert [
-        block.address + (slice_ * block.rows + head) * block.pitch
-        for slice_ in range(extent.slices)
-        for head in range(extent.rows)
-    ] == [cache + (row * layout.heads + head) * head_bytes for cache in caches for head in range(layout.heads)]
-
-
-@given(layouts, st.data())
-def test_no_step_needs_more_room_than_the_largest(layout: SlotLayout, data: st.DataObject) -> None:
-    width = data.draw(st.integers(1, layout.capacity))
-    smaller = data.draw(st.integers(1, layout.slots)), data.draw(st.integers(1, width))
-    assert StepLayout(layout, *smaller).num_bytes <= StepLayout(layout, layout.slots, width).num_bytes
 
 
 def test_slots_that_would_begin_elsewhere_are_refused() -> None:

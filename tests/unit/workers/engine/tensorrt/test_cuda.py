@@ -4,7 +4,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import tensorrt_rtx_bindings
 
-from ops.model.prepare import prepare_model
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
 from tests.support.models import cuda_emulation
@@ -23,12 +21,6 @@ from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 NUM_SLOTS = 5
 MAX_LENGTH = 96
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.7, seed=3), Sampling(temperature=1.3, seed=5))
-
-
-@pytest.fixture(scope="module")
-def primitive_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
-    models = tmp_path_factory.mktemp("models")
-    return prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=True)
 
 
 @pytest.fixture
@@ -82,16 +74,6 @@ def test_it_computes_what_the_other_device_computes(slots_folder: ModelFolder, d
     answers(engine)
     assert cuda.live == taken
     engine.close()
-    engine.close()
-    assert cuda.live == 0
-
-
-def test_a_steps_own_kv_is_copied_behind_its_launch(primitive_folder: ModelFolder, device: Any, cuda: Cuda) -> None:
-    engine = engine_on(device, primitive_folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)
-    seen = answers(engine)
-    assert seen == answers(on_the_cpu(primitive_folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH))
-    assert np.frombuffer(seen[-2], np.float16).any()
-    assert cuda.launches == 4
     engine.close()
     assert cuda.live == 0
 

@@ -6,11 +6,8 @@ import onnx
 import pytest
 
 from ops.model.prepare import prepare_model
-from shared.errors import ModelError
 from shared.model.folder import GRAPH, ModelFolder
 from tests.support.models.fixtures import TINY
-from workers.engine.tensorrt.plans import PlanShapes
-from workers.engine.tensorrt.shapes import device_memory_plan
 
 
 def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:
@@ -48,34 +45,3 @@ def test_a_longer_slot_is_no_other_model(tmp_path: Path, tiny_source: Path) -> N
     revisions = {prepared(tmp_path, tiny_source, length).manifest.revision for length in (96, 200)}
     assert len(revisions) == 1
     assert prepare_model(tmp_path, "fp32", source=tiny_source).manifest.revision not in revisions
-
-
-def test_a_folder_for_older_versions_stands_beside_the_other(tmp_path: Path, tiny_source: Path) -> None:
-    """Its KV is rounded elsewhere: another revision."""
-    newer = prepared(tmp_path, tiny_source)
-    older = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
-    assert older.path == tmp_path / "tiny-fp16-primitive"
-    assert (older.manifest.dialect, older.manifest.max_length) == ("tensorrt-primitive", 104)
-    assert older.manifest.revision != newer.manifest.revision
-    again = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
-    assert again.graph_path.stat().st_ino == older.graph_path.stat().st_ino
-
-
-def test_what_older_versions_keep_beside_the_slots_is_reckoned_with(tmp_path: Path, tiny_source: Path) -> None:
-    shapes = PlanShapes(num_slots=4, capacity=104, prefill_rows=2, prefill_tokens=32)
-    newer, older = (
-        device_memory_plan(
-            prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=primitive), shapes, 1 << 30
-        )
-        for primitive in (False, True)
-    )
-    step_kv = 2 * 32 * 2 * TINY.num_layers * TINY.num_kv_heads * TINY.head_dim * 2
-    scores = 2 * (2 * TINY.num_heads * 32 * (104 + 32)) * 2
-    assert older.workspace_bytes - newer.workspace_bytes == step_kv + scores
-    assert (older.kv_bytes, older.num_slots) == (newer.kv_bytes, newer.num_slots)
-
-
-def test_the_cpu_has_no_primitive_graph(tmp_path: Path, tiny_source: Path) -> None:
-    with pytest.raises(ModelError, match=r"^--primitive: there is no such graph of int8; add --precision fp16$"):
-        prepare_model(tmp_path, "int8", source=tiny_source, primitive=True)
-    assert not any(tmp_path.iterdir())

@@ -12,7 +12,6 @@ import onnx
 import pytest
 from structlog.testing import capture_logs
 
-from ops.model.prepare import prepare_model
 from ops.model.profile import ProfileOptions, profile
 from shared.errors import EngineError, SettingsError
 from shared.model.folder import ModelFolder
@@ -131,34 +130,16 @@ def test_its_layers_are_timed_where_a_profile_is_asked_for(
     assert (machine.cuda.launches, machine.cuda.live) == (0, 0)
 
 
-def test_an_older_library_takes_the_other_dialect(
-    slots_folder: ModelFolder, machine: Machine, tiny_source: Path
-) -> None:
-    """It refuses the newer one with the command, before anything is built."""
-    machine.facts = msgspec.structs.replace(FACTS, version="10.14.1", kv_in_place=False)
-    with pytest.raises(SettingsError) as refused:
-        load_model(settings(slots_folder, machine))
-    assert str(refused.value) == (
-        "REPLYLINE_WORKER__ENGINE=tensorrt: TensorRT 10.14.1 cannot keep KV in place, as the model's graph has it; "
-        "install 10.15 or later, or run: replyline model prepare --precision fp16 --primitive"
-    )
-    assert machine.built == []
-    models = slots_folder.path.parent
-    older = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=True)
-    assert first_token(older, machine) is not None
-    assert machine.cuda.live == 0
-
-
 @pytest.mark.parametrize(("sm", "taken"), [("sm_75", False), ("sm_86", False), ("sm_89", True), ("sm_120", True)])
 def test_a_model_in_fp8_is_for_gpus_that_have_it(slots_folder: ModelFolder, sm: str, taken: bool) -> None:
     manifest = msgspec.structs.replace(slots_folder.manifest, precision="fp8-mlp")
-    reason = unmet(manifest, "10.15.1", kv_in_place=True, sm=sm)
+    reason = unmet(manifest, sm)
     refusal = (
         f"the model's MLP is FP8, for sm_89 and later, the GPU is {sm}; "
         "run: replyline optimize quantize --mlp int8 --calibration FILE --out FOLDER"
     )
     assert reason == (None if taken else refusal)
-    assert unmet(slots_folder.manifest, "10.15.1", kv_in_place=True, sm=sm) is None
+    assert unmet(slots_folder.manifest, sm) is None
 
 
 @pytest.mark.parametrize("rejects", [0, 1])
