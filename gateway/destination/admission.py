@@ -22,7 +22,7 @@ _LEAST_BREAKER_MS: Final = 1_500.0
 # All workers are switched off only where most of their words are late: one that is sick has its own breaker.
 _MOST_PER_HUNDRED: Final = 50
 
-FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "broker"]
+FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "silent", "broker"]
 
 
 @dataclass(frozen=True, slots=True)

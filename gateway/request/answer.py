@@ -59,9 +59,9 @@ class Answer:
     `attempt` is the one that wrote the newest text here; -1 before the first delta. The last delta that agrees with
     the text arrived at `last_delta_unix_ms`. `agreed` is, by attempt, how many characters of its text are those here.
     `revision` is that of the version whose text is here; None before the first. What another version, or another
-    attempt in other words, writes meanwhile is held `aside`; `begun_again`: it took the first's place. `fallback` is
-    why the FAQ answers. `stood_in`: a gateway answered from the FAQ or with "busy" in the model's stead; a worker that
-    gives the FAQ's entry decided so itself. `settled`: the end was delivered, and is in the metrics."""
+    attempt in other words, writes while that is shown is held `aside`; `begun_again`: it took the first's place.
+    `fallback` is why the FAQ answers. `stood_in`: a gateway answered from the FAQ or with "busy" in the model's stead;
+    a worker that gives the FAQ's entry decided so itself. `settled`: the end was delivered, and is in the metrics."""
 
     state: State = State.COUNTING
     parts: list[str] = field(default_factory=list)
@@ -85,6 +85,11 @@ class Answer:
         if state not in _NEXT[self.state]:
             raise AssertionError(f"{self.state.name} → {state.name}")
         self.state = state
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether the model ended without text, and not for lack of time."""
+        return self.fallback == "silent"
 
     @property
     def text(self) -> str:

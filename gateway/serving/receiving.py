@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.destination.gate import AdmissionGate
 from gateway.request import replies
@@ -17,6 +18,8 @@ from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone
+
+_LATE: Final = ("infeasible", "deadline")  # ends for lack of time; at any other a model without text had none to give
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class Receiving:
             if gave_up and self.sending.descend(entry, now):
                 return
             if not (gave_up and entry.seen):  # what was shown of an adopted answer is a lower rung's
-                self.answering.fall_back(entry, "worker")  # or the model had nothing to say
+                self.answering.fall_back(entry, "worker" if reply.reason in _LATE else "silent")
             return
         self.answering.deliver(entry, replies.finish(entry, reply, now))
         if _has_whole_aside(entry):

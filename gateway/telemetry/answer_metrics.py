@@ -40,9 +40,10 @@ def count_answer(entry: Entry, response: Response) -> None:
 def _count_promise(entry: Entry, response: Response) -> None:
     if entry.adoption is not None:
         return  # its first text was another gateway's, and its client was away
-    if is_late(response, entry.deadline, entry.request.received_unix_ms):
+    received, answer = entry.request.received_unix_ms, entry.answer
+    if is_late(response, entry.deadline, received):
         metrics.late_terminals.inc()
-    kept = attainment(response, entry.deadline, entry.request.received_unix_ms, stood_in=entry.answer.stood_in)
+    kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
     if kept is not None:
         for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
             metrics.deadlines.labels(entry.publication.destination.bucket, deadline, "met" if met else "missed").inc()

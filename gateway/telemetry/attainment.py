@@ -8,6 +8,7 @@ from shared.wire.outcome import Response
 
 # Every accepted request has its terminal event by its deadline and so much.
 GRACE_MS: Final = 250.0
+_NEARLY: Final = 0.95  # many clients send what is left of the shop's deadline, a few ms less
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,14 @@ class Attainment:
     whole: bool
 
 
-def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
+def attainment(
+    response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool, silent: bool = False
+) -> Attainment | None:
     """Return which deadlines were met; None where that cannot be judged: the client cancelled, asked for a person,
-    asked for a sooner deadline than the shop's and missed it, or nothing was timed."""
+    missed a deadline that is sooner than the shop's, or nothing was timed.
+
+    An answer that failed, a `silent` model, and one that has taken the time of the shop's own deadline, or nearly so,
+    miss the promise under any deadline of the client."""
     timings = response.timings
     if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
         return None
@@ -31,8 +37,11 @@ def attainment(response: Response, promise: Deadline, received_unix_ms: float, *
         first_token=kept and first_ms is not None and received_unix_ms + first_ms <= promise.first_token_unix_ms,
         whole=kept and response.reason != "deadline" and received_unix_ms + whole_ms <= promise.deadline_unix_ms,
     )
-    unjudged = promise.promised is not None and response.status != "failed"
-    return None if unjudged and not (judged.first_token and judged.whole) else judged
+    shops = promise.promised
+    if shops is None or response.status == "failed" or silent or (judged.first_token and judged.whole):
+        return judged
+    had_ms = (shops.first_token_unix_ms if stood_in else shops.deadline_unix_ms) - received_unix_ms
+    return judged if whole_ms >= _NEARLY * had_ms else None
 
 
 def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:

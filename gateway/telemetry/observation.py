@@ -24,7 +24,8 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     is never a success of the asked one: it is censored, or has missed its deadline, as has a fallback in the workers'
     place."""
     to, received = entry.publication.destination, entry.request.received_unix_ms
-    kept = attainment(response, entry.deadline, received, stood_in=entry.answer.stood_in)
+    answer = entry.answer
+    kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
     handed_over = response.source == "handoff"
     cancelled = response.status == "cancelled" and bool(response.output_text)
     judged = kept is not None or handed_over or cancelled
@@ -46,7 +47,7 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
         failed=failed,
         missed=missed,
         unsure=own and response.source == "unsure",
-        ttft_ms=response.timings.ttft_ms if own and not entry.answer.stood_in else None,
+        ttft_ms=response.timings.ttft_ms if own and not answer.stood_in else None,
         answered_by=response.revision or "",
         censored=not (own or failed or missed or handed_over),
         cancelled=own and cancelled,

@@ -15,7 +15,7 @@ from shared.versions.state import State as Versions
 from shared.wire.messages import Feedback, HandoffRequest, Observation, ResponseCreate, SessionStart
 from shared.wire.outcome import Timings
 from tests.support.builders.gateway import answer, make_entry, report
-from tests.support.fakes.gateways import TOPICS, Edge, done, quiet
+from tests.support.fakes.gateways import MINUTE_MS, TOPICS, Edge, done, quiet
 
 IN_TIME = Timings(ttft_ms=100.0, total_ms=500.0)
 
@@ -89,14 +89,35 @@ def seen_by(edge: Edge) -> list[Observation]:
     return [msgpack.decode(each.value or b"", type=Observation) for each in edge.producer.of(TOPICS.observations)]
 
 
-async def asked(edge: Edge) -> Any:
+async def asked(edge: Edge, **fields: Any) -> Any:
     edge.move(Versions(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0)))
     edge.serving.admission_gate.update_worker(
         "w", report("w", lane="canary", revisions=("new",), unix_ms=int(now_unix_ms()))
     )
-    client = await edge.connect().say(SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?"))
+    client = await edge.connect().say(
+        SessionStart(session_id="s"), ResponseCreate(event_id="e", input="How long?", **fields)
+    )
     await quiet()
     return client
+
+
+SILENT = [{"reason": "stop"}, {"reason": "max_output_tokens"}, {"status": "failed", "reason": "internal"}]
+TOO_LATE = [{"status": "incomplete", "reason": "infeasible"}, {"status": "incomplete", "reason": "deadline"}]
+
+
+@pytest.mark.parametrize("sooner_ms", [0, 1, 5_000])
+@pytest.mark.parametrize("end", [*SILENT, *TOO_LATE], ids=lambda end: end["reason"])
+async def test_a_model_without_text_misses_the_promise_under_any_deadline_of_its_client(
+    end: dict[str, Any], sooner_ms: int
+) -> None:
+    """A client that sends what is left of the promise asks for a sooner deadline. Only an end for lack of time may
+    come from it."""
+    edge = Edge()
+    await asked(edge, deadline_ms=MINUTE_MS - sooner_ms)
+    edge.receive_replies([done(edge.asked[0].id, "", revision="new", lane="canary", **end)])
+    await quiet()
+    found = [(each.revision, each.missed, each.censored) for each in seen_by(edge)]
+    assert found == ([("new", True, False)] if end in SILENT or not sooner_ms else [])
 
 
 async def test_an_answer_and_each_new_rating_of_it_are_written_once() -> None:
