@@ -16,6 +16,8 @@ other. Each bet is the likelihood ratio between one chance of bad answers on eit
 the null hypothesis allows: its mean is at most 1 for every chance that both sides share, also while that changes
 (Turner, Ly and Gruenwald, "Generic E-variables for exact sequential k-sample tests", 2024). One pair multiplies the
 wealth by less than 4, so that no alarm comes before four answers of the control.
+
+The bound is that of these bets. The hard stop at 25 lost customers of a class (`Tally.is_spent`) is outside of it.
 """
 
 import math

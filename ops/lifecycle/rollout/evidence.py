@@ -13,6 +13,10 @@ A conversation's answers depend on each other, so that one unlucky customer coul
 in a metric up to its first bad answer and no further, and answers are paired with answers of conversations that have
 got as far. A conversation that has come from another lane begins with a cold cache: its first answer counts nowhere.
 So do answers of one side that end together, as in a worker's crash: they are judged as one (`Tally.add`).
+
+A canary that has lost 25 customers of a class beyond its control's and the margin is rolled back without a test. This
+hard stop is outside of the bound of alpha: it adds false rollbacks of its own, about 0.05 % for a class that loses
+thousands of customers on both sides (docs/decisions/0041).
 """
 
 import math

@@ -184,6 +184,56 @@ def test_a_class_loses_about_25_customers_beyond_its_controls(
     assert beyond <= 28  # the margin lets 2 % of the class's answers pass
 
 
+@pytest.mark.parametrize(
+    ("lost", "answers", "is_spent"),
+    [
+        ((26, 0), (100, 100), False),
+        ((27, 0), (100, 100), True),
+        ((51, 0), (1_000, 1_000), True),
+        ((50, 0), (1_000, 1_000), False),
+        ((172, 100), (100, 100), False),
+        ((173, 100), (100, 100), True),
+        ((100, 0), (100, 49), False),
+        ((100, 0), (100, 50), True),
+    ],
+    ids=[
+        "24",
+        "25",
+        "beyond margin and chance",
+        "chance and margin",
+        "chance",
+        "beyond chance",
+        "few of control",
+        "half",
+    ],
+)
+def test_the_hard_stop_takes_25_customers_beyond_the_controls_the_margin_and_chance(
+    lost: tuple[int, int], answers: tuple[int, int], is_spent: bool
+) -> None:
+    for plan in (PLAN, replace(PLAN, control=False)):
+        tally = Tally(plan, "long", "missed", 1.0)
+        for at, side in enumerate(get_args(Side)):
+            tally.lost[side], tally.answers[side] = lost[at], answers[at]
+        assert tally.is_spent == (is_spent and plan.control)
+
+
+@pytest.mark.parametrize(("gap_ms", "customers"), [(1_000, 26), (10, None)], ids=["one by one", "of one cause"])
+@pytest.mark.parametrize("alpha", [1e-30, 1e-60])
+def test_the_hard_stop_comes_after_as_many_customers_at_any_alpha(
+    alpha: float, gap_ms: int, customers: int | None
+) -> None:
+    """No test gives an alarm at such an alpha. Customers that one crash costs are one."""
+    evidence, stopped = Evidence(replace(PLAN, alpha=alpha)), None
+    for number in range(40):
+        for each in both(number, failed=True):
+            evidence.add(replace(each, unix_ms=10_000 + gap_ms * number))
+        if evidence.alarm:
+            stopped = number + 1
+            break
+    assert stopped == customers
+    assert (evidence.lost_beyond is None) == (customers is None)
+
+
 def bursts(draw: random.Random) -> Callable[[], float]:
     """Return the chance of a bad answer, now small, now large on both sides."""
     state = {"bad": False}
