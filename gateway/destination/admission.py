@@ -96,7 +96,7 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
         )
     soft_ms = request.first_token_ms if request.first_token_ms is not None else limits.first_token_ms
     promised = Deadline.after(now_unix_ms, first_token_ms=limits.first_token_ms, whole_ms=limits.deadline_ms)
-    return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms).judged_by(promised)
+    return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms).judged_by(promised, now_unix_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

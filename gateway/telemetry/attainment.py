@@ -8,7 +8,7 @@ from shared.wire.outcome import Response
 
 # Every accepted request has its terminal event by its deadline and so much.
 GRACE_MS: Final = 250.0
-_NEARLY: Final = 0.95  # many clients send what is left of the shop's deadline, a few ms less
+_NEARLY: Final = 0.95  # of the time of the shop's deadline
 
 
 @dataclass(frozen=True, slots=True)

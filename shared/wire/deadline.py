@@ -12,6 +12,7 @@ from typing import Final
 _FIRST_SECONDS: Final = 1_000_000_000
 _LAST_SECONDS: Final = 9_999_999_999
 _BINARY: Final = (4, 8)
+_COUNTDOWN: Final = 0.03  # of the promise's time: a client that sends what is left of it asks for a few ms less
 _MAX_DIGITS: Final = 16  # of the largest integer that every reader holds exactly, 2^53 - 1
 
 
@@ -39,10 +40,12 @@ class Deadline:
             promised=None if self.promised is None else self.promised.later(ms),
         )
 
-    def judged_by(self, promise: "Deadline") -> "Deadline":
-        """Return this deadline with the shop's `promise` in it if either part of this one is sooner."""
-        soft, hard = self.first_token_unix_ms, self.deadline_unix_ms
-        short = soft < promise.first_token_unix_ms or hard < promise.deadline_unix_ms
+    def judged_by(self, promise: "Deadline", since_unix_ms: float) -> "Deadline":
+        """Return this deadline with the shop's `promise` in it if either part of this one is sooner by more than a
+        client's countdown of the promise makes it. Both run from `since_unix_ms`."""
+        mine = self.first_token_unix_ms, self.deadline_unix_ms
+        shops = promise.first_token_unix_ms, promise.deadline_unix_ms
+        short = any(end < shop - _COUNTDOWN * (shop - since_unix_ms) for end, shop in zip(mine, shops, strict=True))
         return replace(self, promised=promise) if short else self
 
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:

@@ -282,7 +282,7 @@ def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> D
     hard = min(by_our_clock(request.deadline_unix_ms, defaults.deadline_ms), now + defaults.max_deadline_ms)
     soft = by_our_clock(request.first_token_unix_ms, defaults.first_token_ms)
     promise = Deadline.after(created - ahead, first_token_ms=defaults.first_token_ms, whole_ms=defaults.deadline_ms)
-    return Deadline(first_token_unix_ms=min(soft, hard), deadline_unix_ms=hard).judged_by(promise)
+    return Deadline(first_token_unix_ms=min(soft, hard), deadline_unix_ms=hard).judged_by(promise, created - ahead)
 
 
 def _seed_of(request_id: str) -> int:

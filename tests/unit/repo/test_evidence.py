@@ -253,6 +253,13 @@ def test_what_misses_the_promise_does(learner: str) -> None:
     assert judge.verdict() != before
 
 
+@pytest.mark.parametrize("gone_ms", [0, 1, 50, 90])
+def test_a_client_that_sends_what_is_left_of_the_promise_asks_for_no_sooner_deadline(gone_ms: int) -> None:
+    """Else a gateway's ladder, breakers and tries, and a rollout, learn nothing where all clients count down."""
+    asked = {"first_token_ms": LIMITS.first_token_ms - gone_ms, "deadline_ms": LIMITS.deadline_ms - gone_ms}
+    assert deadline_of(NOW, **asked).promised is None
+
+
 def test_an_upstream_is_left_alone_by_requests_that_were_only_withdrawn() -> None:
     """A cancel, and a deadline sooner than the promise, leave a place without a word about the upstream."""
     choice = Choice(["a"], places=4)
@@ -270,6 +277,10 @@ def test_an_upstream_is_left_alone_by_requests_that_were_only_withdrawn() -> Non
         ({"first_token_unix_ms": 120}, True),
         ({"deadline_unix_ms": 14_000}, True),
         ({"first_token_unix_ms": 9_000}, False),
+        ({"first_token_unix_ms": 2_999, "deadline_unix_ms": 14_999}, False),
+        ({"first_token_unix_ms": 2_910, "deadline_unix_ms": 14_550}, False),
+        ({"first_token_unix_ms": 2_909}, True),
+        ({"deadline_unix_ms": 14_549}, True),
     ],
 )
 def test_a_worker_knows_a_sooner_deadline_than_the_shops_from_any_producer(asked: dict[str, int], short: bool) -> None:
