@@ -155,11 +155,13 @@ async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(syste
         await eventually(workers_known(gateway, 0))
         assert gateway.logged("worker_silent", worker="w-silent")
         answers = [await client.answer(event_id) for event_id in tried]
+        refused = await gateway.metric(FALLBACKS, reason="infeasible") - infeasible
         answers += [await client.ask(RETURNS, first_token_ms=700) for _ in range(3)]
     assert {answer.outcome for answer in answers} == {FAQ}
-    assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + 1
-    assert await gateway.metric(FALLBACKS, reason="deadline") == late + len(answers) - 1
-    assert await published(system) == before + len(answers) - 1
+    assert 1 <= refused <= 2, "it is counted after `response.created`: one more may be asked"
+    assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + refused
+    assert await gateway.metric(FALLBACKS, reason="deadline") == late + len(answers) - refused
+    assert await published(system) == before + len(answers) - refused
 
 
 async def test_what_is_no_report_changes_nothing(system: System, gateway: Service) -> None:
