@@ -225,7 +225,7 @@ class Serving:
         gate = self.admission_gate
         return (
             lambda entry, _: gate.admissions.release(entry.response_id),
-            lambda entry, _: self.claims.release(entry.request.session, entry.response_id),
+            self._release_claim,
             lambda entry, _: self.recall.leave(entry),
             count_answer,
             lambda entry, response: gate.report.count_answer(entry.publication.destination, response),
@@ -234,6 +234,13 @@ class Serving:
             self.shadowing.end,
             self.observing.end,
         )
+
+    def _release_claim(self, entry: Entry, response: Response) -> None:
+        session, name = entry.request.session, entry.response_id
+        if entry.publication.published and response.reason in {"client", "internal"}:
+            self.claims.leave_to_worker(session, name)
+        else:
+            self.claims.release(session, name)
 
     def _make_gateway(self) -> Gateway:
         asking = Asking(

@@ -1,5 +1,6 @@
 """Claim the partition of a conversation's next question, in Redis for every gateway (docs/decisions/0036)."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from shared.wire.topics import TopicNames
 _RESTS_MS: Final = 1_000
 _CLOCKS_DIFFER_MS: Final = 5_000
 _DRAIN_S: Final = 1.0
+# A worker that hangs does not keep a conversation for longer.
+_CANCEL_HEARD_S: Final = 2.0
 _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 
@@ -33,7 +36,8 @@ _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pin
 class Claims:
     """The conversations' partitions; owned by the gateway's event loop. Without `places` each key's hash alone decides.
     A question that is open here (`is_open`) holds its conversation even if Redis is away; Redis may not know yet of one
-    that ended here a short while ago (`has_ended`)."""
+    that ended here a short while ago (`has_ended`). One that was cancelled holds it until its worker, which writes the
+    turn, has ended it too."""
 
     places: Places | None
     producer: Producer
@@ -41,6 +45,7 @@ class Claims:
     is_open: Callable[[str], bool] = lambda _: True
     has_ended: Callable[[str], bool] = lambda _: False
     _open: dict[SessionKey, dict[str, int | None]] = field(default_factory=dict, init=False)
+    _with_worker: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
 
     async def claim(self, question: Question, wanted: Destination, view: View) -> tuple[Destination, View]:
@@ -64,7 +69,7 @@ class Claims:
         self.hold(session, request_id, partition)
         await self._learn_partitions(topic, partition or 0)
         both = dict.fromkeys((*concurrent, *claimed.concurrent))
-        concurrent = tuple(each for each in both if not self.has_ended(each))
+        concurrent = tuple(each for each in both if each in self._with_worker or not self.has_ended(each))
         return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent)), view
 
     async def follow(self, order: Order, topic: str) -> int | None:
@@ -89,6 +94,8 @@ class Claims:
 
     def release(self, session: SessionKey, request_id: str) -> None:
         """Release the conversation of a question that has ended. Does not wait."""
+        if (timer := self._with_worker.pop(request_id, None)) is not None:
+            timer.cancel()
         held = self._open.get(session, {})
         if request_id not in held:
             return
@@ -97,6 +104,12 @@ class Claims:
             del self._open[session]
         if self.places is not None:
             self._releasing.start(self._release(self.places, session, request_id))
+
+    def leave_to_worker(self, session: SessionKey, request_id: str) -> None:
+        """Release the conversation of a question that this gateway has cancelled once its worker has ended it too
+        (`release`), which is later than usual if that one is just starting."""
+        loop = asyncio.get_running_loop()
+        self._with_worker[request_id] = loop.call_later(_CANCEL_HEARD_S, self.release, session, request_id)
 
     def partition_of(self, session: SessionKey, bucket: Bucket, lane: Lane, claimed: int | None) -> int | None:
         """Return the partition of a bucket's topic in a lane, as `PartitionOf` says."""
@@ -148,7 +161,7 @@ class Claims:
 
     def _still_open(self, session: SessionKey) -> dict[str, int | None]:
         held = self._open.get(session, {})
-        return {request_id: at for request_id, at in held.items() if self.is_open(request_id)}
+        return {each: at for each, at in held.items() if self.is_open(each) or each in self._with_worker}
 
     async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
         with suppress(StoreUnavailable):  # then it is released by its deadline

@@ -56,15 +56,24 @@ class Receiving:
         if entry is None or reply.session_id != entry.request.session.session_id:
             if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                 metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
+            if isinstance(reply, ReplyDone):
+                self._release_claim(reply)
             return
         if isinstance(reply, ReplyDone):
             self._finish(entry, reply, now)
+            self._release_claim(reply)
             return
         connection = self.connections.of(entry)
         shown = replies.add_delta(entry, reply, now)
         if shown and connection is not None:
             touched[connection.session.connection_id] = connection
             put_all(connection, shown)
+
+    def _release_claim(self, reply: ReplyDone) -> None:
+        """Release the conversation of an answer that its worker has ended, now or after this gateway did."""
+        entry = self.inflight.get_any(reply.request_id)
+        if entry is not None and entry.answer.done and reply.origin == "worker":
+            self.sending.claims.release(entry.request.session, entry.response_id)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if reply.status == "cancelled" and reply.origin == "worker":

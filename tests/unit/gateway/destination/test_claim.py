@@ -1,5 +1,6 @@
 """Two gateways and one Redis: a conversation moves only at rest, and all that is said of a question follows it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -149,6 +150,27 @@ async def test_an_end_is_known_at_once_though_redis_releases_the_question_late(
     await end(one, "a")
     await ask(one, "b", client)
     assert open_beside(one) == [[], []]
+
+
+@pytest.mark.parametrize("hears", [True, False], ids=["the worker hears of it", "the worker hangs"])
+async def test_a_cancelled_question_is_open_until_its_worker_has_ended_it(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch, hears: bool
+) -> None:
+    """Its turn is written by the worker: whether later prompts have it must not depend on when they are made."""
+    monkeypatch.setattr(claim, "_CANCEL_HEARD_S", 60.0 if hears else 0.05)
+    one, two = edges
+    client = await ask(one, "a")
+    await client.say(ResponseCancel(target_event_id="a"))
+    await ask(one, "b", client)
+    await ask(two, "c")
+    assert (open_beside(one)[-1], open_beside(two)[-1]) == (["a"], ["a", "b"])
+    if hears:
+        one.receive_replies([done("", response_id(SESSION, "a", "hi"), status="cancelled", reason="client")])
+    else:
+        await asyncio.sleep(0.1)
+    await settled()
+    await ask(two, "d")
+    assert open_beside(two)[-1] == ["b", "c"]
 
 
 async def test_a_question_goes_behind_an_open_one_at_whichever_gateway(edges: tuple[Edge, Edge]) -> None:

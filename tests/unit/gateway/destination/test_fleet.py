@@ -159,7 +159,7 @@ class Told:
 
     def eta_ms(self, bucket: Bucket, now: float) -> float:
         ahead = [
-            self.report.service_ms[each]
+            self.report.service_ms.get(each, 0.0)
             for at, each in self.sent
             if at > self.received - 50.0 and each in self.report.buckets
         ]
