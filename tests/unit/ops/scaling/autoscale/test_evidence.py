@@ -4,8 +4,8 @@ import math
 
 import msgspec
 import pytest
-from gateway.admission.fleet import Fleet
 
+from gateway.destination.fleet import Fleet
 from ops.scaling.autoscale.building import measure_of
 from ops.scaling.autoscale.commands import RunOptions
 from ops.scaling.autoscale.evidence import Evidence, Pool
