@@ -69,7 +69,6 @@ async def test_a_message_without_a_type_is_an_error(client: Client) -> None:
         ("first_token_ms", 0),
         ("first_token_ms", True),
         ("metadata", {str(number): "v" for number in range(17)}),
-        ("traceparent", "not one"),
     ],
 )
 async def test_a_wrong_field_is_named_and_nothing_is_asked(client: Client, param: str, value: object) -> None:
