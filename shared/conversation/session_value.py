@@ -5,7 +5,7 @@ from typing import cast
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
-from shared.wire.session_key import SessionKey
+from shared.wire.session_key import SessionKey, SessionPart
 
 # What was put in a generation that was erased does not come back.
 _PUT = """
@@ -45,7 +45,7 @@ _ALWAYS_MS = 2**52
 class SessionValue:
     """Each method raises `StoreUnavailable` where Redis does not answer in time."""
 
-    def __init__(self, settings: RedisSettings, what: str) -> None:
+    def __init__(self, settings: RedisSettings, what: SessionPart) -> None:
         """Name the value among the session's keys; `History.delete` erases it with the others."""
         self._what = what
         self._calls = RedisCalls(settings, tells=False)

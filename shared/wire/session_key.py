@@ -4,11 +4,14 @@ and one transaction or script may touch them; what a tenant's sessions share has
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from shared.wire.fields import MAX_ID_CHARS
 
 OWNED_PREFIX: Final = "subject:"
+
+# docs/security.md lists what is kept under each name, and which process may read and write it.
+SessionPart = Literal["turns", "erased", "withdrawn", "kv", "handoff", "running", "bad_answers", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,9 @@ class SessionKey:
         """Return a name for the conversation that is the same everywhere and holds no name of its own."""
         return hashlib.blake2b(self.record_key, digest_size=8, person=b"replyline-digest").hexdigest()
 
-    def of(self, what: str) -> str:
-        """Return the name of the session's `turns`, `erased`, `kv`, `handoff`, `running`, `bad_answers` or `place`."""
-        return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
+    def of(self, part: SessionPart) -> str:
+        """Return the name of the Redis key that holds this part of the session."""
+        return f"replyline:{{{self.tenant}/{self.session_id}}}:{part}"
 
 
 def shared_key(tenant: str, name: bytes) -> str:

@@ -21,13 +21,14 @@ from ops.lifecycle.learn.lessons import Lesson
 from ops.load.recording.recorder import Recorder
 from shared.conversation.history import History
 from shared.conversation.journal import JOURNAL, Journal
+from shared.conversation.session_value import SessionValue
 from shared.conversation.turn import Turn
 from shared.faq.entries import PACKAGED_PATH
 from shared.process.clock import wire_unix_ms
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import ChatRequest, Consent, SessionDelete
-from shared.wire.session_key import SessionKey
+from shared.wire.session_key import SessionKey, SessionPart
 from shared.wire.topics import TopicNames
 from tests.support.fakes.gateways import Edge, done, quiet
 from tests.support.fakes.kv_workers import TALK, Workers
@@ -84,7 +85,7 @@ class Bench:
 Place = Callable[[Bench], Awaitable[None]]
 
 
-def of_redis(*keys: str) -> Place:
+def of_redis(*keys: SessionPart) -> Place:
     async def walk(bench: Bench) -> None:
         history, admin = History(bench.redis, kv=bench.redis), Redis.from_url(bench.redis.url)
         for key in keys:
@@ -95,6 +96,15 @@ def of_redis(*keys: str) -> Place:
         await history.close()
 
     return walk
+
+
+async def the_withdrawn_consent(bench: Bench) -> None:
+    """The mark has a time and nothing else."""
+    values, admin = SessionValue(bench.redis, "bad_answers"), Redis.from_url(bench.redis.url)
+    await values.withdraw(bench.session, 7, asked=True)
+    assert admin.get(bench.session.of("withdrawn")) == b"7"
+    assert 0 < admin.pttl(bench.session.of("withdrawn")) <= DAY_MS
+    await values.close()
 
 
 async def the_quotas(_: Bench) -> None:
@@ -224,6 +234,7 @@ PLACES: Final[dict[str, Place]] = {
     "Redis: `turns`, `kv`": of_redis("turns", "kv"),
     "Redis: `handoff`, `running`, `place`": of_redis("handoff", "running", "place"),
     "Redis: `bad_answers`": of_redis("bad_answers"),
+    "Redis: `withdrawn`": the_withdrawn_consent,
     "Redis: `quota`": the_quotas,
     "an edge's Redis: `journal`": the_journal,
     "a worker": a_workers_memory,

@@ -1,13 +1,28 @@
 """A session's keys are together at one node of a Redis Cluster; redis-py's own table is the authority for slots."""
 
+from pathlib import Path
+from typing import Final, get_args
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from shared.wire.session_key import SessionKey
+from shared.wire.session_key import SessionKey, SessionPart
+
+SECURITY: Final = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
 
 
 @given(st.text(alphabet="ab.", min_size=1), st.text(alphabet="ab{}"))
 def test_all_keys_of_a_session_have_one_slot(tenant: str, session_id: str) -> None:
     session = SessionKey(tenant, session_id)
-    assert len({key_slot(session.of(what).encode()) for what in ("turns", "erased", "kv", "handoff")}) == 1
+    assert len({key_slot(session.of(part).encode()) for part in get_args(SessionPart)}) == 1
+
+
+@pytest.mark.parametrize("part", get_args(SessionPart))
+def test_each_part_of_a_session_in_redis_is_in_the_security_page(part: SessionPart) -> None:
+    """A process whose Redis user may not write a key loses what it keeps there."""
+    rows = [line for line in SECURITY.splitlines() if line.startswith("| Redis: ")]
+    gateway = next(line for line in SECURITY.splitlines() if line.startswith("ACL SETUSER gateway "))
+    assert any(f"`{part}`" in row for row in rows)
+    assert f"~replyline:{{*}}:{part} " in gateway
