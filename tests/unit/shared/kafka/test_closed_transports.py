@@ -1,4 +1,6 @@
-"""A broker that ends its connection just before a request: a broken connection, whatever uvloop calls it."""
+"""A broker that closes its connection just before a request causes a broken-connection error, whatever error uvloop
+raises.
+"""
 
 import asyncio
 
@@ -12,7 +14,7 @@ import shared.kafka  # noqa: F401 - makes it so
 
 
 async def ask_after_the_end() -> None:
-    """The transport is closed, and aiokafka has not been told yet."""
+    """Send a request on a closed transport before aiokafka has noticed."""
     gone = asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,6 +37,6 @@ async def ask_after_the_end() -> None:
         await gone.wait()
 
 
-def test_a_request_to_a_connection_that_has_just_ended_is_a_broken_connection() -> None:
-    """aiokafka then connects anew; by any other error its consumers end for good, and the process with them."""
+def test_a_request_on_a_just_closed_connection_raises_a_connection_error() -> None:
+    """aiokafka then reconnects; any other error ends its consumers for good, and the process with them."""
     uvloop.run(ask_after_the_end())

@@ -1,4 +1,4 @@
-"""A process is not ready where what Kafka acknowledges goes with one broker."""
+"""A process is not ready if the loss of one broker would lose acknowledged records."""
 
 import asyncio
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from shared.wire.topic_layout import TopicCopies
 
 
 class Broker:
-    """`replicas` None: away."""
+    """If `replicas` is None, the broker is away."""
 
     replicas: int | None = 1
     broken = ""
@@ -30,7 +30,7 @@ class Broker:
         return [self.broken] if self.broken else []
 
 
-async def test_what_is_too_weak_is_logged_once_and_told_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_weak_topic_is_logged_once_and_reported_until_it_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kafka.layout._LOOK_S", 0.0)
     broker: Any = Broker()
     copies = Copies(broker, KafkaSettings())

@@ -1,4 +1,4 @@
-"""A key chooses the partition that every other producer would have it choose."""
+"""A key maps to the same partition as in every other producer."""
 
 from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
@@ -9,13 +9,13 @@ from shared.wire.session_key import SessionKey
 
 
 @given(st.binary(max_size=200), st.integers(1, 1_000))
-def test_it_is_the_partition_that_the_producer_would_choose(key: bytes, num: int) -> None:
+def test_the_partition_equals_the_one_kafkas_producer_chooses(key: bytes, num: int) -> None:
     numbers = list(range(num))
     assert partition_of(key, num) == DefaultPartitioner()(key, numbers, numbers)
 
 
 @given(st.text(max_size=40), st.integers(1, 40), st.integers(1, 40))
-def test_of_a_topic_with_a_divisor_of_the_partitions_it_is_the_remainder(session: str, few: int, times: int) -> None:
-    """What `chat.cancels` rests on."""
+def test_a_topic_whose_partitions_divide_the_count_gets_the_remainder(session: str, few: int, times: int) -> None:
+    """`chat.cancels` relies on this."""
     key = SessionKey("demo", session).record_key
     assert partition_of(key, few) == partition_of(key, few * times) % few

@@ -1,4 +1,4 @@
-"""Whoever waits for a delivery hears of it, also where the producer that was to deliver it is given up."""
+"""Every caller that waits for a delivery gets its result, even if the producer that was to deliver it is replaced."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest_asyncio.fixture
 async def complaints() -> AsyncIterator[list[dict[str, Any]]]:
-    """What asyncio would log."""
+    """Collect the messages that asyncio would log."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     yield told
@@ -27,10 +27,10 @@ async def complaints() -> AsyncIterator[list[dict[str, Any]]]:
 
 
 async def stuck(producer: AIOKafkaProducer) -> "list[asyncio.Future[object]]":
-    """Two deliveries that its sender does not get done: one that it has tried, one that it has not."""
+    """Return two deliveries that the sender cannot complete: one tried, one not yet tried."""
 
     async def sender() -> None:
-        """aiokafka's swallows its cancellation too."""
+        """aiokafka's sender swallows its cancellation as well."""
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -60,7 +60,7 @@ async def check_failed(deliveries: "list[asyncio.Future[object]]") -> None:
     assert [type(outcome) for outcome in outcomes] == [RequestTimedOutError, RequestTimedOutError]
 
 
-async def test_what_a_replaced_producer_has_not_delivered_has_failed(
+async def test_undelivered_records_of_a_replaced_producer_fail(
     producer: Producer, complaints: list[dict[str, Any]]
 ) -> None:
     broken = idempotent()
@@ -69,7 +69,7 @@ async def test_what_a_replaced_producer_has_not_delivered_has_failed(
     await check_failed(deliveries)
 
 
-async def test_who_is_stopped_while_it_closes_the_one_before_lets_it_end(
+async def test_a_cancelled_renewal_still_closes_the_old_producer(
     producer: Producer, complaints: list[dict[str, Any]]
 ) -> None:
     broken = idempotent()

@@ -1,4 +1,6 @@
-"""After a failed delivery another producer takes over; meanwhile nobody else is refused. A refusal is no failure."""
+"""After a failed delivery another producer takes over, and no send is refused while it connects. A refused record is
+not a failure.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from shared.settings.kafka import KafkaSettings
 
 @dataclass(eq=False)
 class FakeClient:
-    """As aiokafka's producer."""
+    """Behaves like aiokafka's producer."""
 
     open: list["asyncio.Future[object]"] = field(default_factory=list)
     stopped: bool = False
@@ -45,7 +47,7 @@ class FakeClient:
 
 @dataclass
 class Broker:
-    """Lets clients in while `open`."""
+    """Accepts clients while `open` is set."""
 
     clients: list[FakeClient] = field(default_factory=list)
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,7 +80,7 @@ async def quiet() -> None:
 
 
 async def deliver(producer: Producer, error: KafkaError | None, topic: str = "chat.replies") -> None:
-    """A record whose delivery ends so."""
+    """Send a record whose delivery ends with this outcome."""
     delivery = await producer.enqueue(Outgoing(topic, b"x"))
     if error is None:
         delivery.set_result(None)
@@ -88,14 +90,14 @@ async def deliver(producer: Producer, error: KafkaError | None, topic: str = "ch
     await quiet()
 
 
-async def test_a_failed_delivery_brings_another_producer(producer: Producer, broker: Broker) -> None:
+async def test_a_failed_delivery_starts_another_producer(producer: Producer, broker: Broker) -> None:
     await deliver(producer, OutOfOrderSequenceNumber())
     assert [client.stopped for client in broker.clients] == [True, False]
     await deliver(producer, None)
     assert len(broker.clients[1].open) == 1
 
 
-async def test_until_the_other_is_connected_nobody_is_refused(producer: Producer, broker: Broker) -> None:
+async def test_sends_succeed_while_the_new_producer_connects(producer: Producer, broker: Broker) -> None:
     broker.open.clear()
     await deliver(producer, OutOfOrderSequenceNumber())
     await deliver(producer, None)
@@ -106,7 +108,7 @@ async def test_until_the_other_is_connected_nobody_is_refused(producer: Producer
     assert [client.stopped for client in broker.clients] == [True, False]
 
 
-async def test_where_no_broker_is_left_that_is_said_at_once(producer: Producer, broker: Broker) -> None:
+async def test_a_send_fails_immediately_when_no_broker_is_left(producer: Producer, broker: Broker) -> None:
     broker.open.clear()
     broker.clients[0].has_connection = False
     await deliver(producer, RequestTimedOutError())
@@ -118,7 +120,7 @@ async def test_where_no_broker_is_left_that_is_said_at_once(producer: Producer, 
     assert [client.stopped for client in broker.clients] == [True, False]
 
 
-async def test_however_many_fail_one_a_second_takes_over(producer: Producer, broker: Broker) -> None:
+async def test_many_failures_start_at_most_one_producer_a_second(producer: Producer, broker: Broker) -> None:
     for _ in range(5):
         await deliver(producer, OutOfOrderSequenceNumber())
     assert len(broker.clients) == 2
@@ -126,7 +128,7 @@ async def test_however_many_fail_one_a_second_takes_over(producer: Producer, bro
     assert all(client.stopped for client in broker.clients)
 
 
-async def test_after_a_second_the_next_may_follow(
+async def test_another_producer_may_start_after_a_second(
     producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RENEWED_AFTER_S", 0.0)
@@ -135,7 +137,7 @@ async def test_after_a_second_the_next_may_follow(
     assert [client.stopped for client in broker.clients] == [True] * 5 + [False]
 
 
-async def test_who_still_looks_for_its_topic_when_another_takes_over_is_not_forgotten(
+async def test_a_send_waiting_for_topic_metadata_survives_a_renewal(
     producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_POLL_S", 0.0)
@@ -154,10 +156,10 @@ async def test_who_still_looks_for_its_topic_when_another_takes_over_is_not_forg
     assert [client.stopped for client in broker.clients] == [True, False]
 
 
-async def test_who_never_hears_of_its_topic_is_told_so_and_holds_up_nobody(
+async def test_a_send_whose_topic_metadata_never_arrives_fails_and_blocks_no_other(
     producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """aiokafka's future for it is never done once its producer is stopped."""
+    """aiokafka never completes its future after the producer is stopped."""
     monkeypatch.setattr(producer, "_settings", KafkaSettings(request_timeout_ms=100))
     monkeypatch.setattr(producer, "_queued_within_s", 0.2)
     [first] = broker.clients
@@ -175,12 +177,12 @@ async def test_who_never_hears_of_its_topic_is_told_so_and_holds_up_nobody(
 @pytest.mark.parametrize(
     "refusal", [TopicAuthorizationFailedError("crm"), MessageSizeTooLargeError(), RecordListTooLargeError()]
 )
-async def test_a_refusal_brings_none(producer: Producer, broker: Broker, refusal: KafkaError) -> None:
+async def test_a_refusal_starts_no_other_producer(producer: Producer, broker: Broker, refusal: KafkaError) -> None:
     await deliver(producer, refusal)
     assert [client.stopped for client in broker.clients] == [False]
 
 
-def test_what_is_refused_for_good_is_told_from_what_may_be_taken_yet() -> None:
+def test_a_permanent_refusal_is_distinguished_from_a_temporary_one() -> None:
     producer = Producer(KafkaSettings(), client_id="test")
     verdicts = {
         (topic, type(error)): producer.verdict(topic, error)

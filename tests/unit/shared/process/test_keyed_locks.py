@@ -1,4 +1,4 @@
-"""Who comes for one thing waits for those before, in their order, and for nobody else."""
+"""Waiters for one key get the lock in order of arrival and do not wait for other keys."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from shared.process.keyed_locks import KeyedLocks
 from tests.support.fakes.gateways import quiet
 
 
-async def test_each_line_goes_on_by_itself_and_in_its_order() -> None:
+async def test_each_key_has_its_own_queue_in_order_of_arrival() -> None:
     locks, let, done = KeyedLocks(), {name: asyncio.Event() for name in ("a1", "a2", "b1")}, list[str]()
 
     async def stand(name: str) -> None:
@@ -26,7 +26,7 @@ async def test_each_line_goes_on_by_itself_and_in_its_order() -> None:
     assert len(locks) == 0
 
 
-async def test_who_gives_up_or_fails_holds_up_nobody() -> None:
+async def test_a_cancelled_or_failed_holder_blocks_no_waiter() -> None:
     locks, never = KeyedLocks(), asyncio.Event()
 
     async def stand(event: asyncio.Event) -> str:

@@ -1,4 +1,4 @@
-"""What is read of the machine, the GPUs, and the event loop, and what of it is shown."""
+"""Readings of the machine, the GPUs and the event loop, and the metrics shown for them."""
 
 import asyncio
 import dataclasses
@@ -53,8 +53,8 @@ def test_a_containers_limit_bounds_the_cores(
     assert usable_cores(tmp_path / "none") == 32
 
 
-def test_the_machine_is_read_as_the_kernel_writes_it() -> None:
-    """A guest's time is in `user` already; memory is in KiB."""
+def test_proc_files_are_parsed_in_the_kernels_format() -> None:
+    """`user` already includes guest time; memory is in KiB."""
     assert parse_machine(STAT, MEMINFO, ticks_per_s=100) == Machine(
         {"busy": 1.63, "idle": 40.0, "iowait": 0.5, "steal": 0.08}, 16_777_216, 4_194_304
     )
@@ -68,14 +68,14 @@ def test_the_machine_is_read_as_the_kernel_writes_it() -> None:
         (STAT, "MemTotal: 1 kB\n", "MemAvailable"),
     ],
 )
-def test_another_form_is_refused_with_what_it_was(stat: str, meminfo: str, said: str) -> None:
+def test_an_unknown_format_is_refused_with_its_text(stat: str, meminfo: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_machine(stat, meminfo, ticks_per_s=100)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=8, max_size=12))
-def test_no_time_is_lost(ticks: list[int]) -> None:
-    """What the modes add up to is what the kernel's first eight columns do."""
+def test_cpu_modes_add_up_to_the_whole_time(ticks: list[int]) -> None:
+    """The sum of the modes equals the kernel's first eight columns."""
     machine = parse_machine("cpu " + " ".join(map(str, ticks)) + "\n", MEMINFO, ticks_per_s=100)
     assert sum(machine.cpu_s.values()) == pytest.approx(sum(ticks[:8]) / 100)
 
@@ -88,7 +88,7 @@ class LostError(Exception):
 
 
 class FakeNvml:
-    """pynvml with two devices; the second is divided by MIG and has no utilisation."""
+    """pynvml with two devices; the second is divided by MIG and reports no utilisation."""
 
     NVMLError = LostError
     NVML_TEMPERATURE_GPU = 0
@@ -137,7 +137,7 @@ def opened(nvml: FakeNvml) -> Gpus:
     return gpus
 
 
-def test_a_gpu_is_read_in_our_units() -> None:
+def test_gpu_readings_are_converted_to_base_units() -> None:
     gpus = opened(FakeNvml())
     first, second = gpus.read()
     assert (first.memory_total_bytes, first.memory_used_bytes) == (1_000, 250)
@@ -161,7 +161,7 @@ def test_a_gpu_is_read_in_our_units() -> None:
         ({"CUDA_VISIBLE_DEVICES": "0, 1"}, ("0", "1"), ""),
     ],
 )
-def test_the_environment_says_which_devices_a_process_has(
+def test_the_environment_names_the_devices_of_a_process(
     environ: dict[str, str], names: tuple[str, ...], short: str
 ) -> None:
     assert visible_devices(environ) == names
@@ -169,7 +169,7 @@ def test_the_environment_says_which_devices_a_process_has(
 
 
 @pytest.mark.parametrize(("device", "used"), [("MIG-5e6f7a8b-11", 251), ("0", 250)])
-def test_only_the_device_of_the_process_is_read(device: str, used: int) -> None:
+def test_only_the_devices_of_the_process_are_read(device: str, used: int) -> None:
     gpus = Gpus.open(FakeNvml(), (device,))
     assert isinstance(gpus, Gpus)
     assert [gpu.memory_used_bytes for gpu in gpus.read()] == [used]
@@ -179,18 +179,18 @@ def test_only_the_device_of_the_process_is_read(device: str, used: int) -> None:
 @pytest.mark.parametrize(
     ("devices", "why"), [(0, "NVML finds no GPU"), (-1, "NVML does not begin (Driver Not Loaded)")]
 )
-def test_without_a_device_or_a_driver_there_are_none(devices: int, why: str) -> None:
+def test_no_device_or_driver_gives_no_gpu_metrics(devices: int, why: str) -> None:
     assert Gpus.open(FakeNvml(devices)) == why
 
 
-def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_gives_no_gpu_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert find_gpus() == "nvidia-ml-py is not installed"
 
 
 @pytest.mark.parametrize("name", ["torch", "tensorrt", "tensorrt-rtx", "of tomorrow"])
-def test_the_gpus_are_read_for_every_engine_that_computes_on_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it is called; and for none that does not."""
+def test_gpus_are_read_for_every_engine_that_uses_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's name does not matter; engines without a GPU read none."""
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     on_gpu = dataclasses.replace(FakeEngine(num_slots=1, max_length=8).info, name=name, device="gpu")
     gpus = open_gpus(on_gpu)
@@ -199,7 +199,7 @@ def test_the_gpus_are_read_for_every_engine_that_computes_on_one(name: str, monk
     assert open_gpus(dataclasses.replace(on_gpu, device="cpu")) is None
 
 
-def test_a_gpu_that_nobody_watches_is_a_line_with_what_to_do(
+def test_an_unwatched_gpu_is_logged_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -211,7 +211,7 @@ def test_a_gpu_that_nobody_watches_is_a_line_with_what_to_do(
     assert "pip install -e '.[torch]'" in line
 
 
-def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None:
+def test_a_lost_gpu_makes_its_process_unready_until_it_returns() -> None:
     nvml = FakeNvml()
     vitals = Vitals(opened(nvml))
     assert vitals.gpus is not None
@@ -227,8 +227,8 @@ def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None
 # --- the process
 
 
-async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine and the GPUs at once, the loop after half a second."""
+async def test_vitals_are_exported_while_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine and GPU metrics appear immediately, the event loop's after half a second."""
     corrections = [0]
     naps = shown("replyline_event_loop_lag_seconds_count") or 0
     monkeypatch.setattr(vitals, "observe_wall_clock", lambda: corrections.append(-60_000))
@@ -252,8 +252,8 @@ async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.Monke
     assert 0 < available < total
 
 
-def test_a_driver_that_hangs_holds_up_neither_the_clock_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its thread nobody waits when the process ends, as `asyncio.run` waits for those of its executor."""
+def test_a_hanging_driver_delays_neither_the_clock_nor_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process does not wait for its thread at exit, unlike `asyncio.run` for its executor's threads."""
     answers, observed = threading.Event(), list[None]()
     nvml = FakeNvml()
     monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda _: answers.wait() and SimpleNamespace(total=8, used=4))
@@ -277,8 +277,8 @@ def test_a_driver_that_hangs_holds_up_neither_the_clock_nor_the_end(monkeypatch:
         answers.set()
 
 
-def test_each_scrape_tells_which_check_fails_now() -> None:
-    """A check that is no more is not told of any more."""
+def test_each_scrape_reports_the_checks_that_fail_now() -> None:
+    """A removed check is no longer reported."""
     readiness = Readiness({"engine": lambda: "the model is loading"})
     status_page("/metrics", readiness)
     assert shown("replyline_ready", check="engine") == 0
@@ -298,11 +298,11 @@ DEVICES = """Inter-|   Receive                                                | 
 """
 
 
-def test_of_network_devices_the_hardware_counts_else_all_but_loopback() -> None:
+def test_only_hardware_network_devices_count_or_else_all_but_loopback() -> None:
     devices = parse_devices(DEVICES)
     assert devices == {"lo": (900, 900), "eth0": (100, 20), "veth": (30, 4)}
     assert network_of(devices, {"eth0": 1_000}) == Network(100, 20, 125_000_000)
-    assert network_of(devices, {"eth0": -1}) == Network(100, 20, 0), "it is down, or does not say"
+    assert network_of(devices, {"eth0": -1}) == Network(100, 20, 0), "the device is down or reports no speed"
     assert network_of(devices, {}) == Network(130, 24, 0)
     with pytest.raises(ValueError, match="eth0"):
         parse_devices("a\nb\n  eth0: 1 2 3\n")

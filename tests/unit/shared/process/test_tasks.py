@@ -1,4 +1,4 @@
-"""Tasks are started, waited for and cancelled together, and none fails unseen."""
+"""Tasks are started, awaited and cancelled as a group, and no failure passes unseen."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def quiet() -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_runs_until_it_is_told_to_stop() -> None:
+async def test_a_task_runs_until_it_is_stopped() -> None:
     tasks, stop = Tasks(), asyncio.Event()
     tasks.start(forever())
     running = asyncio.create_task(tasks.run_until(stop))
@@ -35,7 +35,7 @@ async def test_it_runs_until_it_is_told_to_stop() -> None:
     await tasks.cancel()
 
 
-async def test_the_failure_of_a_task_is_raised_where_all_are_watched() -> None:
+async def test_a_tasks_failure_is_raised_where_the_group_is_watched() -> None:
     tasks = Tasks()
     tasks.start(forever())
     tasks.start(fail())
@@ -44,7 +44,7 @@ async def test_the_failure_of_a_task_is_raised_where_all_are_watched() -> None:
     await tasks.cancel()
 
 
-async def test_a_task_that_ends_by_itself_is_forgotten() -> None:
+async def test_a_finished_task_is_removed() -> None:
     tasks, stop = Tasks(), asyncio.Event()
     tasks.start(nothing())
     running = asyncio.create_task(tasks.run_until(stop))
@@ -55,7 +55,7 @@ async def test_a_task_that_ends_by_itself_is_forgotten() -> None:
     await running
 
 
-async def test_a_task_that_another_starts_is_watched_as_soon_as_that_one_ends() -> None:
+async def test_a_task_started_by_another_is_watched_when_that_one_ends() -> None:
     tasks = Tasks()
 
     async def startup() -> None:
@@ -66,7 +66,7 @@ async def test_a_task_that_another_starts_is_watched_as_soon_as_that_one_ends() 
         await tasks.run_until(asyncio.Event())
 
 
-async def test_cancelling_waits_until_the_named_tasks_are_gone() -> None:
+async def test_cancel_waits_until_the_named_tasks_have_ended() -> None:
     left: list[str] = []
 
     async def work(name: str) -> None:
@@ -87,7 +87,7 @@ async def test_cancelling_waits_until_the_named_tasks_are_gone() -> None:
     await tasks.cancel()
 
 
-async def test_each_failure_is_told_with_its_name_and_a_cancellation_is_not() -> None:
+async def test_each_failure_is_reported_with_its_name_and_a_cancellation_is_not() -> None:
     told: list[tuple[str, str]] = []
     tasks = Tasks(lambda name, error: told.append((name, str(error))))
     for name, work in (("a", fail()), ("b", forever()), ("c", nothing()), ("d", fail())):
@@ -98,7 +98,7 @@ async def test_each_failure_is_told_with_its_name_and_a_cancellation_is_not() ->
     assert len(tasks) == 0
 
 
-async def test_a_full_group_has_room_when_one_has_ended() -> None:
+async def test_a_full_group_accepts_a_task_after_one_has_ended() -> None:
     tasks, opened = Tasks(), asyncio.Event()
 
     async def until_opened() -> None:
@@ -115,7 +115,7 @@ async def test_a_full_group_has_room_when_one_has_ended() -> None:
     await tasks.cancel()
 
 
-async def test_draining_lets_the_quick_end_and_cancels_the_rest() -> None:
+async def test_drain_lets_short_tasks_finish_and_cancels_the_rest() -> None:
     tasks, ended = Tasks(), asyncio.Event()
 
     async def quick() -> None:

@@ -1,4 +1,6 @@
-"""A record is worked on once Kafka has noted its delivery; who lives takes that back when its partitions go."""
+"""A record is processed after its delivery was committed as a note; a live worker clears the note when it loses the
+partition.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,7 +24,7 @@ ONCE, TWICE, THRICE, FOUR_TIMES = (Count(number, fatal=True) for number in (1, 2
 
 @dataclass
 class FakeReader:
-    """Kafka, as a member of the group sees it: what is committed, the notes beside it, and where each log ends."""
+    """Kafka from a group member's view: committed offsets, their delivery notes, and the end of each log."""
 
     written: dict[Partition, str] = field(default_factory=dict)
     offsets: dict[Partition, int] = field(default_factory=dict)
@@ -83,7 +85,7 @@ async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_first_delivery_waits_until_its_partition_is_noted_as_held_and_those_after_it_for_nothing(
+async def test_the_first_delivery_waits_for_the_partitions_held_note_and_later_ones_do_not(
     desk: Desk,
 ) -> None:
     first, *_ = desk.begin(7)
@@ -97,7 +99,7 @@ async def test_a_first_delivery_waits_until_its_partition_is_noted_as_held_and_t
     assert desk.reader.commits == commits
 
 
-async def test_where_kafka_is_away_nothing_is_begun(desk: Desk) -> None:
+async def test_no_record_is_begun_while_kafka_is_away(desk: Desk) -> None:
     desk.reader.away = True
     (first,) = desk.begin(7)
     await quiet()
@@ -106,14 +108,14 @@ async def test_where_kafka_is_away_nothing_is_begun(desk: Desk) -> None:
     assert await first == 1
 
 
-async def test_what_one_that_died_may_have_had_is_noted_before_it_is_worked_on(desk: Desk) -> None:
+async def test_deliveries_of_a_dead_worker_are_noted_before_they_are_repeated(desk: Desk) -> None:
     desk.reader.written[P], desk.reader.ends[P] = Note(held=True).encode(), 9
     before, after = desk.begin(8, 9)
     assert (await before, await after) == (2, 1)
     assert desk.reader.note() == Note(held=True, floor=9, counts={8: TWICE})
 
 
-async def test_of_those_that_ended_three_the_next_begins_when_the_one_before_is_done(desk: Desk) -> None:
+async def test_records_that_ended_three_processes_are_begun_one_at_a_time(desk: Desk) -> None:
     desk.reader.written[P] = Note(counts={7: THRICE, 8: THRICE}).encode()
     first, second = desk.begin(7, 8)
     assert await first == 4
@@ -126,7 +128,7 @@ async def test_of_those_that_ended_three_the_next_begins_when_the_one_before_is_
     assert desk.reader.note().counts == {8: FOUR_TIMES}
 
 
-async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> None:
+async def test_a_live_worker_clears_the_held_note_when_it_loses_its_partitions(desk: Desk) -> None:
     desk.reader.written[P] = Note(counts={7: ONCE}).encode()
     (begun,) = desk.begin(7)
     assert await begun == 2
@@ -135,15 +137,15 @@ async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> 
     assert desk.reader.note() == Note(counts={7: TWICE})
     (late,) = desk.begin(8)
     await quiet()
-    assert not late.done(), "whose the partition is now nobody knows"
+    assert not late.done(), "the new owner of the partition is unknown"
     assert not desk.reader.note().held
     desk.reader.partitions = frozenset()
     assert await late == 1
     assert desk.reader.note() == Note(held=True, counts={7: TWICE})
 
 
-async def test_who_leaves_holds_no_partition_again_and_begins_nothing(desk: Desk) -> None:
-    """Whoever has the partition next would count deliveries that have harmed nobody."""
+async def test_a_leaving_worker_does_not_hold_a_partition_again_and_begins_no_record(desk: Desk) -> None:
+    """Otherwise the next owner would count deliveries that harmed no process."""
     (begun,) = desk.begin(7, partition=Q)
     assert await begun == 1
     (late,) = desk.begin(7)
@@ -156,16 +158,16 @@ async def test_who_leaves_holds_no_partition_again_and_begins_nothing(desk: Desk
         assert not any(count.fatal for count in note.counts.values())
 
 
-async def test_who_hangs_leaves_its_suspects_noted(desk: Desk) -> None:
+async def test_a_hanging_worker_leaves_its_suspected_records_noted(desk: Desk) -> None:
     first, second = desk.begin(7, 8)
     assert (await first, await second) == (1, 1)
-    desk.reader.partitions = None  # else the next turn would note it as held again
+    desk.reader.partitions = None  # otherwise the next round would note it as held again
     await desk.commits.part([(P, 8), (Q, 7)])
     assert desk.reader.note() == Note(counts={7: Count(1), 8: ONCE})
 
 
-async def test_what_waits_when_its_partition_goes_is_left_to_another(desk: Desk) -> None:
-    """Also where it comes back: the record is read again."""
+async def test_records_waiting_when_their_partition_is_lost_are_left_to_the_next_owner(desk: Desk) -> None:
+    """This holds even if the partition returns, because the record is then read again."""
     desk.reader.away = True
     (waiting,) = desk.begin(7)
     await quiet()
@@ -176,16 +178,16 @@ async def test_what_waits_when_its_partition_goes_is_left_to_another(desk: Desk)
     assert await again == 1
 
 
-async def test_offsets_are_committed_with_the_note_that_is_known_of_them(desk: Desk) -> None:
-    """What is passed over is worked on by nobody: it holds nothing, and forgets nothing."""
+async def test_offsets_are_committed_with_the_partitions_known_note(desk: Desk) -> None:
+    """A skipped record is never processed, so it neither holds the partition nor clears its note."""
     desk.reader.written[P], desk.reader.ends[P] = Note(held=True, counts={9: TWICE}).encode(), 12
     desk.offsets.skip(P, 5)
     await until(lambda: desk.reader.offsets.get(P) == 6)
     assert desk.reader.note() == Note(floor=12, counts={9: TWICE})
 
 
-async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -> None:
-    """A job goes on while its partition goes and comes back; by its end the new delivery is not noted yet."""
+async def test_the_end_of_a_delivery_from_before_a_rebalance_delays_no_record(desk: Desk) -> None:
+    """A job continues while its partition is lost and returned; when it ends, the new delivery is not noted yet."""
     desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: THRICE, 9: THRICE}).encode(), 10
     desk.reader.partitions = None
     again, alone, after = desk.begin(7, 8, 9)
@@ -194,11 +196,13 @@ async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -
     desk.offsets.done(P, 8)
     assert (await again, await alone) == (None, None)
     desk.reader.partitions = frozenset()
-    assert await after == 4, "the one that is over keeps nobody waiting"
+    assert await after == 4, "the ended delivery blocks no other"
 
 
-async def test_a_turn_that_commits_nothing_of_what_waits_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a rebalance goes on, and for a record that no note can be written of."""
+async def test_a_round_that_commits_nothing_for_the_waiting_records_is_followed_by_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This happens during a rebalance, and for a record whose note cannot be written."""
     monkeypatch.setattr(module, "INTERVAL_S", 60.0)
     desk = Desk()
     desk.reader.partitions = None
@@ -216,14 +220,14 @@ async def test_a_turn_that_commits_nothing_of_what_waits_is_followed_by_a_rest(m
     for _ in range(1_000):
         await asyncio.sleep(0)
     assert not waiting.done()
-    assert turns <= 3, "it learns what is noted of the partition, leaves it free, and then rests"
+    assert turns <= 3, "it reads the partition's note, clears the hold, and then pauses"
     running.cancel()
     waiting.cancel()
     await asyncio.gather(running, waiting, return_exceptions=True)
 
 
-async def test_a_turn_after_one_that_served_all_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that comes while a commit is under way asks for another; it is noted by that one, and nobody rests."""
+async def test_no_pause_follows_a_round_that_served_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that arrives during a commit requests another commit, which notes it without a pause."""
     monkeypatch.setattr(module, "INTERVAL_S", 60.0)
     desk = Desk()
     running = asyncio.create_task(desk.commits.run())

@@ -1,4 +1,4 @@
-"""A record that ends whoever works on it is delivered four times, whatever else happens; the others are served."""
+"""A record that ends every process working on it is delivered four times in any history; all others are served."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ counts = st.dictionaries(st.integers(0, 2**63 - 1), st.builds(Count, st.integers
 
 
 @given(st.booleans(), st.integers(0, 2**63 - 1), counts)
-def test_a_note_is_read_as_it_was_written(held: bool, floor: int, told: dict[int, Count]) -> None:
+def test_a_note_decodes_to_what_was_encoded(held: bool, floor: int, told: dict[int, Count]) -> None:
     note = Note(held, floor, told)
     assert Note.decode(note.encode()) == note
 
@@ -27,12 +27,12 @@ def test_a_note_is_read_as_it_was_written(held: bool, floor: int, told: dict[int
     "text",
     ["", "x", "1", "1 held", "1 held x", "2 held 5", "1 held 5 6", "1 held 5 6:x", "1 held 5 6:2 ", "1  held 5", "{}"],
 )
-def test_what_another_has_written_there_says_nothing(text: str) -> None:
+def test_foreign_metadata_decodes_to_an_empty_note(text: str) -> None:
     assert Note.decode(text) == Note()
 
 
-def test_a_note_keeps_its_form_from_version_to_version() -> None:
-    """It stands in Kafka while the workers are being replaced, and operators read it."""
+def test_the_encoding_of_a_note_is_stable_across_versions() -> None:
+    """Notes stay in Kafka while the workers are replaced, and operators read them."""
     note = Note(counts={7: Count(1), 3: Count(2, fatal=True)}, floor=5)
     assert note.encode() == "1 free 5 3:2,7:-1"
     assert Note(held=True, floor=5).encode() == "1 held 5"
@@ -42,7 +42,7 @@ def fatal(*offsets: int, deliveries: int = 1) -> dict[int, Count]:
     return {offset: Count(deliveries, fatal=True) for offset in offsets}
 
 
-def test_a_note_that_says_nothing_takes_no_room_and_a_full_one_fits() -> None:
+def test_an_empty_note_takes_no_space_and_a_full_one_fits() -> None:
     assert Note().encode() == ""
     full = Note(True, 2**63 - 1, fatal(*(2**63 - 1 - number for number in range(160)), deliveries=99))
     assert len(full.encode()) < KAFKAS_LIMIT_BYTES
@@ -54,12 +54,12 @@ def taken_over(note: Note, *, end: int = 10) -> Deliveries:
     return deliveries
 
 
-def test_a_first_delivery_waits_for_no_note_of_its_own() -> None:
+def test_a_first_delivery_does_not_wait_for_its_own_note() -> None:
     deliveries = taken_over(Note())
     assert [deliveries.knows(each) for each in (P, Q)] == [True, False]
     assert deliveries.begin(P, 7)
-    assert deliveries.begin(P, 7), "it is read again while it is worked on"
-    assert not deliveries.is_noted(P, 7), "that the partition is held is not noted yet"
+    assert deliveries.begin(P, 7), "it is read again while it is in progress"
+    assert not deliveries.is_noted(P, 7), "the hold on the partition is not noted yet"
     deliveries.stands(P, deliveries.note(P, 7))
     assert deliveries.is_noted(P, 7)
     assert deliveries.begin(P, 8)
@@ -67,27 +67,27 @@ def test_a_first_delivery_waits_for_no_note_of_its_own() -> None:
     assert deliveries.note(P, 7).encode() == "1 held 0"
 
 
-def test_what_stood_in_the_log_of_one_that_died_may_have_been_delivered_once() -> None:
+def test_records_in_the_log_of_a_dead_process_may_have_been_delivered_once() -> None:
     deliveries = taken_over(Note(held=True), end=10)
     assert [deliveries.number(P, offset) for offset in (9, 10)] == [2, 1]
     assert deliveries.begin(P, 9)
     deliveries.stands(P, Note(held=True))
-    assert not deliveries.is_noted(P, 9), "its own delivery is not"
+    assert not deliveries.is_noted(P, 9), "its own delivery is not noted"
     deliveries.stands(P, deliveries.note(P, 3))
     assert deliveries.is_noted(P, 9)
     assert deliveries.note(P, 3).counts == fatal(9, deliveries=2)
 
 
-def test_a_note_tells_of_what_is_ahead_and_not_of_what_goes_without_saying() -> None:
-    """Below the floor that is one delivery, with a fatal end."""
+def test_a_note_lists_records_ahead_and_leaves_out_the_default_counts() -> None:
+    """The default below the floor is one delivery, with a fatal end."""
     counts = {**fatal(3, 10, 12), **fatal(2, 4, deliveries=2)}
     deliveries = taken_over(Note(floor=10, counts=counts))
     assert deliveries.parting_note(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
-    assert deliveries.parting_note(P, 10) == Note(counts=fatal(10, 12)), "all below is committed"
+    assert deliveries.parting_note(P, 10) == Note(counts=fatal(10, 12)), "every record below is committed"
     assert deliveries.parting_note(P, 13) == Note()
 
 
-def test_of_more_than_a_note_can_hold_the_worst_are_told() -> None:
+def test_a_note_that_is_full_keeps_the_highest_counts() -> None:
     deliveries = taken_over(Note(counts={4: Count(5)}))
     begun = [offset for offset in range(200) if deliveries.begin(P, offset)]
     assert len(begun) == 200
@@ -96,8 +96,8 @@ def test_of_more_than_a_note_can_hold_the_worst_are_told() -> None:
     assert (note.count(3), note.count(4)) == (Count(1, fatal=True), Count(6))
 
 
-def test_who_lives_charges_nothing_that_nobody_has_died_of() -> None:
-    """However often it is handed over; and when somebody has, all of it counts."""
+def test_repeated_handovers_of_a_live_process_count_no_death() -> None:
+    """After a death, all deliveries count."""
     note = Note()
     for _ in range(5):
         deliveries = taken_over(note)
@@ -111,31 +111,31 @@ def test_who_lives_charges_nothing_that_nobody_has_died_of() -> None:
     assert taken_over(deliveries.parting_note(P, 3, [3])).number(P, 3) == 7, "it hangs"
 
 
-def test_a_delivery_that_goes_on_where_the_partition_was_counts_once_a_process_has_ended() -> None:
-    """It may end that one still, when nobody notes it any more."""
+def test_a_delivery_that_continues_at_its_old_owner_counts_once_that_process_has_ended() -> None:
+    """It may still end that process, although no note covers it any more."""
     deliveries = taken_over(Note(held=True), end=10)
     assert deliveries.begin(P, 3)
     assert taken_over(deliveries.parting_note(P, 3)).number(P, 3) == 3
 
 
-def test_a_few_of_those_that_ended_two_are_worked_on_at_once_and_others_beside() -> None:
-    """After two deaths that had nothing to do with them a backlog goes on nearly as before."""
+def test_few_records_that_ended_two_processes_run_at_a_time_next_to_others() -> None:
+    """After two deaths with other causes a backlog is processed nearly as fast as before."""
     deliveries = taken_over(Note(held=True, counts=fatal(*range(20), deliveries=2)), end=40)
     assert [deliveries.begin(P, offset) for offset in range(9)] == [True] * 8 + [False]
-    assert deliveries.begin(P, 30), "one that ended one at most"
-    assert deliveries.begin(P, 50), "one that is not suspected"
-    assert deliveries.note(P, 0).count(8).deliveries == 2, "it was not begun"
+    assert deliveries.begin(P, 30), "one that ended at most one process"
+    assert deliveries.begin(P, 50), "a record that is not suspected"
+    assert deliveries.note(P, 0).count(8).deliveries == 2, "it was never begun"
     deliveries.done(P, 3)
     deliveries.survived(P, 4)
     assert [deliveries.begin(P, offset) for offset in (8, 9, 10)] == [True, True, False]
 
 
-def test_one_that_ended_three_is_worked_on_alone() -> None:
-    """What was begun ends first, and nothing is begun beside it: else it would be charged with another's death."""
+def test_a_record_that_ended_three_processes_is_processed_alone() -> None:
+    """Running records finish first, and none is started next to it; otherwise its end would be charged to them."""
     deliveries = taken_over(Note(counts=fatal(3, 4, deliveries=3)))
     assert deliveries.begin(P, 50)
-    assert not deliveries.begin(P, 3), "one is there"
-    assert not deliveries.begin(P, 51), "its turn is next"
+    assert not deliveries.begin(P, 3), "one is in progress"
+    assert not deliveries.begin(P, 51), "it is next in order"
     assert not deliveries.begin(P, 4)
     deliveries.survived(P, 50)
     assert deliveries.begin(P, 3)
@@ -145,18 +145,18 @@ def test_one_that_ended_three_is_worked_on_alone() -> None:
     assert deliveries.begin(P, 51)
     deliveries.done(P, 51)
     assert deliveries.begin(P, 4)
-    deliveries.lose([Q, P])  # one of them had not come yet
+    deliveries.lose([Q, P])  # one of them had not arrived yet
     deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=3)).encode(), 9)
-    assert deliveries.begin(Q, 1), "whoever has lost it keeps nobody waiting"
+    assert deliveries.begin(Q, 1), "a lost record blocks no other"
     deliveries.survived(Q, 1)
-    assert deliveries.begin(Q, 2), "though the first is not done"
+    assert deliveries.begin(Q, 2), "although the first is not done"
 
 
-def test_no_more_are_begun_again_at_once_than_a_note_can_hold() -> None:
+def test_no_more_repeats_run_at_a_time_than_a_note_can_list() -> None:
     deliveries = taken_over(Note(held=True), end=500)
     begun = [offset for offset in range(500) if deliveries.begin(P, offset)]
     assert len(begun) == 80
-    assert deliveries.begin(P, 500), "a first delivery needs no room there"
+    assert deliveries.begin(P, 500), "a first delivery needs no entry in the note"
     assert len(deliveries.note(P, 0).encode()) < KAFKAS_LIMIT_BYTES
     deliveries.done(P, 0)
     assert deliveries.begin(P, 100)
@@ -169,11 +169,13 @@ def test_no_more_are_begun_again_at_once_than_a_note_can_hold() -> None:
 
 @dataclass
 class World:
-    """A partition's log, what Kafka holds of it, and one process after another that works it off. Whoever works on one
-    of the `poison` ends. Now and then one is killed, or leaves alive with work in flight, and goes on with that unseen.
+    """A partition's log, its state in Kafka, and a series of processes that work it off. A process that works on a
+    `poison` record dies. Some are killed, or leave alive with work in flight and finish it unseen.
 
-    `worked` is how often each record was worked on; `unseen` how often by one that had left, before any had died;
-    `charged` by how many deaths or moves it was met: while it was worked on, or noted to be, for a note is behind."""
+    `worked` counts how often each record was processed; `unseen` how often by a process that had left, before any
+    death; `charged` the deaths or moves that happened while the record was in progress or noted as such, because a note
+    lags behind.
+    """
 
     length: int
     poison: set[int]
@@ -190,7 +192,7 @@ class World:
     charged: Counter[int] = field(default_factory=Counter)
 
     def live(self) -> None:
-        """A process takes the partition over and works until it dies, leaves, or all is done."""
+        """Run one process on the partition until it dies, leaves, or finishes every record."""
         deliveries = Deliveries()
         deliveries.take_over(P, self.note, self.length)
         waiting = deque(range(self.position, self.length))
@@ -208,7 +210,9 @@ class World:
                     if deliveries.begin(P, waiting[0]):
                         here.append(waiting.popleft())
                         last = [offset for offset in here if deliveries.number(P, offset) >= MAX_DELIVERIES]
-                        assert not last or len(here) == 1, "who is given up next was the only one there"
+                        assert not last or len(here) == 1, (
+                            "the record that is set aside next was the only one in progress"
+                        )
                     else:
                         waiting.rotate(-1)
                 case "work" if here:
@@ -226,7 +230,7 @@ class World:
         self._commit(deliveries, ended)
 
     def _work(self, offset: int, number: int) -> bool:
-        """Whether the process lives."""
+        """Return whether the process is alive."""
         if number > MAX_DELIVERIES:
             self.letters.add(offset)
             return True
@@ -236,7 +240,7 @@ class World:
         return offset not in self.poison
 
     def _die(self, here: list[int]) -> None:
-        self.has_died |= Note.decode(self.note).held  # else nothing had been worked on
+        self.has_died |= Note.decode(self.note).held  # otherwise no record had been processed
         self.charged.update({*here, *Note.decode(self.note).counts})
 
     def _leave(self, deliveries: Deliveries, here: list[int], ended: set[int]) -> None:
@@ -262,11 +266,11 @@ class World:
             if self.position == self.length:
                 return
             self.live()
-        raise AssertionError(f"it never ends: {self}")
+        raise AssertionError(f"the run never ends: {self}")
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))
-def test_one_record_that_ends_processes_ends_four_and_harms_no_other(length: int, seed: int) -> None:
+def test_a_single_poison_record_ends_four_processes_and_harms_no_other_record(length: int, seed: int) -> None:
     chance = Random(seed)
     poison = chance.randrange(length)
     world = World(length, {poison}, chance)
@@ -277,8 +281,8 @@ def test_one_record_that_ends_processes_ends_four_and_harms_no_other(length: int
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))
-def test_however_many_there_are_and_whatever_else_happens_none_is_worked_on_more_often(length: int, seed: int) -> None:
-    """Nothing is lost; and nothing is set aside that was not there when others ended."""
+def test_no_record_is_processed_more_often_than_allowed_in_any_history(length: int, seed: int) -> None:
+    """No record is lost, and none is set aside that was not in progress at a death."""
     chance = Random(seed)
     poison = {chance.randrange(length) for _ in range(chance.randrange(6))}
     world = World(length, poison, chance, kills=0.02, leaves=0.02)
@@ -290,7 +294,7 @@ def test_however_many_there_are_and_whatever_else_happens_none_is_worked_on_more
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))
-def test_where_nobody_dies_nothing_is_set_aside_however_often_it_moves(length: int, seed: int) -> None:
+def test_without_a_death_no_record_is_set_aside_however_often_it_moves(length: int, seed: int) -> None:
     world = World(length, set(), Random(seed), leaves=0.2)
     world.run()
     assert (world.letters, world.done) == (set(), set(range(length)))

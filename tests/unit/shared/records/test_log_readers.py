@@ -1,4 +1,4 @@
-"""A report that cannot be taken keeps no other from being heard."""
+"""A report that cannot be decoded does not block the next one."""
 
 import asyncio
 from unittest.mock import AsyncMock
@@ -9,7 +9,7 @@ from shared.kafka import Record
 from shared.records.log_readers import read_reports
 
 
-async def test_the_report_after_one_that_cannot_be_taken_is_heard() -> None:
+async def test_the_report_after_an_undecodable_one_is_received() -> None:
     heard: list[str] = []
 
     def reported(worker_id: str, _: object) -> None:

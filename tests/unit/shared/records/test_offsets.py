@@ -1,4 +1,4 @@
-"""What is committed never passes a record whose terminal event is not acknowledged."""
+"""A committed offset never passes a record whose terminal event is not acknowledged."""
 
 import pytest
 from hypothesis import strategies as st
@@ -18,16 +18,16 @@ def tracker(*offsets: int) -> OffsetTracker:
     return offsets_of
 
 
-def test_gaps_in_the_log_are_no_gaps() -> None:
-    """Transaction markers and compaction leave offsets out."""
+def test_missing_offsets_in_the_log_do_not_block_a_commit() -> None:
+    """Transaction markers and compaction leave gaps in the offsets."""
     offsets = tracker(5, 9)
     offsets.done(P, 5)
-    assert offsets.committable() == {P: 9}, "up to the one that is open"
+    assert offsets.committable() == {P: 9}, "up to the open record"
     offsets.done(P, 9)
     assert offsets.committable() == {P: 10}
 
 
-def test_a_commit_that_was_overtaken_leaves_the_rest_committable() -> None:
+def test_an_overtaken_commit_leaves_later_offsets_committable() -> None:
     offsets = tracker(0, 1)
     offsets.done(P, 0)
     ready = offsets.committable()
@@ -36,7 +36,7 @@ def test_a_commit_that_was_overtaken_leaves_the_rest_committable() -> None:
     assert offsets.committable() == {P: 2}
 
 
-def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
+def test_skipped_records_are_committable_up_to_the_first_open_one() -> None:
     offsets = OffsetTracker()
     for offset in range(3):
         offsets.skip(P, offset)
@@ -45,26 +45,26 @@ def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
     offsets.claim(P, 3)
     offsets.skip(P, 4)
     offsets.skip(P, 3)
-    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that somebody is at stays open"
+    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "a claimed record stays open"
     offsets.done(P, 3)
     assert offsets.committable() == {P: 5}
 
 
 @pytest.mark.parametrize("first", [0, 5])
-def test_a_topic_that_was_created_anew_begins_anew(first: int) -> None:
-    """Its offsets are below what was committed, and stand for other records."""
+def test_a_recreated_topic_restarts_its_offsets(first: int) -> None:
+    """Its offsets are below the committed one and belong to other records."""
     offsets = tracker(first, first + 1)
     offsets.done(P, first)
     offsets.committed(offsets.committable())
-    assert offsets.open(P, first + 1), "the last one that is not committed, read again"
+    assert offsets.open(P, first + 1), "the last uncommitted record, read again"
     assert offsets.open(P, 0)
     assert offsets.num_open == 1
     offsets.done(P, 0)
     assert offsets.committable() == {P: 1}
 
 
-def test_what_a_rebalance_gave_back_is_no_new_log_where_more_was_committed_meanwhile() -> None:
-    """Its reader asked from where to read before that commit."""
+def test_a_returned_partition_is_not_taken_as_a_new_log_after_a_later_commit() -> None:
+    """The reader had looked up its start offset before that commit."""
     offsets = tracker(0, 1, 2)
     offsets.moving()
     offsets.done(P, 0)
@@ -74,10 +74,10 @@ def test_what_a_rebalance_gave_back_is_no_new_log_where_more_was_committed_meanw
     assert not offsets.open(P, 1)
     assert offsets.open(P, 2)
     assert offsets.positions == {P: 2}
-    assert offsets.open(P, 0), "it was read again: what goes back now is another log"
+    assert offsets.open(P, 0), "it was read again, so a lower offset now means another log"
 
 
-def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
+def test_a_lost_partition_is_forgotten_and_restarts() -> None:
     offsets = tracker(3, 4)
     offsets.open(Q, 0)
     offsets.done(P, 3)
@@ -90,21 +90,21 @@ def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
     offsets.committed({P: 4})
     offsets.lose([P])
     offsets.open(P, 9)
-    assert offsets.committable() == {}, "others have committed that far"
+    assert offsets.committable() == {}, "other members have committed that far"
 
 
 class Partitions(RuleBasedStateMachine):
-    """One log a partition, read forward, answered in any order, lost to another member and read again."""
+    """One log per partition, read forward, finished in any order, lost to another member and read again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tracker = OffsetTracker()
         self.next_read = {P: 0, Q: 0}
-        self.log: dict[Partition, list[int]] = {P: [], Q: []}  # as far as it was read
+        self.log: dict[Partition, list[int]] = {P: [], Q: []}  # up to the last read offset
         self.undone: dict[Partition, set[int]] = {P: set(), Q: set()}
         self.taken: dict[Partition, set[int]] = {P: set(), Q: set()}
         self.broker = {P: 0, Q: 0}
-        self.again: dict[Partition, int] = {}  # from there it may be read, until it is read beyond what is committed
+        self.again: dict[Partition, int] = {}  # from this offset, until more than the committed part is read again
 
     @rule(partition=st.sampled_from([P, Q]), gap=st.integers(0, 2))
     def begin(self, partition: Partition, gap: int) -> None:
@@ -133,7 +133,7 @@ class Partitions(RuleBasedStateMachine):
     def commit(self, taken: bool) -> None:
         ready = self.tracker.committable()
         for partition, position in ready.items():
-            assert position > self.broker[partition], "a commit never goes back"
+            assert position > self.broker[partition], "a committed offset never decreases"
         if taken:
             self.tracker.committed(ready)
             self.broker.update(ready)
@@ -141,7 +141,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from([P, Q]))
     def lose(self, partition: Partition) -> None:
-        """It comes back later, from what was committed."""
+        """Lose the partition; it returns later at its committed offset."""
         self.tracker.lose([partition])
         self.undone[partition].clear()
         self.taken[partition].clear()
@@ -151,7 +151,9 @@ class Partitions(RuleBasedStateMachine):
 
     @rule()
     def move(self) -> None:
-        """What a rebalance gives back is read from what is committed now, though more may be until then."""
+        """Return the partition in a rebalance: it is read from the offset committed now, though a later one may follow
+        until then.
+        """
         self.tracker.moving()
         for partition in (P, Q):
             if self.log[partition]:
@@ -159,7 +161,9 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from([P, Q]), back=st.integers(1, 5))
     def read_again(self, partition: Partition, back: int) -> None:
-        """A partition that was given back at once: what is open keeps its place, what is done stays done."""
+        """Read a partition again that was returned immediately: open records keep their order, finished ones stay
+        finished.
+        """
         undone, start = self.undone[partition], self.again.get(partition, self.broker[partition])
         for offset in [offset for offset in self.log[partition] if offset >= start][-back:]:
             self.read_to(partition, offset)
@@ -194,7 +198,7 @@ class Partitions(RuleBasedStateMachine):
 TestPartitions = Partitions.TestCase
 
 
-def test_a_log_that_went_on_without_a_record_is_committed_behind_what_is_done() -> None:
+def test_a_log_position_past_the_last_record_is_committed_after_the_finished_ones() -> None:
     offsets = OffsetTracker()
     offsets.pass_over({P: 2})
     assert offsets.committable() == {P: 2}

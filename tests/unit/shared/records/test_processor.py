@@ -1,4 +1,6 @@
-"""A record is handled, or told to who asked and kept as a dead letter: then it is done, whatever was wrong with it."""
+"""A record is done once it is handled, or once the client has its error and the dead letter is stored, whatever was
+wrong with it.
+"""
 
 import asyncio
 import json
@@ -26,9 +28,10 @@ EXTERNAL: Target = ("chat.replies.external", None)
 
 @dataclass
 class Bench:
-    """A processor, and all that it speaks to, which is this. Deliveries are noted at once, as the one of this `number`
-    (None: the partition has gone). Questions fail by what they say, others are `handled`; Kafka is `away` for so many
-    tries more. `told` are the ends of what is refused, acknowledged by the test."""
+    """A processor with this object as all its collaborators. Deliveries are noted immediately, as delivery `number`
+    (None: the partition was lost). A question's text selects its failure; the others are `handled`; Kafka is `away` for
+    this many more tries. `told` holds the terminal events of rejected records, acknowledged by the test.
+    """
 
     number: int | None = 1
     away: float = 0
@@ -56,7 +59,7 @@ class Bench:
 
     @property
     def position(self) -> int:
-        """The offset up to which all is done."""
+        """Return the offset below which every record is done."""
         return self.offsets.positions["chat.requests", 0]
 
     @property
@@ -96,18 +99,18 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between two tries."""
+    """Retry without a pause."""
     monkeypatch.setattr(dead_letters, "_FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(processor, "_RETRY_S", 0.0)
 
 
-async def test_a_record_is_done_when_its_handler_says_so() -> None:
+async def test_a_record_is_done_when_its_handler_returns() -> None:
     bench = Bench()
     await bench.take(packed(id="r0"), packed(id="r1", input="later"), packed(id="r2"))
     assert (bench.handled, bench.position) == (["r0", "r1", "r2"], 1)
 
 
-async def test_what_kafka_did_not_take_is_handled_again_and_an_end_is_published_again() -> None:
+async def test_a_record_that_kafka_did_not_accept_is_handled_again_and_its_end_published_again() -> None:
     bench = Bench(away=3)
     await bench.take(packed(id="r"))
     assert (bench.handled, bench.letters, bench.position) == (["r"], [], 1)
@@ -118,7 +121,7 @@ async def test_what_kafka_did_not_take_is_handled_again_and_an_end_is_published_
 
 
 @pytest.mark.parametrize(("question", "code"), [("long", "input_too_long"), ("fault", "internal")])
-async def test_who_asked_is_told_and_the_record_is_done_when_end_and_letter_stand(question: str, code: str) -> None:
+async def test_a_rejected_record_is_done_after_its_end_and_its_dead_letter_are_stored(question: str, code: str) -> None:
     bench = Bench()
     with capture_logs():
         await bench.take(packed(id="r", input=question), packed(id="good"))
@@ -128,13 +131,13 @@ async def test_who_asked_is_told_and_the_record_is_done_when_end_and_letter_stan
     assert end.error is not None
     assert (end.error.code, bench.reasons) == (code, [code])
     assert "4111" not in f"{end.error.message} {bench.letters[0].headers}"
-    assert (bench.handled, bench.position) == (["good"], 0), "its end is on its way"
+    assert (bench.handled, bench.position) == (["good"], 0), "its end is being published"
     acknowledged.set()
     await quiet()
     assert bench.position == 2
 
 
-async def test_a_letter_is_written_until_it_stands_and_who_asked_does_not_wait_for_it() -> None:
+async def test_a_dead_letter_is_retried_until_stored_and_the_client_does_not_wait_for_it() -> None:
     bench = Bench(away=float("inf"))
     with capture_logs() as lines:
         await bench.take(packed(id="r", input="long"))
@@ -145,10 +148,10 @@ async def test_a_letter_is_written_until_it_stands_and_who_asked_does_not_wait_f
         bench.away = 0
         await quiet()
     assert (bench.reasons, bench.position) == (["input_too_long"], 1)
-    assert [line["event"] for line in lines] == ["unavailable", "dead_letter"], "it is said once"
+    assert [line["event"] for line in lines] == ["unavailable", "dead_letter"], "it is logged once"
 
 
-async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> None:
+async def test_no_end_is_sent_to_a_reply_topic_that_is_not_allowed() -> None:
     bench = Bench()
     await bench.take(
         packed(id="r", input="long", reply_topic="payments"), packed(id="q", input="long", reply_partition=2**40)
@@ -156,7 +159,7 @@ async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> 
     assert (bench.told, len(bench.letters), bench.position) == ([], 2, 2)
 
 
-async def test_the_asker_of_a_contradictory_record_gets_its_end_by_what_the_value_says() -> None:
+async def test_the_client_of_a_contradictory_record_gets_its_end_as_the_value_says() -> None:
     bench = Bench()
     await bench.take(packed(id="r"), b"\xc1", ce_id=b"other")
     assert [(target, end.request_id) for target, end, _ in bench.told] == [(EXTERNAL, "r"), (EXTERNAL, "other")]
@@ -177,7 +180,7 @@ async def test_the_asker_of_a_contradictory_record_gets_its_end_by_what_the_valu
     ],
     ids=["a wrong field", "a missing field", "too little", "headers alone", "names that may not be"],
 )
-async def test_the_asker_of_a_record_that_is_no_request_gets_its_end(
+async def test_the_client_of_an_invalid_request_record_gets_its_end(
     value: bytes, headers: dict[str, bytes], told: tuple[str, str]
 ) -> None:
     bench = Bench()
@@ -188,13 +191,13 @@ async def test_the_asker_of_a_record_that_is_no_request_gets_its_end(
     assert (end.error.code, bench.reasons) == ("invalid_record", ["invalid_record"])
 
 
-async def test_a_record_that_names_no_id_or_no_topic_it_may_have_is_a_dead_letter_alone() -> None:
+async def test_a_record_without_an_id_or_an_allowed_topic_becomes_a_dead_letter_only() -> None:
     bench = Bench()
     await bench.take(packed(id=None), packed(id="x" * 300), packed(id="r", temperature=9, reply_topic="payments"))
     assert (bench.told, len(bench.letters), bench.position) == ([], 3, 3)
 
 
-async def test_after_a_fault_that_came_before_it_was_opened_a_record_is_opened_to_see_whom_to_tell() -> None:
+async def test_after_an_early_fault_a_record_is_decoded_to_find_its_client() -> None:
     bench = Bench()
     with capture_logs():
         await bench.take(packed(id="r"), b"\xc1", fault=KeyError("a fault of our own"))
@@ -203,7 +206,7 @@ async def test_after_a_fault_that_came_before_it_was_opened_a_record_is_opened_t
     assert bench.reasons == ["internal", "internal"]
 
 
-async def test_a_record_that_has_ended_four_processes_is_set_aside_unhandled_and_who_asked_is_told() -> None:
+async def test_a_record_that_ended_four_processes_is_set_aside_and_its_client_gets_an_end() -> None:
     bench = Bench(number=5)
     with capture_logs():
         await bench.take(packed(id="r"))
@@ -217,11 +220,13 @@ async def test_a_record_that_has_ended_four_processes_is_set_aside_unhandled_and
     assert bench.position == 1
 
 
-async def test_one_that_has_ended_a_process_even_then_is_not_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can be told: whom to tell stands in it."""
+async def test_a_record_that_ends_a_process_while_it_is_decoded_is_not_decoded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client gets no end, because the client's address is inside the record."""
 
     def deadly(*_: object, **__: object) -> None:
-        raise AssertionError("it is opened")
+        raise AssertionError("it is decoded")
 
     monkeypatch.setattr(processor, "open_request", deadly)
     bench = Bench(number=6)
@@ -230,16 +235,16 @@ async def test_one_that_has_ended_a_process_even_then_is_not_opened_again(monkey
     assert (bench.told, bench.reasons, bench.position) == ([], ["poison"], 1)
 
 
-async def test_what_goes_to_another_process_before_it_is_worked_on_is_left_to_that() -> None:
+async def test_a_record_that_moves_to_another_process_before_processing_is_left_to_it() -> None:
     bench = Bench(number=None)
     await bench.take(packed(id="r"))
     assert (bench.handled, bench.letters, bench.told, bench.position) == ([], [], [], 0)
 
 
-async def test_of_what_waits_for_its_dead_letter_a_hundred_take_no_room() -> None:
+async def test_a_hundred_records_waiting_for_dead_letters_take_no_processing_slot() -> None:
     bench = Bench(away=float("inf"))
     with capture_logs():
         await bench.take(*(packed(id=f"r{number}", input="long") for number in range(103)))
     assert (len(bench.processor.busy), len(bench.processor.tasks)) == (3, 103)
     await bench.processor.tasks.drain(0)
-    assert (len(bench.processor.busy), bench.position) == (0, 0), "none is committed"
+    assert (len(bench.processor.busy), bench.position) == (0, 0), "no offset is committed"

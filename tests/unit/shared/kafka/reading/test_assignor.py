@@ -1,4 +1,4 @@
-"""A consumer tells its group what it has, and is told what it is to have, in aiokafka's own words."""
+"""Each consumer sends the group its current partitions in aiokafka's own message format and receives its assignment."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Cluster:
 
 
 def share_out(group: dict[str, StickyAssignor], *, topics: tuple[str, ...] = TOPICS) -> dict[str, set[int]]:
-    """A rebalance, as it goes over the wire; by member, what it has of the first topic."""
+    """Run one rebalance, encoded as on the wire; return the partitions of the first topic by member."""
     cluster: Any = Cluster()
     told = {
         name: ConsumerProtocolMemberMetadata.decode(member.metadata(topics).encode()) for name, member in group.items()
@@ -26,7 +26,7 @@ def share_out(group: dict[str, StickyAssignor], *, topics: tuple[str, ...] = TOP
     return {name: set(member._held.partitions.get("long", ())) for name, member in group.items()}
 
 
-def test_each_keeps_what_it_had_when_another_joins() -> None:
+def test_a_member_keeps_its_partitions_when_another_joins() -> None:
     group = {"a": StickyAssignor(), "b": StickyAssignor()}
     before = share_out(group)
     assert {name: len(numbers) for name, numbers in before.items()} == {"a": 2, "b": 2}
@@ -36,8 +36,8 @@ def test_each_keeps_what_it_had_when_another_joins() -> None:
     assert len(after["c"]) == 1
 
 
-def test_who_joins_again_though_nothing_has_changed_tells_the_same() -> None:
-    """Kafka has all join again where a member tells another thing than before: that would never end."""
+def test_a_member_that_rejoins_without_a_change_sends_the_same_metadata() -> None:
+    """Kafka starts another rebalance if a member's metadata changes, so changing metadata would rebalance for ever."""
     group = {"a": StickyAssignor(), "b": StickyAssignor()}
     share_out(group)
     told = [member.metadata(TOPICS).encode() for member in group.values()]
@@ -45,7 +45,7 @@ def test_who_joins_again_though_nothing_has_changed_tells_the_same() -> None:
     assert [member.metadata(TOPICS).encode() for member in group.values()] == told
 
 
-def test_two_consumers_of_one_process_do_not_mix_up_what_they_have() -> None:
+def test_two_consumers_in_one_process_keep_separate_partitions() -> None:
     one, other = {"a": StickyAssignor()}, {"b": StickyAssignor()}
     share_out(one)
     share_out(other, topics=("short",))
@@ -53,7 +53,7 @@ def test_two_consumers_of_one_process_do_not_mix_up_what_they_have() -> None:
     assert other["b"]._held.partitions == {"short": (0, 1, 2, 3)}
 
 
-def test_who_was_away_while_the_group_went_on_takes_nothing_back() -> None:
+def test_a_member_that_missed_a_rebalance_does_not_reclaim_its_old_partitions() -> None:
     away, stayed = StickyAssignor(), {"b": StickyAssignor(), "c": StickyAssignor()}
     share_out({"a": away})
     share_out({"a": away, **stayed})
@@ -63,7 +63,7 @@ def test_who_was_away_while_the_group_went_on_takes_nothing_back() -> None:
     assert sum(map(len, after.values())) == 4
 
 
-def test_of_a_member_that_tells_nothing_or_another_thing_nothing_is_known() -> None:
+def test_a_member_with_missing_or_foreign_metadata_has_no_known_partitions() -> None:
     cluster: Any = Cluster()
     told = {
         name: ConsumerProtocolMemberMetadata(0, ["long", "gone"], user_data)

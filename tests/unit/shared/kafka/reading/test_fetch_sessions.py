@@ -1,4 +1,4 @@
-"""After each fetch the broker's session holds what the whole fetch has asked, whatever was lost before."""
+"""After each fetch the broker's session contains the full fetch request, even if earlier fetches were lost."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ FETCHES = st.lists(
 
 
 class Broker:
-    """Keeps one session as KIP-227 has it; `version` is the newest fetch that it knows."""
+    """Keeps one fetch session as KIP-227 defines it; `version` is the newest fetch that it supports."""
 
     def __init__(self, version: int = 11) -> None:
         self.fails = "well"
@@ -72,7 +72,7 @@ def whole(asked: Asked) -> FetchRequest:
 
 @given(fetches=FETCHES, version=st.sampled_from([4, 11]))
 @settings(max_examples=examples(500))
-def test_the_broker_reads_what_the_whole_fetch_asks(fetches: list[tuple[str, Asked]], version: int) -> None:
+def test_the_broker_reads_the_partitions_of_the_full_fetch(fetches: list[tuple[str, Asked]], version: int) -> None:
     async def run() -> None:
         broker = Broker(version)
         sessions = FetchSessions(broker.send)
@@ -87,7 +87,7 @@ def test_the_broker_reads_what_the_whole_fetch_asks(fetches: list[tuple[str, Ask
     asyncio.run(run())
 
 
-async def test_a_fetch_names_only_what_has_changed_and_what_is_gone() -> None:
+async def test_a_fetch_names_only_changed_and_removed_partitions() -> None:
     seen: list[Any] = []
 
     async def send(_: int, request: Any) -> Any:

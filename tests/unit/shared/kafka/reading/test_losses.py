@@ -1,5 +1,6 @@
-"""A partition that a rebalance gives back is not lost, unless another member may have had it meanwhile; what is lost
-is not committed."""
+"""A partition that a rebalance returns to its member is lost only if another member may have owned it in between; the
+offsets of a lost partition are not committed.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ P, Q, R = (TopicPartition("t", number) for number in range(3))
 
 @dataclass
 class Group:
-    """As aiokafka tells of it."""
+    """A consumer group as aiokafka reports it."""
 
     member: Membership | None = None
     losses: Losses = field(init=False)
@@ -51,7 +52,7 @@ def names(partitions: Iterable[TopicPartition]) -> list[tuple[str, int]]:
     return [(partition.topic, partition.partition) for partition in partitions]
 
 
-def test_only_what_is_not_given_back_is_lost() -> None:
+def test_only_partitions_that_are_not_returned_are_lost() -> None:
     group = holding(P, Q)
     group.losses.on_partitions_revoked({P, Q})
     group.rebalance(2, Q, R)
@@ -59,8 +60,8 @@ def test_only_what_is_not_given_back_is_lost() -> None:
     assert sorted(group.losses.revoked) == names([P, Q])
 
 
-def test_while_a_rebalance_goes_on_nothing_is_lost_yet() -> None:
-    """A read that was waiting when it began returns in the middle of it."""
+def test_no_partition_is_lost_before_the_rebalance_ends() -> None:
+    """A read that started before the rebalance returns during it."""
     group = holding(P, Q)
     group.losses.on_partitions_revoked({P, Q})
     assert group.pop_lost() == []
@@ -68,8 +69,8 @@ def test_while_a_rebalance_goes_on_nothing_is_lost_yet() -> None:
     assert group.pop_lost() == names([Q])
 
 
-def test_what_was_lost_stays_lost_when_the_next_rebalance_brings_it_back() -> None:
-    """Nobody has asked in between; another member had it."""
+def test_a_lost_partition_stays_lost_when_the_next_rebalance_returns_it() -> None:
+    """`pop_lost` was not called in between, and another member owned the partition."""
     group = holding(P)
     group.losses.on_partitions_revoked({P})
     group.rebalance(2)
@@ -78,8 +79,8 @@ def test_what_was_lost_stays_lost_when_the_next_rebalance_brings_it_back() -> No
     assert group.pop_lost() == names([P])
 
 
-def test_after_its_session_has_expired_a_member_has_lost_all_that_it_gets_back() -> None:
-    """It is another member then."""
+def test_a_member_whose_session_expired_has_lost_every_partition_it_is_reassigned() -> None:
+    """It rejoins with a new member id."""
     group = holding(P, Q)
     group.member = Membership("", -1)
     assert group.member.dropped
@@ -91,7 +92,7 @@ def test_after_its_session_has_expired_a_member_has_lost_all_that_it_gets_back()
     assert group.pop_lost() == []
 
 
-def test_so_it_has_where_the_group_had_an_assignment_that_it_never_heard_of() -> None:
+def test_a_member_that_missed_an_assignment_has_lost_the_partitions_it_is_reassigned() -> None:
     group = holding(P)
     group.losses.on_partitions_revoked({P})
     group.rebalance(3, P)
@@ -100,7 +101,7 @@ def test_so_it_has_where_the_group_had_an_assignment_that_it_never_heard_of() ->
 
 @dataclass
 class FakeConsumer:
-    """As aiokafka's, of a member whose group's other members come and go."""
+    """aiokafka's consumer in a group whose other members come and go."""
 
     held: set[TopicPartition] = field(default_factory=set)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class FakeConsumer:
         return self.held
 
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Whoever is the member by then commits, as in aiokafka."""
+        """Commit as the current member, like aiokafka does."""
         await self.answers.wait()
         if self.fails is not None:
             raise self.fails
@@ -129,7 +130,7 @@ class FakeConsumer:
 
 @dataclass
 class Reading:
-    """A member of a group that reads and commits."""
+    """A group member that reads and commits."""
 
     consumer: FakeConsumer = field(default_factory=FakeConsumer)
     reader: GroupReader = field(init=False)
@@ -140,7 +141,7 @@ class Reading:
         self.reader._consumer = self.consumer
 
     def join(self, generation: int, *assigned: TopicPartition, member_id: str = "m") -> None:
-        """The broker's answer; its assignment is told later."""
+        """Set the membership that the broker returned; the assignment callback runs later."""
         self.consumer._coordinator = SimpleNamespace(member_id=member_id, generation=generation)
         self.consumer.held = set(assigned)
 
@@ -153,29 +154,29 @@ class Reading:
         return await self.reader.commit(dict.fromkeys(names(partitions), 5))
 
 
-async def test_a_member_commits_from_its_first_assignment_on() -> None:
+async def test_a_member_commits_only_after_its_first_assignment() -> None:
     reading = Reading()
     assert not await reading.commit(P)
     reading.join(1, P, Q)
-    assert not await reading.commit(P), "it has not heard of its assignment yet"
+    assert not await reading.commit(P), "the assignment callback has not run yet"
     reading.reader._losses.on_partitions_assigned({P, Q})
     assert await reading.commit(P)
     assert reading.consumer.committed == {P: 5}
 
 
-async def test_through_a_rebalance_it_commits_what_it_keeps() -> None:
+async def test_a_member_commits_the_partitions_it_keeps_through_a_rebalance() -> None:
     reading = Reading()
     reading.rebalance(1, P, Q)
     reading.reader._losses.on_partitions_revoked({P, Q})
-    assert await reading.commit(P), "while it goes on, nobody else has it"
+    assert await reading.commit(P), "no other member owns it during the rebalance"
     reading.rebalance(2, Q, R)
     assert not await reading.commit(P)
     assert await reading.commit(Q)
     assert reading.consumer.committed == {P: 5, Q: 5}
 
 
-async def test_what_it_lost_and_got_back_is_not_committed_before_its_owner_has_read_on() -> None:
-    """Another member had it and may have committed more; Kafka would take it all the same."""
+async def test_a_returned_partition_is_not_committed_before_its_loss_was_reported() -> None:
+    """Another member owned it and may have committed more; Kafka would accept the older offset."""
     reading = Reading()
     reading.rebalance(1, P, Q)
     reading.rebalance(4, P, Q, member_id="n")
@@ -186,7 +187,7 @@ async def test_what_it_lost_and_got_back_is_not_committed_before_its_owner_has_r
     assert await reading.commit(P, Q)
 
 
-async def test_a_partition_that_came_back_in_two_steps_is_not_either() -> None:
+async def test_a_partition_returned_two_rebalances_later_is_not_committed() -> None:
     reading = Reading()
     reading.rebalance(1, P, Q)
     reading.rebalance(2, Q)
@@ -196,7 +197,7 @@ async def test_a_partition_that_came_back_in_two_steps_is_not_either() -> None:
 
 
 @pytest.mark.parametrize("generation", [2, 4])
-async def test_a_commit_that_a_rebalance_overtakes_is_not_made_in_its_name(generation: int) -> None:
+async def test_a_commit_overtaken_by_a_rebalance_is_not_made(generation: int) -> None:
     reading = Reading()
     reading.rebalance(1, P)
     reading.consumer.answers.clear()
@@ -208,7 +209,7 @@ async def test_a_commit_that_a_rebalance_overtakes_is_not_made_in_its_name(gener
     assert reading.consumer.committed == {}
 
 
-async def test_a_commit_that_the_broker_does_not_answer_ends() -> None:
+async def test_a_commit_without_an_answer_from_the_broker_times_out() -> None:
     reading = Reading()
     reading.rebalance(1, P)
     reading.consumer.answers.clear()
@@ -217,7 +218,7 @@ async def test_a_commit_that_the_broker_does_not_answer_ends() -> None:
             await reading.commit(P)
 
 
-async def test_a_commit_that_the_broker_refuses_is_told_from_one_that_fails() -> None:
+async def test_a_refused_commit_returns_false_and_a_failed_one_raises() -> None:
     reading = Reading()
     reading.rebalance(1, P)
     reading.consumer.fails = CommitFailedError()
@@ -227,10 +228,10 @@ async def test_a_commit_that_the_broker_refuses_is_told_from_one_that_fails() ->
         await reading.commit(P)
 
 
-async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_long(
+async def test_a_rebalance_waits_a_limited_time_for_the_last_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Meanwhile it may commit: nobody else has the partitions yet."""
+    """The member may still commit, because no other member has the partitions yet."""
     monkeypatch.setattr(group_reader, "_PARTING_S", 0.01)
     reading = Reading()
     reading.rebalance(1, P)
@@ -246,14 +247,14 @@ async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_lo
         await listener.on_partitions_revoked({P})
     assert left == [True]
     assert reading.reader.partitions is None
-    assert await reading.reader.notes(names([P])) == {}, "who has it now is not known"
+    assert await reading.reader.notes(names([P])) == {}, "the owner is unknown during the rebalance"
     reading.join(2, P)
     listener.on_partitions_assigned({P})
     assert reading.reader.partitions is not None
 
 
-async def test_the_leaders_are_looked_for_while_a_partition_has_no_position() -> None:
-    """aiokafka asks the leader that it knows, however long that leads no more."""
+async def test_metadata_is_refreshed_while_a_partition_has_no_position() -> None:
+    """aiokafka keeps asking the leader that it knows, even if another broker leads now."""
     reading, asked, known = Reading(), [], {P}
     assignment = SimpleNamespace(
         tps={P, Q}, state_value=lambda partition: SimpleNamespace(has_valid_position=partition in known, position=0)
@@ -267,14 +268,16 @@ async def test_the_leaders_are_looked_for_while_a_partition_has_no_position() ->
 
 
 def of(**positions: int) -> SimpleNamespace:
-    """aiokafka's assignment of P and Q at these positions; a partition that is not named has none yet."""
+    """Return aiokafka's assignment of P and Q at these positions; a partition without a value has no position yet."""
     at = {P: positions.get("p"), Q: positions.get("q")}
     states = {each: SimpleNamespace(has_valid_position=found is not None, position=found) for each, found in at.items()}
     return SimpleNamespace(tps=at.keys(), state_value=states.__getitem__)
 
 
-def test_a_log_that_went_on_without_a_record_is_passed_once() -> None:
-    """By a transaction's marker behind its last record, or where all was aborted before the first."""
+def test_an_advance_without_a_record_is_reported_once() -> None:
+    """The position moves past a transaction marker after the last record, or past an aborted transaction before the
+    first.
+    """
     handed = HandedOver()
     handed.begin(P, 4)
     handed.note_passed(of(p=4))
@@ -285,7 +288,7 @@ def test_a_log_that_went_on_without_a_record_is_passed_once() -> None:
     assert handed.pop_passed() == {}
 
 
-def test_what_is_taken_away_is_not_passed() -> None:
+def test_no_advance_is_reported_for_a_revoked_partition() -> None:
     handed = HandedOver()
     handed.note_passed(of(p=5))
     handed.forget(P)

@@ -1,4 +1,6 @@
-"""A record that aiokafka cannot decode costs no other: what was drained with it is read again, whatever fails."""
+"""A record that aiokafka cannot decode does not lose other records: those drained with it are read again, whatever
+fails.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +23,12 @@ SETTINGS = KafkaSettings()
 
 @dataclass
 class Consumer:
-    """As aiokafka drains its partitions, one after the other; a bad record ends that partition's generator, and what
-    was fetched of it is thrown away at the next call. `faults`: what the next calls raise, None for none; with each
-    `arrives` comes in on P."""
+    """Drains its partitions one after the other like aiokafka: a bad record ends its partition's generator, and the
+    next call drops the data already fetched for it.
+
+    `read_faults` and `lookup_faults` are raised by the next calls, None for no fault; each `arrives` is appended to P
+    by one call.
+    """
 
     logs: dict[TopicPartition, list[bytes]]
     read_faults: list[KafkaError | None] = field(default_factory=list)
@@ -105,7 +110,7 @@ def told(records: Sequence[Record]) -> list[tuple[int, int, bytes | None]]:
 
 
 async def read_all(handed: HandedOver, consumer: Consumer) -> list[tuple[int, int, bytes | None]]:
-    """By partition and offset, until a call brings nothing and raises nothing."""
+    """Read until a call neither returns nor raises anything; return the records by partition and offset."""
     found: list[tuple[int, int, bytes | None]] = []
     for _ in range(20):
         try:
@@ -132,17 +137,17 @@ ALL = [(0, 0, b"p0"), (0, 1, b"p1"), (1, 0, b"q0"), (1, 1, BAD), (1, 2, b"q2")]
         {"slow_reads": 1},
     ],
 )
-async def test_every_record_is_read_once_whatever_fails_while_one_is_stepped_over(faults: dict[str, Any]) -> None:
+async def test_every_record_is_read_once_whatever_fails_while_a_bad_one_is_skipped(faults: dict[str, Any]) -> None:
     assert await read_all(HandedOver(), Consumer(dict(LOGS), **faults)) == ALL
 
 
-async def test_what_arrives_before_all_partitions_are_back_does_not_hide_what_was_drained() -> None:
-    """The leader of one partition's offsets is away, while another goes on."""
+async def test_new_records_do_not_hide_those_to_be_read_again() -> None:
+    """The leader of one partition cannot be reached, while another partition continues."""
     consumer = Consumer(dict(LOGS), lookup_faults=[NotLeaderForPartitionError()], arrives=[b"p2"])
     assert await read_all(HandedOver(), consumer) == sorted([*ALL, (0, 2, b"p2")])
 
 
-async def test_what_a_rebalance_takes_while_one_is_stepped_over_begins_where_it_was_committed() -> None:
+async def test_a_partition_revoked_while_a_record_is_skipped_restarts_at_its_committed_offset() -> None:
     handed = HandedOver()
     consumer = Consumer(dict(LOGS), read_faults=[None, None, NotLeaderForPartitionError()])
     with pytest.raises(NotLeaderForPartitionError):
@@ -156,7 +161,7 @@ async def test_what_a_rebalance_takes_while_one_is_stepped_over_begins_where_it_
     ("error", "raised"),
     [(NotLeaderForPartitionError(), BrokerUnavailable), (TopicAuthorizationFailedError("t"), BrokerRefuses)],
 )
-async def test_a_log_is_not_to_be_read_where_the_broker_goes_while_a_record_is_stepped_over(
+async def test_a_log_read_raises_when_the_broker_goes_away_while_a_record_is_skipped(
     error: KafkaError, raised: type[Exception]
 ) -> None:
     consumer = Consumer({P: [b"p0", BAD, b"p2"]}, read_faults=[None, error])
@@ -169,7 +174,7 @@ async def test_a_log_is_not_to_be_read_where_the_broker_goes_while_a_record_is_s
     assert told(found) == [(0, 0, b"p0"), (0, 1, BAD), (0, 2, b"p2")]
 
 
-async def test_a_group_without_rights_while_a_record_is_stepped_over_is_told_where_they_are_listed() -> None:
+async def test_a_group_without_access_rights_gets_an_error_that_names_their_list() -> None:
     reader = GroupReader(SETTINGS, client_id="t", topics=["t"], group="g")
     reader._consumer = Consumer(  # type: ignore[assignment]
         dict(LOGS), read_faults=[None, TopicAuthorizationFailedError("t")]
@@ -180,7 +185,7 @@ async def test_a_group_without_rights_while_a_record_is_stepped_over_is_told_whe
 
 @dataclass
 class Subscribed:
-    """A consumer that aiokafka has given these partitions."""
+    """A consumer with these partitions assigned by aiokafka."""
 
     known: set[TopicPartition]
     subscribed: bool = True
@@ -198,10 +203,10 @@ class Subscribed:
 
 
 @pytest.mark.parametrize(("partitions", "held"), [(None, [P, Q]), ([1], [Q])])
-def test_a_reader_of_partitions_keeps_those_it_began_with(
+def test_a_partition_reader_keeps_its_partitions_when_the_topic_grows(
     partitions: list[int] | None, held: list[TopicPartition]
 ) -> None:
-    """A subscription would begin all anew, at their beginning, where the topic is given another."""
+    """A subscription would restart every partition at its beginning when the topic gets another one."""
     consumer = Subscribed({P, Q})
     reader = PartitionReader(SETTINGS, client_id="t", topic="t", partitions=partitions)
     assert reader._assign(consumer) == consumer.assigned == held  # type: ignore[arg-type]
