@@ -110,7 +110,8 @@ class Registry:
                 self.versions.setdefault(version.id, entry)
             case Checked(revision=revision):
                 before = self.checks.get(revision, entry)
-                if entry.failures or entry.size >= before.size:  # a failure stands until as many questions are passed
+                # A failure stands until as many questions are passed, also if a smaller check fails in between.
+                if entry.size >= before.size or (entry.failures and not before.failures):
                     self.checks[revision] = entry
             case Move() | Unreadable() if entry.epoch != self.epoch + 1:
                 return False
