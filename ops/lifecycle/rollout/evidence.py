@@ -72,8 +72,9 @@ class _Counted:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that the observations of a rollout say. `answers` are those of a bucket and side, by epoch. `found` is the
-    first test that has given an alarm; `lost_beyond` has the lost conversations by which a class alone has given it."""
+    """All that the observations of a rollout say. `answers` are those that the asked version's model wrote, of a bucket
+    and side, by epoch. `found` is the first test that has given an alarm; `lost_beyond` has the lost conversations by
+    which a class alone has given it."""
 
     plan: Plan
     answers: dict[tuple[Bucket, Side], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -158,9 +159,10 @@ class Evidence:
             self._tally(answer, metric, bad=getattr(seen, metric) or (metric == "missed" and seen.failed))
         if seen.answered_by not in {"", seen.revision}:
             return
-        for each in answer.classes:
-            each.answers[side] += 1
-        self.answers[seen.bucket, side][seen.epoch] += 1
+        if seen.answered_by:  # an FAQ entry or a greeting says nothing of the model
+            for each in answer.classes:
+                each.answers[side] += 1
+            self.answers[seen.bucket, side][seen.epoch] += 1
         # Of an answer that may be the first after a move, the cold cache is seen in its first text.
         if seen.ttft_ms is not None and not (first and seen.moved is None):
             self._add_ttft(answer)
@@ -241,7 +243,7 @@ class Evidence:
         return self._classes.lacking(sides, self.plan.min_answers)
 
     def answered(self, side: Side, *, bucket: Bucket | None = None, since_epoch: int = 0) -> int:
-        """Return how many answers count, of one bucket or all, asked under an epoch or later."""
+        """Return how many answers the model wrote, of one bucket or all, asked under an epoch or later."""
         buckets = BUCKETS if bucket is None else (bucket,)
         found = [self.answers[of, side] for of in buckets if (of, side) in self.answers]
         return sum(count for counts in found for epoch, count in counts.items() if epoch >= since_epoch)

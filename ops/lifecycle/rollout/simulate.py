@@ -116,11 +116,13 @@ class _Source:
         if is_bad:
             self.failed.add(conversation)
         dearer_ms = traffic.moved_ms if moved and lane == "canary" else 0.0
+        revision = self.plan.version if lane == "canary" else self.plan.champion
         answer = Observation(
             response_id=str(self.number),
             conversation=conversation,
             lane=lane,
-            revision=self.plan.version if lane == "canary" else self.plan.champion,
+            revision=revision,
+            answered_by=revision,
             epoch=epoch,
             unix_ms=int(self.now_ms),
             bucket=bucket,

@@ -115,6 +115,7 @@ class Bench:
                     conversation=f"c{self.number}",
                     lane=lane,
                     revision=revision,
+                    answered_by=revision,
                     epoch=self.registry.state.epoch,
                     unix_ms=round(now_unix_ms()) + 500 * self.number,
                     bucket="short",

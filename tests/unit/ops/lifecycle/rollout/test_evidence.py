@@ -19,11 +19,13 @@ PLAN = Plan(version="aaaaaaaaaaaa", champion="bbbbbbbbbbbb", steps=(0.1,), warmu
 
 
 def seen(number: int, side: Side = "canary", **more: object) -> Observation:
+    revision = PLAN.version if side == "canary" else PLAN.champion
     plain = Observation(
         response_id=f"r{number}",
         conversation=f"c{number}",
         lane=side,
-        revision=PLAN.version if side == "canary" else PLAN.champion,
+        revision=revision,
+        answered_by=revision,
         epoch=1,
         unix_ms=1_000 * number,
         bucket="short",
@@ -109,6 +111,16 @@ def test_a_rating_from_another_gateway_counts_for_the_version_of_its_answer(side
 def test_an_answer_counts_once_and_not_while_its_side_is_cold() -> None:
     evidence = evidence_of(seen(1), seen(2), seen(2), seen(3), plan=replace(PLAN, warmup=1))
     assert evidence.answered("canary") == 2
+
+
+@pytest.mark.parametrize("side", ["canary", "control"])
+@pytest.mark.parametrize("end", [{}, {"missed": True}, {"unsure": True}], ids=["an FAQ entry", "a fallback", "unsure"])
+def test_an_answer_that_no_model_wrote_is_not_counted_as_one_of_the_version(side: Side, end: dict[str, object]) -> None:
+    """A shop may answer nearly all questions without its model; its bad answers are judged all the same."""
+    evidence = evidence_of(*(seen(number, side, answered_by="", **end) for number in range(60)))
+    assert evidence.answered(side) == 0
+    assert evidence.tallies["missed"].answers[side] == 60
+    assert evidence.control_bad(60_000) == (bool(end.get("missed")) if side == "control" else None)
 
 
 def test_without_a_control_the_canary_is_held_to_the_tolerated_share() -> None:

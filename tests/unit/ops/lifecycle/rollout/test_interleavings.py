@@ -109,8 +109,8 @@ class System:
             self.number += 2
             common = {"epoch": state.epoch, "unix_ms": self.now_ms, "bucket": "short"}
             by = NEW.id if NEW.id in self.loaded["canary"] else OLD.id
-            canary = replace(seen(self.number, **common), revision=by)
-            control = replace(seen(self.number + 1, "control", **common), revision=OLD.id)
+            canary = replace(seen(self.number, **common), revision=by, answered_by=by)
+            control = replace(seen(self.number + 1, "control", **common), revision=OLD.id, answered_by=OLD.id)
             for each in (canary, control):
                 self.observed.append(each)
                 self.evidence.add(each)
