@@ -40,6 +40,7 @@ _SLOW: Final = 0.95
 _RECENT: Final = 50
 _LEAST_RECENT: Final = 20
 _RECENT_MS: Final = 60_000
+CONTROL_BAD: Final = 0.25
 _MOST_CONVERSATIONS: Final = 50_000
 _MOST_ANSWERED: Final = 8
 
@@ -89,6 +90,7 @@ class Evidence:
         default_factory=lambda: {first: deque(maxlen=WAITING) for first in (True, False)}
     )
     _control: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _control_bad_since: int | None = None
 
     def __post_init__(self) -> None:
         self._classes = Classes(self.plan)
@@ -167,7 +169,12 @@ class Evidence:
         if seen.ttft_ms is not None and not (first and seen.moved is None):
             self._add_ttft(answer)
         if side == "control":
-            self._control.append((seen.unix_ms, seen.failed or seen.missed))
+            self._add_control(seen)
+
+    def _add_control(self, seen: Observation) -> None:
+        self._control.append((seen.unix_ms, seen.failed or seen.missed))
+        is_bad = (self.control_bad(seen.unix_ms) or 0.0) >= CONTROL_BAD
+        self._control_bad_since = (self._control_bad_since or seen.unix_ms) if is_bad else None
 
     def _judged_by(self, seen: Observation) -> tuple[Metric, ...]:
         """Return the metrics that an answer says something of."""
@@ -252,6 +259,11 @@ class Evidence:
         """Return the share of the control's recent answers that failed or missed; None where they are too few."""
         recent = [bad for unix_ms, bad in self._control if now_unix_ms - unix_ms <= _RECENT_MS]
         return sum(recent) / len(recent) if len(recent) >= _LEAST_RECENT else None
+
+    @property
+    def control_bad_ms(self) -> int:
+        """Return for how long the control has been bad in `CONTROL_BAD` of its recent answers, up to its last one."""
+        return 0 if self._control_bad_since is None else self._control[-1][0] - self._control_bad_since
 
 
 def _shown(log: float) -> float:

@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 from msgspec.structs import replace
 
 from ops.lifecycle.rollout.classes import ALL
-from ops.lifecycle.rollout.evidence import Evidence
+from ops.lifecycle.rollout.evidence import CONTROL_BAD, Evidence
 from ops.lifecycle.rollout.plan import Plan
 from ops.lifecycle.rollout.tally import Side
 from shared.versions.state import Move, Rule, State
@@ -18,8 +18,8 @@ from shared.wire.lanes import CHAMPION, Lane
 Kind = Literal["begin", "wait", "hold", "freeze", "promote", "step down", "load", "finish", "roll back", "end", "ended"]
 MOVES: Final[frozenset[Kind]] = frozenset({"promote", "step down", "load", "finish", "roll back", "end"})
 
-_CONTROL_BAD: Final = 0.25
 _DEGRADED_MS: Final = 60_000
+_FIRST_DEGRADED_MS: Final = 600_000
 _FULL: Final = 0.8
 
 
@@ -112,6 +112,9 @@ def _standstill(
     if is_long and at.step and now_unix_ms - at.since_unix_ms >= _DEGRADED_MS:
         share = plan.steps[at.step - 1]
         return Decision(kind="step down", reason=f"degraded for a minute: {overload}: back to {share:.0%}", share=share)
+    longest_ms = max(health.degraded_ms if health.degraded else 0.0, evidence.control_bad_ms if bad_control else 0.0)
+    if not at.step and min(longest_ms, now_unix_ms - at.since_unix_ms) >= _FIRST_DEGRADED_MS:
+        return Decision(kind="end", reason=f"degraded for ten minutes on the first step: {overload}")
     if health.paused is not None:
         return Decision(kind="hold", reason=health.paused)
     held = [] if state.rung in (None, CHAMPION) else [f"an operator holds the ladder at {state.rung}"]
@@ -190,7 +193,7 @@ def _sides(plan: Plan) -> tuple[Side, ...]:
 
 def _of_control(evidence: Evidence, now_unix_ms: float) -> list[str]:
     bad = evidence.control_bad(now_unix_ms)
-    return [f"the control itself is bad in {bad:.0%} of its answers"] if bad is not None and bad >= _CONTROL_BAD else []
+    return [f"the control itself is bad in {bad:.0%} of its answers"] if bad is not None and bad >= CONTROL_BAD else []
 
 
 def _worst(evidence: Evidence) -> str:

@@ -30,6 +30,11 @@ def wanted(plan: Plan) -> dict[Lane, Revision]:
     return {lane: revision for lane, revision in sides.items() if plan.control or lane == "canary"}
 
 
+def _calm_ms(plan: Plan) -> float:
+    """Return for how long a system must have been well, and its load known, before a promotion."""
+    return min(plan.min_s * 1_000, _BUSY_MS)
+
+
 @dataclass(slots=True)
 class Surroundings:
     """`since_unix_ms` is when the workers' reports began to be read; None before. `waiting` are the requests that wait
@@ -42,6 +47,7 @@ class Surroundings:
     _gateways: dict[str, tuple[DemandReport, float]] = field(default_factory=dict)
     _busy: float = 0.0
     _degraded_ms: float = 0.0
+    _degraded_unix_ms: float = -math.inf
     _asked_unix_ms: float = math.inf
 
     def observe_worker(self, worker_id: str, report: WorkerReport | None, now_unix_ms: float) -> None:
@@ -56,8 +62,8 @@ class Surroundings:
     def health(self, plan: Plan, state: State, moved_unix_ms: float, now_unix_ms: float) -> Health:
         """Return the health by which a rollout is judged; `state` is in force, its newest move was made at
         `moved_unix_ms`. Each call measures the load and how long the system has been degraded: call it every few
-        seconds during a rollout, on a standby too. A promotion needs a load known for the step's least time, at most a
-        minute."""
+        seconds during a rollout, on a standby too. A promotion needs a load known, and a system not degraded, for the
+        step's least time, at most a minute: a worker that keeps crashing reports in between."""
         known_ms = 0.0 if self.since_unix_ms is None else now_unix_ms - self.since_unix_ms
         is_new, unknown = known_ms < SILENT_MS, self._unknown(plan, known_ms)
         overload = [] if is_new else lacking(self.lanes, wanted(plan), now_unix_ms)
@@ -81,6 +87,9 @@ class Surroundings:
                     overload.append(f"the ladder of gateway {gateway_id} is at {report.rung}")
         unknown += [] if self._gateways else ["no gateway reports"]
         self._measure(is_degraded=bool(overload), now_unix_ms=now_unix_ms)
+        calm_ms = now_unix_ms - self._degraded_unix_ms
+        if not overload and calm_ms < _calm_ms(plan):
+            unknown.append(f"the system was degraded {calm_ms / 1_000:.0f} s ago")
         loaded = self.lanes[CHAMPION].loaded(plan.version, now_unix_ms)
         return Health(
             degraded=overload,
@@ -96,7 +105,7 @@ class Surroundings:
         faults = ["the lag is not known yet"] if self.faults is None else self.faults
         if known_ms < SILENT_MS:
             return ["the workers' reports are not read yet", *faults]
-        if known_ms < min(plan.min_s * 1_000, _BUSY_MS):
+        if known_ms < _calm_ms(plan):
             return ["this controller does not know the load of the last minute yet", *faults]
         return list(faults)
 
@@ -106,5 +115,6 @@ class Surroundings:
         gap_ms = min(max(now_unix_ms - self._asked_unix_ms, 0.0), _LONGEST_GAP_MS)
         self._asked_unix_ms = now_unix_ms
         self._degraded_ms = max(0.0, self._degraded_ms + (gap_ms if is_degraded else -gap_ms / 2))
+        self._degraded_unix_ms = now_unix_ms if is_degraded else self._degraded_unix_ms
         requests = sum(workers.requests(now_unix_ms) for workers in self.lanes.values())
         self._busy = max(float(requests), self._busy * (1 - gap_ms / _BUSY_MS))

@@ -176,6 +176,35 @@ def test_a_controller_that_has_just_started_promotes_nothing_before_it_knows_the
     assert found.unknown == ([] if known else ["this controller does not know the load of the last minute yet"])
 
 
+def test_a_canary_whose_worker_keeps_crashing_is_never_promoted() -> None:
+    """The champion answers in time what it leaves, which is no evidence against it."""
+    around, calm = well(), []
+    for second in range(300):
+        now = NOW + 1_000 * second
+        for lane in around.lanes:
+            is_gone = lane == "canary" and second % 60 >= 48
+            around.observe_worker(f"{lane}-1", None if is_gone else _of(lane), now)
+        around.observe_gateway("g", gateway(), now)
+        found = health(around, now)
+        calm += [] if found.degraded or found.unknown else [second]
+    assert calm == list(range(48))
+
+
+@pytest.mark.parametrize(("min_s", "calm_s"), [(60.0, 60), (600.0, 60), (5.0, 5), (0.0, 0)])
+def test_a_promotion_waits_after_the_system_was_degraded(min_s: float, calm_s: int) -> None:
+    around, plan = well(), replace(PLAN, min_s=min_s)
+    around.waiting = {"canary": 99}
+    assert around.health(plan, STATE, 0.0, NOW).degraded
+    around.waiting = {}
+    for second in range(62):
+        now = NOW + 1_000 * second
+        for lane in around.lanes:
+            around.observe_worker(f"{lane}-1", _of(lane), now)
+        around.observe_gateway("g", gateway(), now)
+        expected = [f"the system was degraded {second} s ago"] if second < calm_s else []
+        assert around.health(plan, STATE, 0.0, now).unknown == expected
+
+
 def test_time_degraded_adds_up_although_the_reason_flaps() -> None:
     around, now, reached = well(), NOW, 0.0
     for second in range(300):

@@ -162,6 +162,25 @@ def test_a_rollout_that_stays_degraded_goes_a_step_down_a_minute_and_is_stopped_
     assert rollout.step(60).kind == "wait", "each step down makes the next step longer"
 
 
+@pytest.mark.parametrize("paused", [None, "paused by ann"])
+@pytest.mark.parametrize("is_control_bad", [False, True], ids=["overloaded", "the control is bad"])
+def test_a_rollout_that_stays_degraded_on_its_first_step_ends(is_control_bad: bool, paused: str | None) -> None:
+    """With `--steps 50` its lanes have all the customers."""
+    rollout, kinds = Rollout(replace(PLAN, steps=(0.5,))), []
+    for second in range(0, 620, 20):
+        for number in range(20 if is_control_bad else 0):
+            for side in ("canary", "control"):
+                at = {"unix_ms": 1_000 * (second + number)}
+                rollout.evidence.add(seen(10_000 + 2 * (second + number) + (side == "control"), side, missed=True, **at))
+        ms = 20_000 if second else 0
+        reasons = [] if is_control_bad else ["9 requests wait"]
+        decision = rollout.step(ms / 1_000, Health(degraded=reasons, degraded_ms=1_000 * second, paused=paused))
+        kinds.append(decision.kind)
+    before, end = kinds[:-1], kinds[-1]
+    assert (set(before), end) == ({"hold" if paused else "freeze"}, "end")
+    assert "degraded for ten minutes on the first step" in decision.reason
+
+
 def test_a_promotion_needs_the_slots_and_says_the_numbers() -> None:
     rollout = Rollout(replace(PLAN, classes=("short",)))
     rollout.answer("short", 4)
