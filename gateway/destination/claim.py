@@ -70,7 +70,8 @@ class Claims:
         await self._learn_partitions(topic, partition or 0)
         both = dict.fromkeys((*concurrent, *claimed.concurrent))
         concurrent = tuple(each for each in both if each in self._with_worker or not self.has_ended(each))
-        return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent)), view
+        is_new = claimed.is_new and held is None
+        return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent, is_new=is_new)), view
 
     async def follow(self, order: Order, topic: str) -> int | None:
         """Return the partition for a request of another service: by its key, unless an earlier question holds its
@@ -148,7 +149,7 @@ class Claims:
             until_unix_ms=until_unix_ms + _CLOCKS_DIFFER_MS,
             released=released,
         )
-        return Claimed(at, _WHY.get(how, wanted.why), others)
+        return Claimed(at, _WHY.get(how, wanted.why), others, is_new=how == "new")
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
         """Ask Kafka for a topic's number of partitions, if it was not asked yet, or another gateway knows of more."""

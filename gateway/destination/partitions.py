@@ -32,11 +32,12 @@ class Wait:
 
 class Claimed(Struct, frozen=True):
     """A conversation's partition, the same number in every topic, and why; both None if the key's hash decides.
-    `concurrent` are the conversation's other questions that have no end yet."""
+    `concurrent` are the conversation's other questions that have no end yet. `is_new`: by Redis it had none before."""
 
     partition: int | None = None
     why: Why | None = None
     concurrent: tuple[str, ...] = ()
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

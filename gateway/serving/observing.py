@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.people.session_answers import verdict_of
 from gateway.request.entry import Entry
-from gateway.telemetry.observation import OBSERVED, observation_of, rating_of
+from gateway.telemetry.observation import OBSERVED, has_moved, observation_of, rating_of
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
@@ -45,7 +45,7 @@ class Observing:
         """Write how an answer of the lanes canary and control has ended."""
         conversation, lane = entry.request.session.digest, entry.publication.destination.lane
         before = self._lanes.pop(conversation, None)
-        seen = observation_of(entry, response, int(wire_unix_ms()), moved=None if before is None else before != lane)
+        seen = observation_of(entry, response, int(wire_unix_ms()), moved=has_moved(entry, before))
         self._lanes[conversation] = CHAMPION if seen is not None and seen.censored else lane
         if len(self._lanes) > _MOST_CONVERSATIONS:
             self._lanes.popitem(last=False)

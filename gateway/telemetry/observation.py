@@ -55,6 +55,15 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
     )
 
 
+def has_moved(entry: Entry, before: Lane | None) -> bool | None:
+    """Return whether a conversation's answer before this one was of another lane than `before`, its last one here; None
+    if that is not known. A conversation that Redis did not know, and whose client gives no turns of its own, is new."""
+    destination, asked = entry.publication.destination, entry.request.asked
+    if before is not None:
+        return before != destination.lane
+    return False if destination.claimed.is_new and asked is not None and asked.turns is None else None
+
+
 def _is_by(response: Response, to: Destination) -> bool:
     """Return whether the lane and version that a request was sent to answered it. What a lane's worker answers without
     its model (a greeting, an FAQ entry) names no version."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 import fakeredis
 import pytest
 import pytest_asyncio
+from msgspec import msgpack
 
 from gateway.destination import claim
 from gateway.request.cursor import response_id
@@ -17,8 +18,9 @@ from shared.process.clock import now_unix_ms
 from shared.redis import client as redis_client
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
+from shared.versions.state import Rule, State
 from shared.wire.codec import decode_request
-from shared.wire.messages import ChatRequest, ResponseCancel, ResponseCreate, Resume, SessionStart
+from shared.wire.messages import ChatRequest, Observation, ResponseCancel, ResponseCreate, Resume, SessionStart
 from shared.wire.requests import settle
 from shared.wire.session_key import SessionKey
 from tests.support.builders.gateway import report
@@ -264,3 +266,18 @@ async def test_a_question_that_a_fault_has_refused_holds_its_conversation_no_lon
     await ask(one, "b", client)
     assert partitions(one)[-1] not in {AWAY, None}
     assert open_beside(one) == [[], []]
+
+
+async def test_only_the_first_question_of_a_conversation_finds_redis_without_it(edges: tuple[Edge, Edge]) -> None:
+    """Whichever gateway has it: what began elsewhere may have a warm cache, and is no evidence of a slow version."""
+    one, two = edges
+    moved = []
+    for edge in (one, two, one):
+        edge.move(State(aliases={"champion": "old", "canary": "new"}, rule=Rule(salt="a", share=1.0)))
+        canary = report("w", lane="canary", revisions=("new",), unix_ms=int(now_unix_ms()))
+        edge.serving.admission_gate.update_worker("w", canary)
+        await ask(edge, "abc"[len(moved)])
+        edge.receive_replies([done("Hello.", edge.asked[-1].id, revision="new", lane="canary")])
+        await settled()
+        moved.append(msgpack.decode(edge.producer.of(TOPICS.observations)[-1].value or b"", type=Observation).moved)
+    assert moved == [False, None, False]

@@ -6,8 +6,9 @@ import pytest
 from msgspec import msgpack
 
 from gateway.destination.destination import Destination
+from gateway.destination.partitions import Claimed
 from gateway.request.entry import Entry
-from gateway.telemetry.observation import observation_of
+from gateway.telemetry.observation import has_moved, observation_of
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms
 from shared.versions.state import Rule
@@ -149,6 +150,25 @@ async def test_an_answer_names_its_language_and_tenant_and_whether_its_conversat
         await quiet()
     found = [(each.language, each.tenant, each.moved) for each in seen_by(edge)]
     assert found == [("en", "demo", None), ("zh", "demo", False), ("zh", "demo", True)]
+
+
+@pytest.mark.parametrize(
+    ("is_new", "turns", "before", "moved"),
+    [
+        (True, None, None, False),
+        (True, (), None, None),
+        (False, None, None, None),
+        (False, None, "canary", False),
+        (True, None, "champion", True),
+    ],
+    ids=["new", "the client has its own turns", "asked elsewhere", "stays", "moved"],
+)
+def test_a_conversation_that_redis_did_not_know_has_not_moved(
+    is_new: bool, turns: Any, before: Any, moved: bool | None
+) -> None:
+    destination = Destination("canary", "new", 3, claimed=Claimed(1, "hash", is_new=is_new))
+    entry = make_entry(destination=destination, asked=ResponseCreate(event_id="e", input="Hi", turns=turns))
+    assert has_moved(entry, before) is moved
 
 
 async def test_a_rating_of_another_versions_answer_is_no_evidence() -> None:

@@ -71,6 +71,13 @@ def test_each_metric_alone_raises_the_alarm(bad: dict[str, object], metric: str)
     assert evidence.worst.metric == metric
 
 
+@pytest.mark.parametrize("moved", [False, None], ids=["new", "perhaps moved"])
+def test_a_slow_version_is_found_by_first_texts_of_new_conversations(moved: bool | None) -> None:
+    """Where customers ask one question each there are no others."""
+    pairs = [[seen(2 * n, moved=moved, ttft_ms=900.0), seen(2 * n + 1, "control", moved=moved)] for n in range(60)]
+    assert evidence_of(*(each for pair in pairs for each in pair)).alarm == (moved is False)
+
+
 def test_what_is_bad_on_both_sides_is_no_evidence() -> None:
     pairs = ([seen(2 * n, missed=True), seen(2 * n + 1, "control", missed=True)] for n in range(300))
     assert not evidence_of(*(each for pair in pairs for each in pair)).alarm
