@@ -37,7 +37,7 @@ ASKED: Final = {
     "faults: corrupt, truncated, wrongly signed, wrong base": "never loaded, each with its named reason",
     "faults: the registry is away": "nothing changes",
     "faults: the controller is killed at every step": "the rollout goes on",
-    "shadow: p99 of the main's first text": "at most 2 % more",
+    "shadow: p99 of the main's first text": "at most 2 % more, and its median",
 }
 _FAILURE: Final = pytest.StashKey[str]()
 

@@ -27,7 +27,8 @@ async def test_a_shadow_makes_nobody_wait(
     make_setting: MakeSetting, models: Callable[..., Path], rows: Rows, whole: bool
 ) -> None:
     """Windows with and without it in turn; what is asked in a window's first second counts for neither. On a machine
-    that others use chance moves a p99 by more than 2 %: the row holds unless the difference is none of chance's."""
+    that others use chance moves a p99 by more than 2 %: the row holds unless the p99 or the median shows a difference
+    that is not chance. The p99 of a short run shows 1.6 times in half of the runs, the median 1.3 times in nearly all."""
     setting = await make_setting()
     first, second = [await setting.add(models(name), name) for name in ("one", "two")]
     await setting.done("versions", "use", first)
@@ -43,14 +44,16 @@ async def test_a_shadow_makes_nobody_wait(
     without, beside = _by_share((await setting.registry()).moves, judged.answers)
     answered = partial(shadow.metric, "replyline_worker_shadows_total", outcome="other")
     assert await answered() >= _LEAST_SHADOWED * len(beside), "nothing was measured: the shadow was idle"
-    found = ratio(without, beside, quantile_of(0.99))
+    found, median = (ratio(without, beside, quantile_of(share)) for share in (0.99, 0.5))
     assert found is not None
-    verdict = found.verdict(more_is_better=False, tolerance=_TOLERANCE)
+    assert median is not None
+    verdict, typical = (each.verdict(more_is_better=False, tolerance=_TOLERANCE) for each in (found, median))
     rows.found(
         ROW,
         figure=f"{verdict}: {found.value:.2f} times, with 99 % confidence {found.low:.2f} to {found.high:.2f}: "
-        f"{found.b:.0f} ms ({len(beside)} answers) to {found.a:.0f} ms ({len(without)})",
-        holds=verdict != "regression" and not judged.broken,
+        f"{found.b:.0f} ms ({len(beside)} answers) to {found.a:.0f} ms ({len(without)}); the median {typical}: {median.value:.2f} times, {median.low:.2f} to "
+        f"{median.high:.2f}",
+        holds="regression" not in (verdict, typical) and not judged.broken,
     )
 
 
