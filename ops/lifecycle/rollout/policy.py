@@ -107,14 +107,8 @@ def _standstill(
     if health.paused is None and stalled_ms > (plan.progress_s + plan.min_s) * 1_000:
         return Decision(kind="end", reason=f"it has reached no new step for {plan.progress_s / 3_600:g} h")
     bad_control = _of_control(evidence, now_unix_ms)
-    overload = "; ".join([*health.degraded, *bad_control])
-    is_long = bad_control or (overload and health.degraded_ms >= _DEGRADED_MS)
-    if is_long and at.step and now_unix_ms - at.since_unix_ms >= _DEGRADED_MS:
-        share = plan.steps[at.step - 1]
-        return Decision(kind="step down", reason=f"degraded for a minute: {overload}: back to {share:.0%}", share=share)
-    longest_ms = max(health.degraded_ms if health.degraded else 0.0, evidence.control_bad_ms if bad_control else 0.0)
-    if not at.step and min(longest_ms, now_unix_ms - at.since_unix_ms) >= _FIRST_DEGRADED_MS:
-        return Decision(kind="end", reason=f"degraded for ten minutes on the first step: {overload}")
+    if (back := _step_back(plan, evidence, at, health, bad_control, now_unix_ms)) is not None:
+        return back
     if health.paused is not None:
         return Decision(kind="hold", reason=health.paused)
     held = [] if state.rung in (None, CHAMPION) else [f"an operator holds the ladder at {state.rung}"]
@@ -123,6 +117,21 @@ def _standstill(
     if (loading := state.loading.get(CHAMPION)) not in (None, plan.version, plan.champion):
         reason = f"the champion's workers load {loading}: wait, or take it off: replyline versions unload"
         return Decision(kind="hold", reason=reason)
+    return None
+
+
+def _step_back(
+    plan: Plan, evidence: Evidence, at: Standing, health: Health, bad_control: Sequence[str], now_unix_ms: float
+) -> Decision | None:
+    """Return the step down of a rollout that has been degraded for a minute, or its end after ten on the first step."""
+    overload, since_ms = "; ".join([*health.degraded, *bad_control]), now_unix_ms - at.since_unix_ms
+    is_long = bad_control or (overload and health.degraded_ms >= _DEGRADED_MS)
+    if is_long and at.step and since_ms >= _DEGRADED_MS:
+        share = plan.steps[at.step - 1]
+        return Decision(kind="step down", reason=f"degraded for a minute: {overload}: back to {share:.0%}", share=share)
+    longest_ms = max(health.degraded_ms if health.degraded else 0.0, evidence.control_bad_ms if bad_control else 0.0)
+    if not at.step and min(longest_ms, since_ms) >= _FIRST_DEGRADED_MS:
+        return Decision(kind="end", reason=f"degraded for ten minutes on the first step: {overload}")
     return None
 
 

@@ -28,7 +28,7 @@ async def test_a_shadow_makes_nobody_wait(
 ) -> None:
     """Windows with and without it in turn; what is asked in a window's first second counts for neither. On a machine
     that others use chance moves a p99 by more than 2 %: the row holds unless the p99 or the median shows a difference
-    that is not chance. The p99 of a short run shows 1.6 times in half of the runs, the median 1.3 times in nearly all."""
+    that is not chance. The p99 of a short run shows 1.6 times in half of the runs, the median 1.3 times in most."""
     setting = await make_setting()
     first, second = [await setting.add(models(name), name) for name in ("one", "two")]
     await setting.done("versions", "use", first)
@@ -51,8 +51,8 @@ async def test_a_shadow_makes_nobody_wait(
     rows.found(
         ROW,
         figure=f"{verdict}: {found.value:.2f} times, with 99 % confidence {found.low:.2f} to {found.high:.2f}: "
-        f"{found.b:.0f} ms ({len(beside)} answers) to {found.a:.0f} ms ({len(without)}); the median {typical}: {median.value:.2f} times, {median.low:.2f} to "
-        f"{median.high:.2f}",
+        f"{found.b:.0f} ms ({len(beside)} answers) to {found.a:.0f} ms ({len(without)}); the median {typical}: "
+        f"{median.value:.2f} times, {median.low:.2f} to {median.high:.2f}",
         holds="regression" not in (verdict, typical) and not judged.broken,
     )
 

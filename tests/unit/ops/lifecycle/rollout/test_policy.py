@@ -171,7 +171,9 @@ def test_a_rollout_that_stays_degraded_on_its_first_step_ends(is_control_bad: bo
         for number in range(20 if is_control_bad else 0):
             for side in ("canary", "control"):
                 at = {"unix_ms": 1_000 * (second + number)}
-                rollout.evidence.add(seen(10_000 + 2 * (second + number) + (side == "control"), side, missed=True, **at))
+                rollout.evidence.add(
+                    seen(10_000 + 2 * (second + number) + (side == "control"), side, missed=True, **at)
+                )
         ms = 20_000 if second else 0
         reasons = [] if is_control_bad else ["9 requests wait"]
         decision = rollout.step(ms / 1_000, Health(degraded=reasons, degraded_ms=1_000 * second, paused=paused))
