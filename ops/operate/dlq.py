@@ -19,7 +19,7 @@ from ops.operate.letters import (
     refusal,
     row,
 )
-from ops.operate.listing import duration_ms, say, show_table
+from ops.operate.listing import duration_ms, say, show_table, unknown
 from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import Producer, read_at, scan
 from shared.process.clock import now_unix_ms
@@ -64,7 +64,7 @@ def show(
     """Print one dead letter as JSON: its headers and its value, the customer's words only by their length."""
     letter = asyncio.run(_letter(settings_of("dlq"), *_place(number)))
     if letter is None:
-        raise typer.Exit(say(f"{number}: no such dead letter; see: replyline dlq list"))
+        raise typer.Exit(unknown(f"{number}: no such dead letter; see: replyline dlq list"))
     sys.stdout.write(as_json(page(letter, text=text), indent=2) + "\n")
 
 
@@ -103,7 +103,7 @@ async def _letter(settings: Settings, partition: int, offset: int) -> Letter | N
 
 
 async def _replay(settings: Settings, places: list[tuple[int, int]], *, force: bool) -> int:
-    """0 where all were put back, else 1."""
+    """Return 0 if all were put back, 2 if a number names no letter, else 1."""
     letters = [await _letter(settings, *place) for place in places]
     producer = Producer(settings.kafka, client_id="replyline-dlq")
     await producer.start()
@@ -121,7 +121,7 @@ async def _put_back(
     producer: Producer, topics: TopicNames, place: tuple[int, int], letter: Letter | None, *, force: bool
 ) -> int:
     if letter is None:
-        return say(f"{number_of(*place)}: no such dead letter; see: replyline dlq list")
+        return unknown(f"{number_of(*place)}: no such dead letter; see: replyline dlq list")
     request_topics = {topics.inbox, *(topics.requests(bucket, lane) for lane in LANES for bucket in BUCKETS)}
     why_not = refusal(letter, request_topics, now_unix_ms(), force=force)
     if why_not is not None or letter.origin is None:

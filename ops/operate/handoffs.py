@@ -11,7 +11,7 @@ import typer
 
 from ops.command_line import settings_of
 from ops.operate.letters import as_json, printable, when
-from ops.operate.listing import duration_ms, say, show_table
+from ops.operate.listing import duration_ms, say, show_table, unknown
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.errors import ProtocolError, StoreUnavailable
@@ -88,7 +88,7 @@ async def _follow(settings: Settings, tell: Callable[[dict[str, Any]], None]) ->
 
 
 async def _resolve(settings: Settings, names: list[str]) -> int:
-    """0 where all were open, else 1."""
+    """Return 0 if all were open, 2 if a name is not of one hand-off, else 1."""
     recorded = [each async for each in _handoffs(scan(settings.kafka, settings.kafka.topics.handoffs))]
     store = HandoffStore(settings.redis)
     try:
@@ -101,7 +101,7 @@ async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) 
     found = {each.id: each for each in recorded if _stem(each.id).startswith(_stem(name))}
     if len(found) != 1:
         told = "no such hand-off" if not found else f"{len(found)} begin so; write more of it"
-        return say(f"{name}: {told}; see: replyline handoffs list")
+        return unknown(f"{name}: {told}; see: replyline handoffs list")
     [handoff] = found.values()
     try:
         if not await store.remove(handoff):

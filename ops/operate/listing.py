@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ops.command_line import output
 from ops.operate.letters import parse_duration_ms, printable
+from shared.process.lifetime import BAD_INPUT_STATUS
 
 
 def duration_ms(since: str) -> int:
@@ -33,7 +34,12 @@ def show_table(
     output().print(table)
 
 
-def say(line: str) -> int:
-    """Why one of them was left, in a line; the exit status that this means."""
+def say(line: str, status: int = 1) -> int:
+    """Print why one of them was left, in a line; return the exit status that this means."""
     sys.stderr.write(f"replyline: {printable(line)}\n")
-    return 1
+    return status
+
+
+def unknown(line: str) -> int:
+    """Print that a typed name or number names nothing, in a line with the remedy; return the status of bad input."""
+    return say(line, BAD_INPUT_STATUS)

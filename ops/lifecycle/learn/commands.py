@@ -20,7 +20,7 @@ from ops.lifecycle.learn.personal import is_quoted, personal_data
 from ops.lifecycle.learn.rated import rated_answers
 from ops.lifecycle.versions.writer import read_registry
 from ops.operate.letters import printable, when
-from ops.operate.listing import say, show_table
+from ops.operate.listing import show_table, unknown
 from shared.errors import SettingsError
 from shared.faq import detect_language
 from shared.nouns import counted
@@ -143,7 +143,7 @@ async def _confirm(settings: Settings, folder: Path, name: str, answer: str, que
     async with rated_answers(settings.redis) as answers:
         found = named(candidates(await answers.all(forgotten))[0], name) if name else []
         if len(found) != 1:
-            return say(f"{name!r} names {len(found) or 'no'} questions; see: replyline learn list")
+            return unknown(f"{name!r} names {len(found) or 'no'} questions; see: replyline learn list")
         question = question if question is not None else _asked_for(found[0])
         _check_wording(found[0], question, answer)
         lesson = _lesson(found[0], answer, question, by, now)

@@ -93,3 +93,18 @@ def test_one_of_a_lane_is_put_back_into_that_lane(
     status, producer = replay(monkeypatch, str(LANES), failing={})
     assert (status, producer.written) == (0, [b"99"])
     assert LANES_TOPIC in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["show", "replay"])
+def test_a_number_that_names_no_letter_is_bad_input(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def read(*_: Any) -> None: ...
+
+    monkeypatch.setattr(dlq, "_letter", read)
+    monkeypatch.setattr(dlq, "settings_of", lambda _: load_settings())
+    monkeypatch.setattr(dlq, "Producer", lambda *_, **__: Producer({}))
+    with pytest.raises(typer.Exit) as ended:
+        dlq.show("2/17") if command == "show" else dlq.replay(["2/17"])
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == "replyline: 2/17: no such dead letter; see: replyline dlq list\n"

@@ -78,7 +78,7 @@ async def test_a_name_that_begins_two_or_none_resolves_none(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     redis = Redis("aa1", "aa2", "bb")
-    assert await resolve(settings, redis, monkeypatch, "aa", "c", "bb") == 1
+    assert await resolve(settings, redis, monkeypatch, "aa", "c", "bb") == 2
     assert list(redis.open) == ["aa1", "aa2"]
     assert [line.partition(";")[0] for line in capsys.readouterr().err.splitlines()] == [
         "replyline: aa: 2 begin so",
