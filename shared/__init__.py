@@ -1,7 +1,8 @@
-"""The contract between the edge and the workers: wire, topics, deadline, errors, settings, and the thin shells over
-Kafka, Redis, logs and metrics. It imports neither of them."""
+"""The contract between gateway and workers: wire formats, topics, deadlines, errors, settings, and thin clients for
+Kafka, Redis, logs and metrics. This package imports neither `gateway` nor `workers`.
+"""
 
 import os
 
-# ONNX Runtime reports to its maker unless it was told before it is imported (its docs/Privacy.md).
+# ONNX Runtime sends telemetry to its vendor unless this variable is set before it is imported (its docs/Privacy.md).
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,20 +1,20 @@
 """Every error that Replyline raises, in one tree.
 
     ReplylineError
-    ├── ConnectFailed        a gateway cannot be reached, or its client has lost it for good (retriable; shared/client)
-    ├── Refused              a gateway refuses its client's question (shared/client)
-    ├── ProtocolError        what a client or a producer sent is wrong: told to the sender, nothing else happens
+    ├── ConnectFailed        the client cannot reach a gateway, or has lost it for good (retriable; shared/client)
+    ├── Refused              the gateway refused the client's question (shared/client)
+    ├── ProtocolError        a client or producer sent an invalid message; only its sender gets this error
     ├── SettingsError        a setting is out of range: the process stops with exit status 2
     ├── ModelError           the model's files are missing, damaged or unsupported: exit status 2
     │   └── VersionError     a version of the registry may not be loaded; its `reason` says why in a few words
-    ├── ListenError          a port is taken, or an address is none of this machine's: exit status 1
+    ├── ListenError          a port is in use, or an address is not one of this machine's: exit status 1
     ├── EngineError          the device failed in a step: its sequences fail, the worker restarts its engine
-    ├── BrokerUnavailable    Kafka did not take or give a record in time (retriable)
-    │   └── BrokerRefuses    its ACLs do not let us
+    ├── BrokerUnavailable    Kafka did not accept or return a record in time (retriable)
+    │   └── BrokerRefuses    Kafka's ACLs deny the operation
     └── StoreUnavailable     Redis did not answer in time (retriable)
 
-Callers branch on `retriable`, never on the class's name (as aiokafka's errors do). Outcomes that are expected (shed,
-expired, cancelled) are values, not errors.
+Callers branch on `retriable`, never on the class's name (as with aiokafka's errors). Expected outcomes (shed, expired,
+cancelled) are values, not errors.
 """
 
 from typing import Literal
@@ -33,7 +33,7 @@ class ReplylineError(Exception):
 
 
 class ProtocolError(ReplylineError):
-    """A message that the protocol does not allow. `code` is the wire's `error.code`."""
+    """A message that the protocol does not allow. `code` is the `error.code` sent to the client."""
 
     def __init__(
         self,
@@ -62,8 +62,11 @@ class ModelError(ReplylineError):
 
 
 class VersionError(ModelError):
-    """`reason` is one of a few, to be counted and tested by; the message names the version, the fault and the
-    remedy."""
+    """A version that may not be loaded.
+
+    `reason` is one of a few fixed values, for metrics and tests; the message names the version, the fault and the
+    remedy.
+    """
 
     code = "invalid_version"
 
@@ -86,7 +89,7 @@ class BrokerUnavailable(ReplylineError):  # noqa: N818 - named as the field name
 
 
 class BrokerRefuses(BrokerUnavailable):
-    """The message names the right that is missing and the command that shows which are needed."""
+    """The message names the missing permission and the command that lists the permissions needed."""
 
 
 class StoreUnavailable(ReplylineError):  # noqa: N818 - named as the field names it

@@ -1,8 +1,8 @@
-"""Every setting of every process, in one frozen object, read once.
+"""Every setting of every process, in one frozen object that is read once.
 
-From the environment (`REPLYLINE_` and two underscores a level: `REPLYLINE_GATEWAY__PORT=8080`) and, below it, from a
-TOML file (`REPLYLINE_CONFIG`, else `replyline.toml` in the working directory). A value out of range stops the
-process: exit status 2 and a line a variable.
+Settings come from the environment (`REPLYLINE_` and two underscores for each level: `REPLYLINE_GATEWAY__PORT=8080`),
+then from a TOML file (`REPLYLINE_CONFIG`, else `replyline.toml` in the working directory). An invalid value stops the
+process with exit status 2 and prints one line for each invalid variable.
 """
 
 from shared.settings.answers import FaqSettings

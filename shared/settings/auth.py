@@ -1,4 +1,4 @@
-"""The settings that say who may ask."""
+"""Settings for who may ask: tokens and their keys."""
 
 import ipaddress
 from pathlib import Path
@@ -16,7 +16,7 @@ MIN_SECRET_BYTES: Final = 32  # RFC 7518, 3.2: no shorter than the hash
 
 
 def check_secret(secret: bytes) -> None:
-    """Raise `ValueError` for a secret that is easily guessed."""
+    """Raise `ValueError` for a secret that is too short to be safe."""
     if len(secret) < MIN_SECRET_BYTES:
         raise ValueError(
             f"{len(secret)} bytes are too few for a secret: {MIN_SECRET_BYTES} at least (openssl rand -base64 48)"
@@ -24,11 +24,15 @@ def check_secret(secret: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return what the file holds; its last line end does not belong. Raises `ValueError`."""
+    """Return the file's bytes without a trailing line end.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
     try:
         return path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
-        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
+        raise ValueError(f"{error.strerror}; name a readable file that contains the secret") from None
 
 
 def _holds_a_secret(path: Path) -> Path:
@@ -37,26 +41,30 @@ def _holds_a_secret(path: Path) -> Path:
 
 
 SecretFile = Annotated[Path, AfterValidator(_holds_a_secret)]
-"""A file that holds a secret, and nothing else."""
+"""The path of a file that contains only a secret."""
 
 
 class AuthSettings(Group):
-    """The access of clients. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
+    """Client authentication. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
 
     mode: Literal["anonymous", "token"] | None = Field(
         None,
-        description="anonymous: anyone may ask, as REPLYLINE_TENANT; token: with a token (empty: token where "
-        "secret_file or jwks is set)",
+        description=(
+            "anonymous: clients need no token and belong to REPLYLINE_TENANT; token: clients need a token (empty: "
+            "token if secret_file or jwks is set)"
+        ),
     )
     secret_file: SecretFile | None = Field(
         None,
-        description="file with the HS256 secret that signs tokens, 32 bytes at least; a line end is not part of it",
+        description="file with the HS256 secret that signs tokens, at least 32 bytes; a trailing line end is ignored",
     )
     jwks: str | None = Field(
-        None, description="public keys of tokens (RS256, ES256, EdDSA): a JWKS file, or its https:// URL"
+        None, description="public keys that verify tokens (RS256, ES256, EdDSA): a JWKS file, or its https:// URL"
     )
-    issuer: str = Field("replyline", min_length=1, description="`iss` that a token must have")
-    audience: str = Field("replyline", min_length=1, description="`aud` that a token must have, alone or among others")
+    issuer: str = Field("replyline", min_length=1, description="required `iss` claim of a token")
+    audience: str = Field(
+        "replyline", min_length=1, description="required `aud` claim of a token, alone or among others"
+    )
 
     @field_validator("jwks")
     @classmethod
@@ -65,17 +73,19 @@ class AuthSettings(Group):
             return source
         url = urlsplit(source)
         if not url.hostname or url.username is not None:
-            raise ValueError("name a host, and no user or password")
+            raise ValueError("write a URL with a host and without user or password")
         if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
-            raise ValueError("keys from elsewhere are only as good as the way to them: use https://")
+            raise ValueError("keys fetched over http:// could be replaced on the way: use https://")
         return source
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.mode == "token" and not self.has_keys:
-            raise ValueError("auth.mode=token has no key to check them with; set auth.secret_file or auth.jwks")
+            raise ValueError("auth.mode=token needs a key that verifies tokens; set auth.secret_file or auth.jwks")
         if self.mode == "anonymous" and self.has_keys:
-            raise ValueError("auth.mode=anonymous checks no tokens; unset it, or auth.secret_file and auth.jwks")
+            raise ValueError(
+                "auth.mode=anonymous verifies no tokens; unset it, or unset auth.secret_file and auth.jwks"
+            )
         return self
 
     @property
@@ -84,7 +94,7 @@ class AuthSettings(Group):
 
     @property
     def decided_mode(self) -> Literal["anonymous", "token"] | None:
-        """Return `token` if there are keys, else the mode; None if no setting says who may ask."""
+        """Return `token` if a key is set, else the configured mode; None if neither is set."""
         return "token" if self.has_keys else self.mode
 
     def secret_bytes(self) -> bytes | None:

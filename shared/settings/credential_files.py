@@ -1,5 +1,6 @@
-"""The files that settings name for Kafka and Redis: passwords, authorities, certificates. They are looked at when the
-settings are read, so that one that is no good stops the process with a line.
+"""Files that settings name for Kafka and Redis: passwords, certificate authorities, certificates.
+
+Each file is read when the settings are validated, so that a bad one stops the process with a one-line message.
 """
 
 import ssl
@@ -10,13 +11,17 @@ from pydantic import AfterValidator
 
 
 def read_password(path: Path) -> str:
-    """Return a password, token or other secret from a file, without its last line end. Raises `ValueError`."""
+    """Return the password, token or other secret in a file, without a trailing line end.
+
+    Raises:
+        ValueError: the file cannot be read, is empty, or is not UTF-8.
+    """
     try:
         password = path.read_bytes().rstrip(b"\r\n").decode()
     except OSError as error:
-        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
+        raise ValueError(f"{error.strerror}; name a readable file that contains the secret") from None
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8; name a file that holds the secret and nothing else") from None
+        raise ValueError("not UTF-8; name a file that contains only the secret") from None
     if not password:
         raise ValueError("the file is empty; write the secret into it")
     return password
@@ -30,23 +35,32 @@ def _holds_a_password(path: Path) -> Path:
 def _holds_authorities(path: Path) -> Path:
     try:
         ssl.create_default_context(cafile=path)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         cause = "no PEM certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
         raise ValueError(f"{cause}; name the PEM file of the authority that signed the server's certificate") from None
     return path
 
 
 PasswordFile = Annotated[Path, AfterValidator(_holds_a_password)]
-"""A file that holds a password, in UTF-8, and nothing else."""
+"""The path of a file that contains only a password, in UTF-8."""
 
 AuthorityFile = Annotated[Path, AfterValidator(_holds_authorities)]
-"""A PEM file with the certificates of those who sign servers' ones."""
+"""The path of a PEM file with the certificates of the authorities that sign servers' certificates."""
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Return the TLS context of a client that checks the server's name and certificate (without `authorities`: by the
-    system's), and shows its own where it has one. Raises `OSError`."""
+    """Return a TLS context for a client; it checks the server's name and certificate.
+
+    Args:
+        authorities: PEM file of trusted authorities; the system's if None.
+        certificate: PEM file of the client's own certificate, if the server asks for one.
+        key: PEM file of that certificate's key; None if the key is in `certificate`.
+
+    Raises:
+        OSError: a file cannot be read or is not a valid certificate or key.
+    """
     context = ssl.create_default_context(cafile=authorities)
     if certificate is not None:
-        context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks the terminal for an encrypted key's
+        # without a password OpenSSL would prompt on the terminal for an encrypted key
+        context.load_cert_chain(certificate, key, password="")
     return context

@@ -1,4 +1,4 @@
-"""The settings of edges, and of the centre that they ask (docs/edge.md)."""
+"""Settings of an edge and of the centre that it asks (docs/edge.md)."""
 
 from pathlib import Path
 from typing import Self
@@ -11,46 +11,56 @@ from shared.settings.group import Group
 
 
 class EdgeSettings(Group):
-    """`signed_faq` is set at the centre; the others at an edge, by `replyline edge`."""
+    """Only `signed_faq` is set at the centre. The other settings are set at an edge, by `replyline edge`."""
 
     signed_faq: Path | None = Field(
-        None, description="the FAQ as edges get it, at the gateways of a centre (`replyline faq sign`; empty: none)"
+        None,
+        description=(
+            "signed FAQ that the centre's gateways serve to edges (`replyline faq sign`; empty: none is served)"
+        ),
     )
-    centre: str = Field("", description="address of the centre's gateways: wss://host/ws (empty: this is no edge)")
-    centre_http: str = Field("", description="address of their HTTP port (empty: the centre's host, over https)")
+    centre: str = Field(
+        "", description="URL of the centre's gateways: wss://host/ws (empty: this process is not an edge)"
+    )
+    centre_http: str = Field(
+        "", description="base URL of the centre's HTTP port (empty: https at the host of edge.centre)"
+    )
     token_file: PasswordFile | None = Field(None, description="file with the edge's token; read at each connection")
     trusted_keys: Path | None = Field(
-        None, description="folder of public keys (*.pem), of which one must have signed the centre's FAQ"
+        None, description="folder of public keys (*.pem); the centre's FAQ must be signed by one of them"
     )
-    poll_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at the centre's FAQ and erasures")
+    poll_s: float = Field(1.0, gt=0, le=60, description="seconds between two polls of the centre's FAQ and erasures")
     quote: bool = Field(
-        False, description="true: an entry that fits surely is given in its own words; false: the light model words it"
+        False,
+        description=(
+            "true: an entry that fits with certainty is quoted word for word; false: the light model rephrases it"
+        ),
     )
 
     @field_validator("centre")
     @classmethod
     def _is_a_socket(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in {"ws", "wss"} or not urlsplit(url).hostname):
-            raise ValueError(f"{url} is no gateway's address; write wss://host/ws")
+            raise ValueError(f"{url} is not a gateway's address; write wss://host/ws")
         return url
 
     @field_validator("centre_http")
     @classmethod
     def _is_http(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
-            raise ValueError(f"{url} is no address over HTTP; write https://host")
+            raise ValueError(f"{url} is not an HTTP address; write https://host")
         return url.rstrip("/")
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         missing = [name for name in ("token_file", "trusted_keys") if getattr(self, name) is None]
         if self.centre and missing:
-            raise ValueError(f"an edge needs edge.{' and edge.'.join(missing)} beside edge.centre")
+            raise ValueError(f"an edge needs edge.{' and edge.'.join(missing)} as well as edge.centre")
         return self
 
     @property
     def http_url(self) -> str:
-        """Return the address that the centre's FAQ is at."""
+        """Return the base URL from which the centre serves its FAQ."""
         if self.centre_http:
             return self.centre_http
         parts = urlsplit(self.centre)

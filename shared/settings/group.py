@@ -1,4 +1,4 @@
-"""The base of every group of settings, and the check of an address over HTTP: pure."""
+"""The base class of every group of settings, and a check for HTTP addresses. Pure."""
 
 from typing import Any, get_origin
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ class Group(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _split_lists(cls, value: Any, info: ValidationInfo) -> Any:
-        """Split lists: in the environment they are comma-separated."""
+        """Split a comma-separated string, as environment variables have it, into a tuple."""
         field = cls.model_fields[info.field_name or ""]
         if value == "" and field.default is None:
             return None
@@ -22,7 +22,13 @@ class Group(BaseModel):
 
 
 def check_http_url(url: str, *, example: str, key_file: str) -> None:
-    """Raise `ValueError` for what is no address over HTTP, or holds a password."""
+    """Raise `ValueError` for a URL that is not HTTP or contains a password.
+
+    Args:
+        url: the URL to check.
+        example: a correct URL, for the message.
+        key_file: the setting that a password belongs to, for the message.
+    """
     try:
         parts = urlsplit(url)
         whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -31,4 +37,4 @@ def check_http_url(url: str, *, example: str, key_file: str) -> None:
     if not whole or parts.query or parts.fragment:
         raise ValueError(f"write http:// or https://, a host and a path, as in {example}")
     if "@" in parts.netloc:
-        raise ValueError(f"a key does not belong into an address; put it into the file of {key_file}")
+        raise ValueError(f"a URL must not contain a key; put it into the file of {key_file}")

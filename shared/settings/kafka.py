@@ -1,4 +1,4 @@
-"""The settings that say where Kafka is, how to get in, and what the topics are."""
+"""Settings of Kafka: brokers, credentials and topics."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -19,69 +19,89 @@ _TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
 class KafkaSettings(Group):
-    """The broker and the topics on it."""
+    """The brokers, how to authenticate, and the topics."""
 
     bootstrap_servers: str = Field("127.0.0.1:9092", description="Kafka brokers as host:port, comma-separated")
     security: Security = Field(
         "plaintext",
-        description="how the brokers' listener is secured: plaintext, ssl (TLS), sasl_plaintext (user and "
-        "password), sasl_ssl (both)",
+        description=(
+            "security of the brokers' listener: plaintext, ssl (TLS), sasl_plaintext (user and password), sasl_ssl "
+            "(both)"
+        ),
     )
     sasl_mechanism: SaslMechanism = Field(
-        "SCRAM-SHA-512", description="how the password is proven to the brokers; PLAIN sends it, so only over sasl_ssl"
+        "SCRAM-SHA-512",
+        description="how the password is proven to the brokers; PLAIN sends it, so it is allowed only with sasl_ssl",
     )
-    username: str | None = Field(None, description="user name at the brokers, with security=sasl_plaintext or sasl_ssl")
+    username: str | None = Field(
+        None, description="user name for the brokers, with security=sasl_plaintext or sasl_ssl"
+    )
     password_file: PasswordFile | None = Field(
-        None, description="file with that user's password; a line end is not part of it"
+        None, description="file with that user's password; a trailing line end is ignored"
     )
     tls_ca: AuthorityFile | None = Field(
         None, description="PEM file of the authorities that sign the brokers' certificates (empty: the system's)"
     )
     tls_cert: Path | None = Field(
-        None, description="PEM file of this process's certificate, where the brokers ask for one"
+        None, description="PEM file of this process's certificate, if the brokers ask for one"
     )
-    tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (empty: the key is in tls_cert)")
+    tls_key: Path | None = Field(
+        None, description="PEM file of the certificate's key, unencrypted (empty: the key is in tls_cert)"
+    )
     client_rack: str = Field(
         "",
-        description="zone of this process, as its brokers name theirs (broker.rack): it reads from the replica there "
-        "(empty: from the leader)",
+        description=(
+            "zone of this process, named as in the brokers' broker.rack: it reads from the replica in that zone "
+            "(empty: from the leader)"
+        ),
     )
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic name")
     request_partitions: int = Field(
-        24, ge=1, le=1000, description="partitions of each chat.requests topic: at most so many workers serve it"
+        24, ge=1, le=1000, description="partitions of each chat.requests topic; the maximum number of workers"
     )
-    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most as many gateways")
+    reply_partitions: int = Field(
+        8, ge=1, le=1000, description="partitions of chat.replies; the maximum number of gateways"
+    )
     replication_factor: int | None = Field(
         None,
         ge=1,
         le=9,
-        description="replicas of the topics that `replyline topics create` makes; a process with fewer is not "
-        "ready (empty: 3, or one a broker where there are fewer)",
+        description=(
+            "replicas of the topics that `replyline topics create` makes; a process is not ready while a topic has "
+            "fewer (empty: 3, or one for each broker if there are fewer than 3)"
+        ),
     )
     reply_topics: tuple[str, ...] = Field(
         ("chat.replies", "chat.replies.*"),
-        description="topics, as patterns, that producers may ask to have answers sent to",
+        description="patterns of the topics to which producers may direct answers",
     )
     tenants: tuple[str, ...] = Field(
         ("*",),
-        description="tenants, as patterns, that a record may name; a record without one belongs to REPLYLINE_TENANT",
+        description="patterns of the tenants that a record may name; a record without one belongs to REPLYLINE_TENANT",
     )
     compression: Compression = Field(
         "none",
-        description="codec of the batches that this process writes; topics that are created while it is set keep "
-        "replies, cancels, erasures and reports so",
+        description=(
+            "codec of the batches that this process writes; topics created with it store replies, cancels, erasures "
+            "and reports in that codec"
+        ),
     )
     request_timeout_ms: int = Field(
-        5_000, ge=100, le=120_000, description="longest that a produce or fetch request may take, in ms"
+        5_000, ge=100, le=120_000, description="timeout of a produce or fetch request, in ms"
     )
     fetch_max_wait_ms: int = Field(
         100,
         ge=1,
         le=5_000,
-        description="longest that a fetch waits for records, in ms (cancels, versions and the inbox: 10 times that)",
+        description=(
+            "maximum time that a fetch waits for records, in ms (cancels, versions and the inbox: 10 times that)"
+        ),
     )
     session_timeout_ms: int = Field(
-        6_000, ge=500, le=300_000, description="a worker that is silent for so many ms loses its partitions to another"
+        6_000,
+        ge=500,
+        le=300_000,
+        description="a worker that sends no heartbeat for this many ms loses its partitions to another worker",
     )
 
     @field_validator("bootstrap_servers")
@@ -94,7 +114,7 @@ class KafkaSettings(Group):
         else:
             whole = not any(server.strip().endswith(":") for server in servers.split(","))
         if not whole:
-            raise ValueError("write host:port, or several of them with commas between")
+            raise ValueError("write host:port, or several separated by commas")
         return servers
 
     @model_validator(mode="after")
@@ -102,14 +122,14 @@ class KafkaSettings(Group):
         if not self.uses_sasl:
             if given := self._given(_CREDENTIALS):
                 raise ValueError(
-                    f"kafka.{given[0]} is of no use: kafka.security={self.security} asks for no user; set "
+                    f"kafka.{given[0]} has no effect: kafka.security={self.security} uses no login; set "
                     "kafka.security=sasl_ssl"
                 )
             return self
         if self.username is None:
-            raise ValueError(f"kafka.security={self.security} asks who this is; set kafka.username")
+            raise ValueError(f"kafka.security={self.security} needs a user name; set kafka.username")
         if self.password_file is None:
-            raise ValueError(f"kafka.security={self.security} asks for a password; set kafka.password_file")
+            raise ValueError(f"kafka.security={self.security} needs a password; set kafka.password_file")
         if self.sasl_mechanism == "PLAIN" and not self.uses_tls:
             raise ValueError(
                 f"kafka.sasl_mechanism=PLAIN sends the password, and kafka.security={self.security} encrypts nothing; "
@@ -121,19 +141,19 @@ class KafkaSettings(Group):
     def _tls_has_a_use(self) -> Self:
         if not self.uses_tls and (given := self._given(_TLS_FILES)):
             raise ValueError(
-                f"kafka.{given[0]} is of no use: kafka.security={self.security} is without TLS; set "
+                f"kafka.{given[0]} has no effect: kafka.security={self.security} does not use TLS; set "
                 "kafka.security=ssl or sasl_ssl"
             )
         if self.tls_key is not None and self.tls_cert is None:
-            raise ValueError("kafka.tls_key has no certificate that it belongs to; set kafka.tls_cert")
+            raise ValueError("kafka.tls_key needs its certificate; set kafka.tls_cert")
         if self.tls_cert is not None:
             try:
                 tls_context(self.tls_ca, self.tls_cert, self.tls_key)
             except OSError as error:
                 raise ValueError(
-                    f"kafka.tls_cert={str(self.tls_cert)!r} is not to be used with kafka.tls_key="
-                    f"{str(self.tls_key or self.tls_cert)!r} ({error.strerror or error}); name PEM files of a "
-                    "certificate and of its own key, unencrypted"
+                    f"kafka.tls_cert={str(self.tls_cert)!r} does not work with "
+                    f"kafka.tls_key={str(self.tls_key or self.tls_cert)!r} ({error.strerror or error}); name PEM files "
+                    "of a certificate and of its own key, unencrypted"
                 ) from None
         return self
 
@@ -149,7 +169,11 @@ class KafkaSettings(Group):
         return self.security.endswith("ssl")
 
     def read_password(self) -> str | None:
-        """Return the password that the file holds now. Raises `ValueError` where it no longer does."""
+        """Return the password currently in the file; None if no file is set.
+
+        Raises:
+            ValueError: the file no longer contains a password.
+        """
         return None if self.password_file is None else read_password(self.password_file)
 
     @property

@@ -1,4 +1,4 @@
-"""List the settings by the question that brings somebody to them; the ones that matter first stand first."""
+"""List the settings by the question that a reader has, with the most important ones first."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from shared.settings.redis import without_password
 from shared.settings.settings import PREFIX, Settings
 
 FIRST: Final = "What does every installation set?"
-# A group's name stands for those of its settings that no question names by itself.
+# A group's name includes those of its settings that no question lists separately.
 QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
     FIRST: (
         "kafka.bootstrap_servers",
@@ -46,7 +46,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "kafka.request_partitions",
     ),
     "How long may a question and an answer be?": ("limits", "worker.max_length", "promise"),
-    "How are fewer let in?": (
+    "How is load limited?": (
         "quotas",
         "gateway.max_connections",
         "gateway.max_inflight",
@@ -64,7 +64,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "kafka.tenants",
         "kafka.reply_topics",
     ),
-    "What is answered, and by whom?": (
+    "Who answers, and from what?": (
         "worker.system_prompt",
         "worker.grounding_entries",
         "worker.history_turns",
@@ -89,7 +89,7 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "gateway.slow_consumer_s",
         "gateway.buffer_close_bytes",
     ),
-    "Where does it listen, and what does it tell of itself?": (
+    "Where does it listen, and what does it log and report?": (
         "gateway.host",
         "gateway.port",
         "gateway.metrics_host",
@@ -101,8 +101,8 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
         "rollout",
     ),
     "How are fewer bytes sent and kept?": ("kafka.compression", "kafka.client_rack", "gateway.deflate", "kv.precision"),
-    "How does it get into Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
-    "Which help desk is answered, and told of hand-offs?": (
+    "How does it connect to Kafka and Redis?": ("kafka", "gateway", "redis", "kv_redis"),
+    "Which help desk is connected, and where are hand-offs posted?": (
         "chatwoot",
         "handoff.webhook_url",
         "handoff.webhook_secret_file",
@@ -110,12 +110,12 @@ QUESTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Which other servers compute?": ("upstream",),
     "What do an edge and its centre need?": ("edge", "faq.stale_s"),
-    "What else has an engine?": ("worker", "model"),
+    "What else can be set for an engine?": ("worker", "model"),
 }
 
 
 class Described(NamedTuple):
-    """A setting: its variable in the environment, its value (a password left out) and its meaning."""
+    """A setting for display: environment variable, value (without passwords) and description."""
 
     variable: str
     value: str
@@ -123,12 +123,12 @@ class Described(NamedTuple):
 
 
 def describe(settings: Settings | None = None) -> list[Described]:
-    """Return every setting, with its value there; without `settings` with its default."""
+    """Return every setting with its value in `settings`, or with its default."""
     return [each for _, group in by_question(settings) for each in group]
 
 
 def by_question(settings: Settings | None = None) -> list[tuple[str, list[Described]]]:
-    """Return every setting once, under the question that brings somebody to it, in the order of `QUESTIONS`."""
+    """Return every setting once, grouped by question in the order of `QUESTIONS`."""
     found = dict(_each(settings))
     named = {name for names in QUESTIONS.values() for name in names}
     listed: list[tuple[str, list[Described]]] = []
@@ -139,7 +139,7 @@ def by_question(settings: Settings | None = None) -> list[tuple[str, list[Descri
             rows += [found.pop(each) for each in ([name] if name in found else group)]
         listed.append((question, rows))
     if found:
-        raise AssertionError(f"no question of QUESTIONS leads to {', '.join(found)}")
+        raise AssertionError(f"add {', '.join(found)} to a question of QUESTIONS")
     return listed
 
 

@@ -1,4 +1,4 @@
-"""Read the settings once, and report each wrong one in a line that names its variable."""
+"""Read the settings once, and report each invalid one in a line that names its variable."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from shared.settings.redis import refused_value
 from shared.settings.settings import PREFIX, Settings
 
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
-# NAME=value as Kubernetes and Docker set them for each Service of the namespace: a Service called replyline-gateway
-# gives REPLYLINE_GATEWAY_PORT=tcp://10.96.0.7:80. The value tells it from a setting that is spelled wrongly.
+# Kubernetes and Docker set variables such as REPLYLINE_GATEWAY_PORT=tcp://10.96.0.7:80 for a Service called
+# replyline-gateway. Their values distinguish them from misspelled settings.
 _SERVICE_LINK: Final = re.compile(
     r"""\w+_(
         SERVICE_HOST=[0-9a-f.:]+
@@ -28,7 +28,11 @@ _SERVICE_LINK: Final = re.compile(
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Return the settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
+    """Return the settings of this process.
+
+    Raises:
+        SettingsError: one line for each invalid setting, naming its variable.
+    """
     named = os.environ.get(PREFIX + "CONFIG")
     if named and not Path(named).is_file():
         raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")
@@ -40,13 +44,13 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         raise SettingsError("\n".join(_line(item) for item in error.errors())) from None
     except (ValueError, OSError) as error:
-        if error.__cause__ is not None:  # JSON in a tuple's variable
+        if error.__cause__ is not None:  # invalid JSON in a tuple's variable
             raise SettingsError(f"settings cannot be read: {error}: {error.__cause__}") from None
         raise SettingsError(f"{named or 'replyline.toml'}: cannot be read as TOML: {error}") from None
 
 
 def _line(item: Any) -> str:
-    place = [part for part in item["loc"] if isinstance(part, str)]  # not the place within a list
+    place = [part for part in item["loc"] if isinstance(part, str)]  # without the index in a list
     variable = PREFIX + "__".join(place).upper() if place else "settings"
     if item["type"] == "extra_forbidden":
         return f"{variable}: no such setting; `replyline settings` lists them"

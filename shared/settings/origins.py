@@ -1,4 +1,4 @@
-"""Web origins (RFC 6454), as browsers write them into `Origin`: compared as they stand, character by character."""
+"""Web origins (RFC 6454) as browsers write them into `Origin`; they are compared character by character."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -12,9 +12,9 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def is_serialized_origin(text: str) -> bool:
-    """Return whether a browser could send this: scheme, host and port in lower case, the scheme's own port left out.
+    """Return whether a browser could send this origin: lower case, and without the scheme's default port.
 
-    `null`, which every sandboxed frame and local file sends, is none: it names nobody.
+    `null`, which every sandboxed frame and local file sends, is not accepted: it does not identify a site.
     """
     if not _ORIGIN.fullmatch(text):
         return False
@@ -27,10 +27,15 @@ def is_serialized_origin(text: str) -> bool:
 
 
 def origin_may_connect(sent: Sequence[str], allowed: Collection[str]) -> bool:
-    """`sent` is every `Origin` header of a handshake, `allowed` the list (empty: any page).
+    """Return whether a handshake with these `Origin` headers may connect.
 
-    Without the header it is no browser, and a program could write whatever it likes into it: the list protects people
+    A program that is not a browser can omit the header or forge it, so a missing one is accepted: the list protects
+    people
     who visit a page, tokens protect the service.
+
+    Args:
+        sent: every `Origin` header of the handshake.
+        allowed: the allowed origins; if empty, any page may connect.
     """
     if not sent or not allowed:
         return True

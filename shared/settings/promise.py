@@ -1,4 +1,4 @@
-"""The settings of what a request is promised, and of what it may ask for."""
+"""Settings of a request's deadlines and limits."""
 
 from typing import Any, Final, Literal, Self
 
@@ -6,11 +6,11 @@ from pydantic import Field, model_validator
 
 from shared.settings.group import Group
 
-_NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
+_NOT_SET: Final = (None, 0, "", "0")  # use the profile's value; the environment supplies text
 
 
 def _number(given: Any) -> int:
-    """0 where it is none above 0: that is refused with its own words."""
+    """Return the number, or 0 for an invalid or negative value, which the field's own validation then rejects."""
     try:
         return max(0, int(given))
     except (TypeError, ValueError):
@@ -18,21 +18,30 @@ def _number(given: Any) -> int:
 
 
 class PromiseSettings(Group):
-    """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s, the soft one
-    never beyond the hard one."""
+    """When an answer is due.
+
+    The profile sets the deadlines that are not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s. The first-token deadline
+    is
+    never later than the deadline of the whole answer.
+    """
 
     profile: Literal["cpu", "gpu"] = Field(
         "cpu",
-        description="gpu or cpu: sets the two deadlines that are not set, to 200 and 1000 ms or 3000 and 15000 ms",
+        description=(
+            "default deadlines: gpu 200 and 1000 ms, cpu 3000 and 15000 ms; a deadline that is set takes precedence"
+        ),
     )
     first_token_ms: int = Field(
         0,
         ge=0,
         le=600_000,
-        description="first-token deadline in ms; without text at this deadline the FAQ answers (0: by profile)",
+        description="first-token deadline in ms; the FAQ answers if no text was sent by then (0: the profile's)",
     )
     deadline_ms: int = Field(
-        0, ge=0, le=600_000, description="deadline of the whole answer in ms; then it is cut (0: by profile)"
+        0,
+        ge=0,
+        le=600_000,
+        description="deadline of the whole answer in ms; the answer is cut at it (0: the profile's)",
     )
     max_deadline_ms: int = Field(
         120_000, ge=1, le=3_600_000, description="longest deadline that a client may ask for, in ms"
@@ -62,14 +71,16 @@ class PromiseSettings(Group):
 
 
 class LimitSettings(Group):
-    """The bounds of what a request may ask for."""
+    """Limits for what a request may ask."""
 
     max_input_tokens: int = Field(
-        1_024, ge=1, le=1_000_000, description="longest input, in tokens; a longer one is refused"
+        1_024, ge=1, le=1_000_000, description="maximum input tokens; a longer input is rejected"
     )
-    max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="most output tokens that a request may ask for")
+    max_output_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="maximum output tokens that a request may ask for"
+    )
     default_output_tokens: int = Field(
-        160, ge=1, le=1_000_000, description="output tokens of a request that does not say"
+        160, ge=1, le=1_000_000, description="output tokens of a request that does not name a number"
     )
 
     @model_validator(mode="after")

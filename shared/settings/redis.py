@@ -1,4 +1,4 @@
-"""The settings that say where Redis is and how to get in."""
+"""Settings of Redis: where it is and how to authenticate."""
 
 import re
 from typing import ClassVar, Final, NamedTuple, Self
@@ -17,8 +17,13 @@ _SENTINEL_PORT: Final = 26_379
 
 
 class Sentinels(NamedTuple):
-    """The sentinels to ask for a master, and how to get in there: `server_url` has its scheme, login, database and
-    options."""
+    """The Sentinel nodes to ask for a master's address.
+
+    Attributes:
+        hosts: host and port of each Sentinel.
+        master: the master's name.
+        server_url: a URL with the master's scheme, login, database and options, and a placeholder for its address.
+    """
 
     hosts: tuple[tuple[str, int], ...]
     master: str
@@ -26,29 +31,33 @@ class Sentinels(NamedTuple):
 
 
 class RedisAddress(Group):
-    """The address of a Redis, and how to get in."""
+    """The address of a Redis server or cluster, and its credentials."""
 
     group: ClassVar[str]
 
     url: str = Field(
         "",
         repr=False,
-        description="redis://, rediss:// (TLS) or unix:// URL with user@ where needed; with Sentinel "
-        "redis+sentinel://[user@]host:26379,host2:26379/master-name/0, or rediss+sentinel:// "
-        "(TLS)",
+        description=(
+            "redis://, rediss:// (TLS) or unix:// URL, with user@ if needed; for Sentinel "
+            "redis+sentinel://[user@]host:26379,host2:26379/master-name/0, or rediss+sentinel:// (TLS)"
+        ),
     )
     cluster: bool = Field(
-        False, description="true: the URL is of one node of a Redis Cluster, whose redirections are followed"
+        False, description="true: the URL names one node of a Redis Cluster; redirections are followed"
     )
-    password_file: PasswordFile | None = Field(None, description="file with the password; a line end is not part of it")
+    password_file: PasswordFile | None = Field(
+        None, description="file with the password; a trailing line end is ignored"
+    )
     tls_ca: AuthorityFile | None = Field(
-        None, description="PEM file of the authorities for rediss:// (empty: the system's)"
+        None, description="PEM file of the authorities that sign certificates for rediss:// (empty: the system's)"
     )
 
     @field_validator("url")
     @classmethod
     def _can_be_taken_apart(cls, url: str) -> str:
-        """Refuse a URL that cannot be taken apart; the libraries' own words would hold a part of a password."""
+        """Reject a URL that cannot be parsed, without the parser's own message, which could contain part of a
+        password."""
         try:
             parts = urlsplit(url)
             hosts = parts.netloc.rpartition("@")[2].split(",") if parts.scheme in _SENTINEL_SCHEMES else [parts.netloc]
@@ -57,12 +66,12 @@ class RedisAddress(Group):
             whole = False
         if not whole or "@" in parts.path + parts.query + parts.fragment:
             raise ValueError(
-                "no host:port in it; write /, ?, #, [, ] and @ of a password as %2F, %3F, %23, %5B, %5D and %40, or "
-                f"put it into a file: {cls.group}.password_file"
+                "the URL has no host:port; write /, ?, #, [, ] and @ of a password as %2F, %3F, %23, %5B, %5D and "
+                f"%40, or put it into a file: {cls.group}.password_file"
             )
         if parts.scheme in _SENTINEL_SCHEMES and not (all(hosts) and _SENTINEL_PATH.fullmatch(parts.path)):
             raise ValueError(
-                "no sentinels and name of their master in it; write "
+                "the URL has no Sentinel hosts and master name; write "
                 f"{parts.scheme}://host:26379,host2:26379/master-name/0"
             )
         return url
@@ -72,15 +81,15 @@ class RedisAddress(Group):
         group, url = self.group, urlsplit(self.url)
         if self.tls_ca is not None and url.scheme not in {"rediss", "rediss+sentinel"}:
             raise ValueError(
-                f"tls_ca={str(self.tls_ca)!r} is of no use: {group}.url does not begin with rediss:// "
-                "or rediss+sentinel://"
+                f"tls_ca={str(self.tls_ca)!r} has no effect: {group}.url does not begin with rediss:// or "
+                "rediss+sentinel://"
             )
         if self.password_file is not None and not self.url:
-            raise ValueError(f"{group}.password_file is of no use: set {group}.url too")
+            raise ValueError(f"{group}.password_file has no effect without {group}.url; set it too")
         if self.password_file is not None and (url.password is not None or "password" in parse_qs(url.query)):
-            raise ValueError(f"{group}.url holds a password and {group}.password_file is set; leave one out")
+            raise ValueError(f"{group}.url contains a password and {group}.password_file is set; remove one of them")
         if self.cluster and url.scheme in _SENTINEL_SCHEMES:
-            raise ValueError(f"{group}.url names sentinels, and a cluster has none; unset {group}.cluster")
+            raise ValueError(f"{group}.url names Sentinels, which a cluster does not use; unset {group}.cluster")
         if self.cluster and (not url.hostname or url.path.strip("/") not in {"", "0"}):
             raise ValueError(f"{group}.cluster needs a host and database 0 in {group}.url: redis://host:6379/0")
         return self
@@ -91,7 +100,7 @@ class RedisAddress(Group):
 
     @property
     def sentinels(self) -> Sentinels | None:
-        """Return the sentinels; None where the URL is of the server itself."""
+        """Return the Sentinels; None if the URL names the server itself."""
         parts = urlsplit(self.url)
         path = _SENTINEL_PATH.fullmatch(parts.path)
         if parts.scheme not in _SENTINEL_SCHEMES or path is None:
@@ -108,41 +117,50 @@ class RedisAddress(Group):
         )
 
     def read_password(self) -> str | None:
-        """Return the password of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is
-        gone."""
+        """Return the password in the file; None if no file is set.
+
+        Raises:
+            ValueError: the file cannot be read.
+        """
         return None if self.password_file is None else read_password(self.password_file)
 
 
 class RedisSettings(RedisAddress):
-    """The Redis for all that is kept of conversations but their KV: history, what was erased, hand-offs, what clients
-    have used up. It is to evict nothing. Without it answers come all the same, without what was said before."""
+    """The Redis for history, erasures, hand-offs and quotas: everything stored about conversations except KV.
+
+    It must not evict keys. Without it, answers still come, but without the conversation's history.
+    """
 
     group = "redis"
 
     url: str = Field("redis://127.0.0.1:6379/0", repr=False, description=RedisAddress.model_fields["url"].description)
-    timeout_ms: int = Field(50, ge=1, le=10_000, description="longest that an answer waits for Redis, in ms")
+    timeout_ms: int = Field(50, ge=1, le=10_000, description="maximum time that an answer waits for Redis, in ms")
     history_ttl_s: int = Field(
         3_600,
         ge=1,
-        description="a conversation is forgotten so many seconds after its last turn, an open hand-off so "
-        "many after it was made",
+        description=(
+            "seconds after which a conversation is deleted, counted from its last turn; open hand-offs are deleted "
+            "this long after they were made"
+        ),
     )
 
 
 class KvRedisSettings(RedisAddress):
-    """The Redis that keeps conversations' KV, which evicts what was not used for longest. Without a URL it is the one
-    of `redis`, with all that is set there: fit for trying it out."""
+    """The Redis for conversations' KV, which evicts the least recently used keys.
+
+    If no URL is set, KV goes to the Redis of `redis` with all its settings, which is good enough for a trial.
+    """
 
     group = "kv_redis"
 
 
 def refused_value(text: str) -> str:
-    """Return a setting as it may be shown where something is wrong with it: of a URL its very scheme may be missing."""
+    """Return an invalid setting's value without its password. The value may lack a URL's scheme."""
     return without_password(text) if _SCHEME.match(text) else without_password(f"://{text}").removeprefix("://")
 
 
 def without_password(url: str) -> str:
-    """Return the URL as it may be shown, whatever stands in it; a text that is no URL stays as it is."""
+    """Return a URL without its password; a text that is not a URL is returned unchanged."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     )
 
     tenant: str = Field(
-        "demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="tenant of requests that name none"
+        "demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="tenant of requests that do not name one"
     )
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
@@ -61,17 +61,17 @@ class Settings(BaseSettings):
 
     @property
     def redis_of_kv(self) -> RedisAddress:
-        """Return where conversations' KV is kept."""
+        """Return the address of the Redis that stores conversations' KV."""
         return self.kv_redis if self.kv_redis.url else self.redis
 
     @property
     def journal_of(self) -> str | None:
-        """Return the tenant whose turns an edge tells its centre; None where this is no edge."""
+        """Return the tenant whose turns this edge sends to its centre; None if this is not an edge."""
         return self.tenant if self.edge.centre else None
 
     @property
     def step_limit_s(self) -> float:
-        """Return the time after which an engine step hangs."""
+        """Return the seconds after which an engine step counts as hung."""
         return self.worker.step_limit_s or max(_LEAST_STEP_LIMIT_S, 2 * self.promise.deadline_ms / 1_000)
 
     @classmethod
@@ -105,13 +105,13 @@ class Settings(BaseSettings):
     def _upstream_is_named(self) -> Self:
         if (self.worker.engine == "upstream") != bool(self.upstream.url):
             raise ValueError(
-                "worker.engine=upstream and upstream.url go together: set both, or neither, as in "
+                "worker.engine=upstream and upstream.url belong together: set both, or neither, as in "
                 f"{PREFIX}WORKER__ENGINE=upstream {PREFIX}UPSTREAM__URL=http://127.0.0.1:8000/v1"
             )
         if self.worker.engine == "upstream" and self.worker.lane in _BY_VERSION:
             raise ValueError(
-                f"worker.lane={self.worker.lane} answers by a version of the registry, and worker.engine=upstream has "
-                "none; use worker.lane=champion, light or cpu, or another engine"
+                f"worker.lane={self.worker.lane} serves a version of the registry, which worker.engine=upstream cannot "
+                "load; use worker.lane=champion, light or cpu, or another engine"
             )
         return self
 
@@ -119,14 +119,14 @@ class Settings(BaseSettings):
     def _edge_has_an_faq(self) -> Self:
         if self.edge.centre and not (self.faq.path and self.faq.stale_s):
             raise ValueError(
-                "edge.centre needs faq.path, the file that the centre's FAQ is written to, and faq.stale_s"
+                "edge.centre needs faq.path, the file into which the centre's FAQ is written, and faq.stale_s"
             )
         return self
 
     @model_validator(mode="after")
     def _chatwoot_has_a_door(self) -> Self:
         if self.chatwoot.url and not (self.gateway.http_port and self.gateway.cursor_secret_file):
-            raise ValueError("chatwoot.url needs gateway.http_port, and gateway.cursor_secret_file of all gateways")
+            raise ValueError("chatwoot.url needs gateway.http_port, and gateway.cursor_secret_file on all gateways")
         return self
 
     @model_validator(mode="after")

@@ -95,8 +95,8 @@ def test_what_is_no_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
     with pytest.raises(SettingsError) as refusal:
         load_settings()
     assert str(refusal.value) == (
-        f"REPLYLINE_GATEWAY__TRUSTED_PROXIES={network!r}: {network!r} is no network: write its first address and its "
-        "length, as 10.0.0.0/8"
+        f"REPLYLINE_GATEWAY__TRUSTED_PROXIES={network!r}: {network!r} is not a network: write its first address and "
+        "its prefix length, as 10.0.0.0/8"
     )
 
 

@@ -50,7 +50,7 @@ def test_an_origin_that_a_browser_sends_may_be_listed(monkeypatch: pytest.Monkey
 def test_what_no_browser_sends_is_refused_in_the_settings(origin: str) -> None:
     """It would never match, and whoever wrote it would believe it did."""
     assert not is_serialized_origin(origin)
-    with pytest.raises(SettingsError, match="is no origin: write scheme://host") as refusal:
+    with pytest.raises(SettingsError, match="is not an origin: write scheme://host") as refusal:
         load_settings(gateway={"allowed_origins": (origin,)})
     assert "REPLYLINE_GATEWAY__ALLOWED_ORIGINS" in str(refusal.value)
 
