@@ -1,4 +1,4 @@
-"""Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
+"""Kafka clients for the rest of Replyline. Only this package imports aiokafka."""
 
 from shared.kafka.broker.administration import (
     create_topics,

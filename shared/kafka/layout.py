@@ -1,4 +1,4 @@
-"""Check that the topics that are there fit together, before anything rests on it."""
+"""Check that the existing topics fit together, before any other part relies on them."""
 
 import asyncio
 from typing import Final
@@ -15,7 +15,10 @@ from shared.wire.topics import BUCKETS, TopicNames
 
 
 async def await_layout(producer: Producer, topics: TopicNames, lane: Lane = CHAMPION) -> None:
-    """Wait until they do; the log gets one line that says what to do. After this `producer` has their metadata."""
+    """Wait until the request topics and the cancel topic fit together; log one line with the remedy while they do not.
+
+    When this returns, `producer` has their metadata.
+    """
 
     async def look() -> None:
         requests = {topics.requests(bucket, each) for bucket in BUCKETS for each in (CHAMPION, lane)}
@@ -29,8 +32,10 @@ async def await_layout(producer: Producer, topics: TopicNames, lane: Lane = CHAM
 
 
 async def await_lane(settings: KafkaSettings, lane: Lane, *, kept_ms: int) -> None:
-    """Create a lane's missing topics; return when all are there. If creating them fails, log one line with the command
-    that does it, and try again."""
+    """Create a lane's missing topics, and return when all exist.
+
+    If creating them fails, log one line with the command to run, and retry.
+    """
 
     async def create_missing() -> None:
         found = await describe_topics(settings)
@@ -51,8 +56,11 @@ _LOOK_S: Final = 30.0
 
 
 class Copies:
-    """The state of the copies for `/ready`: `weak` says what is too weak and what to type, None where nothing is or
-    nobody knows yet. A topic that is set otherwise than its readers need is logged."""
+    """Watch the replication and settings of topics, for `/ready`.
+
+    `weak` says which topic has too few replicas and what to type; it is None if all have enough or it is not known yet.
+    Wrong topic settings are only logged.
+    """
 
     def __init__(self, producer: Producer, settings: KafkaSettings, lane: Lane = CHAMPION) -> None:
         self._producer = producer
@@ -64,12 +72,12 @@ class Copies:
         self.weak: str | None = None
 
     async def watch(self) -> None:
-        """Look until cancelled."""
+        """Check periodically, until cancelled."""
         while True:
             try:
                 found = [weakness(await self._producer.copies(topic), self._configured) for topic in self._topics]
                 broken = await self._producer.broken_promises(self._promised)
-            except BrokerUnavailable:  # others say so
+            except BrokerUnavailable:  # other parts log the outage
                 await asyncio.sleep(_LOOK_S)
                 continue
             for cause in broken:

@@ -1,5 +1,8 @@
-"""Produce records: idempotent, `acks=all`, no linger. aiokafka has one produce request in flight per broker and sends
-what has gathered in that time as the next batch: a single record leaves immediately, a burst is batched."""
+"""Produce records with an idempotent producer, `acks=all` and no linger.
+
+aiokafka has one produce request in flight for each broker and collects records meanwhile for the next batch: a single
+record is sent immediately, a burst is batched.
+"""
 
 import asyncio
 from collections import Counter
@@ -36,11 +39,11 @@ from shared.wire.topic_layout import PROMISED, TopicCopies, broken_promise
 T = TypeVar("T")
 
 REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
-"""The broker's last word on a record, as long as nobody changes its settings."""
+"""Errors after which a retry is useless until someone changes the broker's settings."""
 
 
 class Verdict:
-    """One of each producer."""
+    """Converts aiokafka's errors to Replyline's. Each producer has one."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -48,21 +51,27 @@ class Verdict:
         self._logged: set[str] = set()
 
     def __call__(self, topic: str, error: BaseException) -> ReplylineError:
-        """Return the error of a record that was not queued or not acknowledged: `ProtocolError` where it never will be,
-        else `BrokerUnavailable`."""
+        """Return the error for a record that was not queued or not acknowledged.
+
+        It is a `ProtocolError` if a retry cannot succeed, else a `BrokerUnavailable`.
+        """
         match error:
             case ReplylineError():
                 return error
             case TopicAuthorizationFailedError():
                 return self._unauthorized(topic, error)
             case MessageSizeTooLargeError() | RecordListTooLargeError():
-                return ProtocolError("record_too_large", f"{topic} takes no record of this size: {error}")
+                return ProtocolError("record_too_large", f"{topic} does not accept a record of this size: {error}")
             case _:
                 return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
 
     def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
-        """Return the error of a topic that this user may not write to. The operator is expected to allow one of our own
-        topics, so its records are kept; a record for another topic is refused."""
+        """Return the error for a topic that this user may not write to.
+
+        For one of Replyline's own topics it is retriable, because the operator is expected to allow it; for any other
+        topic it
+        is a `ProtocolError`.
+        """
         cause = unauthorized(error, self._settings, "write to")
         if topic not in self._own_topics:
             return ProtocolError("topic_not_authorized", cause)
@@ -81,12 +90,15 @@ _ASKED: Final = ("min.insync.replicas", *PROMISED)
 
 
 class Producer:
-    """Idempotent producer. `start` waits for the broker as long as it takes.
+    """Idempotent producer. `start` waits for the broker without a time limit.
 
-    aiokafka numbers a record even if it gives up on it (no leader in time, or the broker refuses it). The broker, which
-    never saw that number, then refuses every later record of the partition. So after a failed delivery another
-    producer with a new id takes over, at most once a second. A refusal alone is no failed delivery: the next record of
-    that partition fails, and is one."""
+    aiokafka assigns a record its sequence number before it knows whether the record can be delivered (no leader in
+    time, or
+    the broker refuses it). The broker, which never received that number, then refuses every later record of the
+    partition.
+    Therefore a failed delivery replaces the producer with a new one that has a new id, at most once a second. A refused
+    record does not count as a failed delivery: the next record of its partition fails, and that one counts.
+    """
 
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
         self._settings = settings
@@ -95,21 +107,26 @@ class Producer:
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_s = float("-inf")
         self._closing = Tasks(task_failed)
-        self._sending: Counter[AIOKafkaProducer] = Counter()  # not queued yet: a topic is looked for, a batch is full
-        # aiokafka looks for a topic little longer than a request may take; after its `stop`, for ever.
+        # calls of `send` that have not queued their record yet: they wait for metadata or for room in a batch
+        self._sending: Counter[AIOKafkaProducer] = Counter()
+        # aiokafka searches for a topic slightly longer than one request's timeout; after its `stop`, without end.
         self._queued_within_s = 2 * settings.request_timeout_ms / 1_000
         self.verdict = Verdict(settings)
 
     @property
     def connected(self) -> bool:
-        """Return whether the broker has been there: an idle producer lets its connection go."""
+        """Return whether the broker was reached; an idle producer closes its connection, so that is not checked."""
         return self._producer is not None
 
     async def start(self) -> None:
         self._producer = await until_connected("kafka producer", partial(_connect, self._settings, self._client_id))
 
     async def num_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has now, 0 without such a topic. Raises `BrokerUnavailable`."""
+        """Return the topic's current number of partitions, 0 if the topic does not exist.
+
+        Raises:
+            BrokerUnavailable: Kafka is not connected or does not answer.
+        """
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
         try:
@@ -118,10 +135,14 @@ class Producer:
         except UnknownTopicOrPartitionError:
             return 0
         except KafkaError as error:
-            raise BrokerUnavailable(f"nobody tells how many partitions {topic} has: {error!r}") from error
+            raise BrokerUnavailable(f"cannot read the number of partitions of {topic}: {error!r}") from error
 
     async def copies(self, topic: str, *, whole: bool = False) -> TopicCopies:
-        """Return how often the topic's records are kept; `whole`: and for how long. Raises `BrokerUnavailable`."""
+        """Return the topic's replication; with `whole`, also its retention and settings.
+
+        Raises:
+            BrokerUnavailable: Kafka is not connected, or the topic does not exist.
+        """
         if not await self.num_partitions(topic) or (producer := self._producer) is None:
             raise BrokerUnavailable(f"there is no topic {topic}")
         cluster = producer.client.cluster
@@ -133,8 +154,10 @@ class Producer:
         return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms, config if whole else {})
 
     async def broken_promises(self, topics: Collection[str]) -> list[str]:
-        """Return a line for each of these topics that is set otherwise than its readers need; what is not there, or may
-        not be asked for, is left out."""
+        """Return a line for each topic whose settings differ from what its readers need.
+
+        Topics that do not exist or whose settings this user may not read are left out.
+        """
         found = []
         for topic in topics:
             with suppress(BrokerUnavailable):
@@ -148,16 +171,25 @@ class Producer:
         return partition_of(key, num_partitions) if num_partitions else None
 
     def known_partitions(self, topic: str) -> int:
-        """Return how many partitions the newest metadata has for the topic; 0 before the first. This reads aiokafka's
-        own list, since its public method builds a set at each call."""
+        """Return the topic's number of partitions in the newest metadata; 0 if there is none.
+
+        This reads aiokafka's private dict, since the public method builds a set at each call.
+        """
         partitions = None if self._producer is None else self._producer.client.cluster._partitions.get(topic)  # noqa: SLF001
         return len(partitions) if partitions else 0
 
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
-        """Put a record into the next batch, in order within its partition; the future is done when the broker has
-        acknowledged it. Raises `BrokerUnavailable` if it cannot be queued in time, `ProtocolError` if it never can
-        (`unknown_topic`, `topic_not_authorized`, `record_too_large`). `verdict` turns what the future raises into one
-        of these."""
+        """Queue a record for the next batch, in order within its partition.
+
+        Returns:
+            A future that completes when the broker has acknowledged the record. `verdict` converts its exception to one
+            of the
+            errors below.
+
+        Raises:
+            BrokerUnavailable: the record cannot be queued in time.
+            ProtocolError: it can never be queued (`unknown_topic`, `topic_not_authorized`, `record_too_large`).
+        """
         producer = self._producer
         if producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
@@ -166,10 +198,12 @@ class Producer:
             async with asyncio.timeout(self._queued_within_s):
                 future = await _send(producer, record)
         except TimeoutError as error:
-            raise BrokerUnavailable(f"nobody tells in time about {record.topic}") from error
+            raise BrokerUnavailable(f"Kafka did not return the metadata of {record.topic} in time") from error
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
             if not has_connection(producer):
-                raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
+                raise BrokerUnavailable(
+                    f"Kafka is not connected, so it is unknown whether {record.topic} exists"
+                ) from error
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
         except KafkaError as error:
             raise self.verdict(record.topic, error) from error
@@ -184,15 +218,18 @@ class Producer:
         if delivery.cancelled() or (error := delivery.exception()) is None:
             return
         if isinstance(error, REFUSALS):
-            self.verdict(topic, error)  # logs it, where nobody waits for the acknowledgement
+            self.verdict(topic, error)  # logs the error even if no caller awaits the acknowledgement
         elif producer is self._producer and (self._renewal is None or self._renewal.done()):
             if not has_connection(producer):
                 self._producer = None  # fail new records immediately until the broker is back
             self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
 
     async def _renew(self, broken: AIOKafkaProducer) -> None:
-        """Make a new producer. Until it is there, other partitions' records are in good hands with the broken one, if
-        it has a broker to speak to."""
+        """Replace the broken producer.
+
+        Until the new one has started, the broken one continues to deliver other partitions' records, unless it has no
+        connection.
+        """
         try:
             await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - monotonic_s())
             self._renewed_s = monotonic_s()
@@ -202,26 +239,32 @@ class Producer:
                 self._closing.start(self._close(broken), "close the producer before")
 
     async def _close(self, producer: AIOKafkaProducer) -> None:
-        """Send what is queued, within a request's time: without a broker aiokafka would try for ever. Fail the futures
-        of all that is not delivered by the end of that time."""
+        """Send the queued records within one request's timeout, then fail the futures of the rest.
+
+        Without the limit aiokafka would retry forever while no broker is there.
+        """
         limit_s = self._settings.request_timeout_ms / 1_000
         await self._all_queued(producer)
         stopping = asyncio.create_task(producer.stop())
         done, _ = await asyncio.wait([stopping], timeout=limit_s)
         if not done:
-            producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
+            producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` continues when its sender task has ended
         await stopping
         _give_up(producer)
 
     async def _all_queued(self, producer: AIOKafkaProducer) -> None:
-        """Wait until each `enqueue` of this producer has found its topic or given up."""
+        """Wait until each `enqueue` of this producer has queued its record or failed."""
         until_s = monotonic_s() + self._queued_within_s + _MARGIN_S
-        while producer in self._sending and monotonic_s() < until_s:  # noqa: ASYNC110 - seldom asked
+        while producer in self._sending and monotonic_s() < until_s:  # noqa: ASYNC110 - rarely runs
             await asyncio.sleep(_POLL_S)
 
     async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
-        """Wait for the acknowledgement of what was queued; the record's partition and offset. Raises
-        `BrokerUnavailable`, `ProtocolError`."""
+        """Wait for the acknowledgement of a queued record; return its partition and offset.
+
+        Raises:
+            BrokerUnavailable: the delivery failed; a retry may succeed.
+            ProtocolError: the broker refused the record.
+        """
         try:
             written = await delivery
         except KafkaError as error:
@@ -229,7 +272,7 @@ class Producer:
         return written.partition, written.offset
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
-        """Produce and wait for the acknowledgement, as `enqueue` and `delivered` do."""
+        """Produce a record and wait for its acknowledgement. Raises what `enqueue` and `delivered` raise."""
         return await self.delivered(record.topic, await self.enqueue(record))
 
     async def stop(self) -> None:
@@ -243,19 +286,26 @@ class Producer:
 
 
 def partition_of(key: bytes, num_partitions: int) -> int:
-    """Return the partition that a key chooses, as Kafka's own producers choose it."""
+    """Return the partition of a key, with the hash of Kafka's own producers."""
     positive: int = murmur2(key) & 0x7FFFFFFF
     return positive % num_partitions
 
 
 async def acknowledged(publishing: Awaitable[T]) -> T:
-    """Return what is being published, for a client that waits. Raises `BrokerUnavailable` after
-    `ACKNOWLEDGED_WITHIN_S`: a broker that hangs neither acknowledges nor refuses. The publishing continues."""
+    """Await a delivery for at most `ACKNOWLEDGED_WITHIN_S`, and return its result. The delivery continues after a
+    timeout.
+
+    A broker that hangs neither acknowledges nor refuses, so a waiting client needs this limit.
+
+    Raises:
+        BrokerUnavailable: there was no acknowledgement in time.
+    """
     task = asyncio.ensure_future(publishing)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may come too late
+    # retrieve the exception of a delivery that fails after the timeout
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     done, _ = await asyncio.wait([task], timeout=ACKNOWLEDGED_WITHIN_S)
     if not done:
-        raise BrokerUnavailable("Kafka acknowledges nothing in time")
+        raise BrokerUnavailable("Kafka did not acknowledge in time")
     return task.result()
 
 
@@ -276,34 +326,43 @@ async def _connect(settings: KafkaSettings, client_id: str) -> AIOKafkaProducer:
 
 
 async def _asked(producer: AIOKafkaProducer, topic: str) -> dict[str, str]:
-    """Return the settings of the topic's copies and what it promises; none where this user may not ask. Raises
-    `BrokerUnavailable`."""
+    """Return the topic's settings that concern its replication and retention; empty if this user may not read them.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
     asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC.value, topic, list(_ASKED))])
     try:
         response = await producer.client.send(producer.client.get_random_node(), asked)
     except KafkaError as error:
-        raise BrokerUnavailable(f"nobody tells how {topic} is kept: {error!r}") from error
+        raise BrokerUnavailable(f"cannot read the settings of {topic}: {error!r}") from error
     (_, _, _, _, entries) = response.resources[0]
     return {name: value for name, value, *_ in entries}
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":
-    """Put a record into the producer's next batch. aiokafka asserts that the partition exists by metadata that may be
-    five minutes old: refresh the metadata before such an assertion is believed."""
+    """Queue a record in the producer's next batch.
+
+    aiokafka asserts that the partition exists, from metadata that may be five minutes old. After a failed assertion
+    this
+    refreshes the metadata and tries once more.
+    """
     headers = list(record.headers.items())
     send = partial(producer.send, record.topic, record.value, record.key, record.partition, headers=headers)
     try:
         future: asyncio.Future[object] = await send()
     except AssertionError:
         if not await producer.client.force_metadata_update():
-            raise BrokerUnavailable(f"nobody tells how many partitions {record.topic} has") from None
+            raise BrokerUnavailable(f"cannot read the number of partitions of {record.topic}") from None
         future = await send()
     return future
 
 
 def _give_up(producer: AIOKafkaProducer) -> None:
-    """Fail what a cancelled sender has left behind, as aiokafka does with what expires. Its sender does not report its
-    cancellation, so these deliveries would never be done, and `fail_all` cannot take what was tried before."""
-    accumulator = producer._message_accumulator  # noqa: SLF001 - there is no public way to give up
+    """Fail the batches that a cancelled sender has left, as aiokafka fails expired ones.
+
+    A cancelled sender does not complete its deliveries, and `fail_all` leaves out batches that were tried before.
+    """
+    accumulator = producer._message_accumulator  # noqa: SLF001 - there is no public name for this
     while accumulator._batches:  # noqa: SLF001
         accumulator._pop_batch(next(iter(accumulator._batches))).failure(RequestTimedOutError())  # noqa: SLF001

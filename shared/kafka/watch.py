@@ -1,4 +1,4 @@
-"""Watch whether Kafka is there, and why not: for the log and for `/ready`."""
+"""Watch whether Kafka is reachable, and find out why not, for the log and for `/ready`."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _POLLS_BETWEEN_LOOKS: Final = 8
 
 
 class KafkaWatch:
-    """`connected`: whether this process's clients are."""
+    """Polls `connected`, which returns whether this process's clients have a connection."""
 
     def __init__(self, settings: KafkaSettings, connected: Callable[[], bool]) -> None:
         self._settings = settings
@@ -22,7 +22,7 @@ class KafkaWatch:
         self._kafka = Availability("kafka")
         self._absent = f"no Kafka at {settings.bootstrap_servers}"
         self.why = self._absent
-        """The cause while it is away."""
+        """The cause of the current outage."""
 
     @property
     def away(self) -> bool:
@@ -34,7 +34,7 @@ class KafkaWatch:
         self._was_connected = True
 
     async def run(self) -> None:
-        """Watch until cancelled: one line in the log when the broker goes, one when it is back."""
+        """Watch until cancelled; log one line when an outage begins and one when it ends."""
         polls = 0
         while True:
             await asyncio.sleep(_POLL_S)

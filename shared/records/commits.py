@@ -1,4 +1,4 @@
-"""Commits of a group's reader: how far it is, and beside that which records were given to it more than once."""
+"""Commit a group reader's offsets, with delivery counts in the commit's metadata."""
 
 import asyncio
 from collections.abc import Collection
@@ -19,8 +19,10 @@ log = get_logger()
 
 
 class Commits:
-    """Commits what has become committable every so often, and at once where a record waits for its delivery to be
-    noted. The reader is started with `part`, which commits when the group takes partitions away."""
+    """Commits offsets periodically, and immediately if a record waits for its delivery to be recorded.
+
+    The reader is started with `part`, which commits when the group takes partitions away.
+    """
 
     def __init__(self, reader: GroupReader, offsets: OffsetTracker) -> None:
         self._reader = reader
@@ -31,20 +33,23 @@ class Commits:
         self._leaving = False
 
     async def run(self) -> None:
-        """Commit until cancelled. A turn that could commit nothing of what waits is followed by a rest."""
+        """Commit until cancelled. Pause after a commit that made no progress."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):
                     await self._wanted.wait()
             if not await self.commit():
                 await asyncio.sleep(INTERVAL_S)
-            self._wanted.clear()  # who still waits after this turn asks for the next
+            self._wanted.clear()  # a waiter whose record is still not committed sets this again for the next commit
             self._turned.set()
             self._turned = asyncio.Event()
 
     async def await_delivery(self, partition: Partition, offset: int) -> int | None:
-        """Wait until a record may be worked on; return the number of this delivery, or None where its partition has
-        gone to another reader meanwhile, or is about to, or the record was done here."""
+        """Wait until a record may be processed, and return the number of this delivery.
+
+        Returns:
+            None if the partition went to another reader or is about to, or if the record was completed here.
+        """
         tenure = self._offsets.tenure(partition)
         while self._offsets.tenure(partition) is tenure and self._offsets.is_open(partition, offset):
             if self._leaving:
@@ -66,7 +71,8 @@ class Commits:
         return number
 
     async def commit(self) -> bool:
-        """Commit now; whether that got all that waits a step on. What is refused or fails is committable again."""
+        """Commit now, and return whether that made progress for the waiting records. A failed commit is repeated
+        later."""
         known = self._num_known()
         learnt = await self._learn()
         notes = self._notes(() if self._leaving or self._reader.partitions is None else None)
@@ -80,8 +86,10 @@ class Commits:
         return done and (bool(positions) or self._num_known() > known or not self._wanted.is_set())
 
     async def part(self, suspects: Collection[tuple[Partition, int]] = ()) -> None:
-        """Part with partitions that go to others while this process lives: what goes on here is no reason to count a
-        delivery, but for the `suspects`."""
+        """Commit the partitions that a rebalance takes away.
+
+        This process is alive, so its unfinished deliveries do not count as fatal, except those of the `suspects`.
+        """
         self._offsets.moving()
         await self._learn()
         notes = self._notes(suspects)
@@ -89,13 +97,20 @@ class Commits:
         await self._committed(positions, notes)
 
     async def leave(self) -> None:
-        """Part with all partitions for good: from now on nothing is begun, and no turn of `run` holds a partition."""
+        """Commit all partitions for the last time. After this call no record starts, and no commit marks a partition
+        as held."""
         self._leaving = True
         await self.part()
 
     def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, Note]:
-        """Return the notes of the partitions; None: no partition is left. Only of those whose earlier note is known: it
-        would be overwritten."""
+        """Return the metadata to commit for each partition.
+
+        Partitions whose earlier metadata is not known yet are left out, because it would be overwritten.
+
+        Args:
+            suspects: None if this reader keeps the partitions. Otherwise it gives them up, and these deliveries count
+                as fatal.
+        """
         notes: dict[Partition, Note] = {}
         for partition, position in self._offsets.positions.items():
             if not self._deliveries.knows(partition):
@@ -126,8 +141,7 @@ class Commits:
         return sum(self._deliveries.knows(each) for each in self._offsets.positions)
 
     async def _learn(self) -> bool:
-        """Learn the notes beside the offsets of partitions that have come; return whether those of all are known
-        now."""
+        """Read the commit metadata of newly assigned partitions; return whether that of all partitions is known now."""
         new = {each: self._offsets.tenure(each) for each in self._offsets.positions if not self._deliveries.knows(each)}
         if not new:
             return True

@@ -1,9 +1,9 @@
-"""Dead letters: records that could not be decoded or served, kept with the reason and where they came from.
+"""Dead letters: records that could not be decoded or served, stored with the reason and their origin.
 
-A dead letter is the record as it came: its key, its bytes, its headers, and beside them `dead-letter-reason` (a code),
-`dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). One whose record is no CloudEvent
-is one itself. One that is too large to be kept with those, or that aiokafka could not read, stands without its value
-and its own headers, and `dead-letter-left-out` says so: it is at its origin, for as long as that topic keeps it.
+A dead letter has the record's key, value and headers, and in addition `dead-letter-reason` (a code),
+`dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). It is a CloudEvent even if the
+record was not. A record that is too large with these headers, or that aiokafka could not read, is stored without its
+value and its own headers, and `dead-letter-left-out` says so: it remains at its origin for that topic's retention.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 class Letters(Protocol):
-    """Takes records that are not served; a shadow's keeps none."""
+    """Stores records that cannot be served; a shadow worker's implementation drops them."""
 
     async def put(self, record: Record, error: ProtocolError) -> None:
-        """Return when the record may be done."""
+        """Return when the record may be marked as done."""
 
 
 @dataclass(slots=True)
 class DeadLetters:
-    """Writes them until Kafka has acknowledged each: a record whose letter does not stand is not done."""
+    """Writes dead letters. A record is not done before Kafka has acknowledged its letter."""
 
     producer: Producer
     topics: TopicNames
@@ -46,8 +46,10 @@ class DeadLetters:
     _outage: Availability = field(default_factory=lambda: Availability("kafka dead letters"))
 
     async def put(self, record: Record, error: ProtocolError) -> None:
-        """Write a letter; return when it stands. What keeps it from being written is said once a minute; the tries come
-        at first 0.2 s and in the end 5 s apart."""
+        """Write a letter, and return when Kafka has acknowledged it.
+
+        Retries without end, at first 0.2 s and later up to 5 s apart, and logs the cause once a minute.
+        """
         pause_s = _FIRST_PAUSE_S
         with metrics.dead_letters_waiting.track_inprogress():
             while not await self._written(record, error):
@@ -60,7 +62,7 @@ class DeadLetters:
         try:
             try:
                 await self.producer.publish(letter_of(self.topics, record, error, source=self.source))
-            except (ProtocolError, TypeError, ValueError):  # too large, or headers that the client does not take
+            except (ProtocolError, TypeError, ValueError):  # too large, or headers that aiokafka does not accept
                 await self.producer.publish(letter_of(self.topics, record, error, source=self.source, whole=False))
         except (BrokerUnavailable, ProtocolError) as failure:
             self._outage.still(str(failure), monotonic_s())
@@ -72,21 +74,22 @@ class DeadLetters:
 
 
 def own_fault(error: Exception) -> ProtocolError:
-    """Return the error to tell where the fault is ours: the error's kind alone, for its text may quote the record."""
+    """Return the error to send for an internal fault. It names only the exception's class, since its text may quote
+    the record."""
     return ProtocolError(
         "internal",
-        f"{type(error).__name__}, a fault of Replyline's own; the log has it",
+        f"{type(error).__name__}, an internal fault of Replyline; see its log",
         kind="server_error",
         retriable=True,
     )
 
 
 def poison() -> ProtocolError:
-    """Return the error of a record that was delivered as often as it may be."""
+    """Return the error for a record that has reached the maximum number of deliveries."""
     return ProtocolError(
         POISON,
-        f"{MAX_DELIVERIES} processes in a row ended while they worked on it, the last on it alone; see the ends of "
-        "their logs",
+        f"{MAX_DELIVERIES} processes in a row ended while they processed it, the last while it processed only this "
+        "record; see the ends of their logs",
         kind="server_error",
     )
 
@@ -96,7 +99,15 @@ def origin_of(record: Record) -> str:
 
 
 def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, source: str, whole: bool = True) -> Outgoing:
-    """Return the record as a dead letter of that `source`; not `whole`: without what may be too large."""
+    """Return the dead letter for a record.
+
+    Args:
+        topics: for the name of the dead letters' topic.
+        record: the record that was not served.
+        error: the reason.
+        source: the CloudEvent source of the letter.
+        whole: False to leave out the value and the record's own headers, which may be too large.
+    """
     headers = partial(letter_headers, origin=origin_of(record), source=source)
     why = {
         DEAD_REASON: error.code.encode(),
@@ -105,7 +116,8 @@ def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, sourc
     }
     if record.unreadable:
         return Outgoing(topics.dead_letters, b"", headers=headers({**why, DEAD_LEFT_OUT: b"unreadable"}))
-    value = record.value if record.key is not None else record.value or b""  # aiokafka writes no record without both
+    # aiokafka does not write a record that has neither key nor value
+    value = record.value if record.key is not None else record.value or b""
     if whole:
         own = {name: header for name, header in record.headers.items() if name != DEAD_LEFT_OUT}
         return Outgoing(topics.dead_letters, value, key=record.key, headers=headers(own | why))

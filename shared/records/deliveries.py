@@ -1,15 +1,15 @@
-"""Count how often each record was delivered to a process that died before the record was done: pure.
+"""Count how often each record was delivered to a process that died before the record was done. Pure.
 
-A record that kills the process that works on it would kill one process after another. So its deliveries are counted,
-and the count outlives the process: it stands beside the partition's committed offset, as a note in Kafka's own metadata
-of the commit (docs/decisions/0025-a-record-is-delivered-four-times.md).
+A record that kills its process would kill one process after another. So its deliveries are counted, and the count
+outlives the process: it is stored in the metadata of the partition's committed offset
+(docs/decisions/0025-a-record-is-delivered-four-times.md).
 
-A first delivery is not noted by itself. A partition is noted as `held` before its first record is worked on; a reader
-that finds this note later knows that the reader before it died, and takes all records that stood in the log by then for
-delivered once. From the second delivery on each is noted before the record is worked on. From the third on only a few
-such records are worked on at once, the last time each alone: every death narrows the suspects, and no record is given
-up that was not the only one. A reader that is alive when it loses the partition leaves it free; deliveries under way
-there count only if an earlier or a later reader dies of them.
+First deliveries are not counted one by one. A partition is marked as `held` before its first record is processed; a
+reader that later finds this mark knows that the reader before it died, and assumes one delivery for every record that
+the log contained at that time. From the second delivery on, each is recorded before the record is processed. From the
+third on, only a few such records are processed at the same time, and the last delivery runs alone: every death narrows
+the suspects, so a record is only given up if it was the only one. A reader that is alive when it loses the partition
+removes the mark; its unfinished deliveries count only if an earlier or a later reader dies of them.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,10 +19,10 @@ from typing import Final, Self
 Partition = tuple[str, int]
 
 MAX_DELIVERIES: Final = 4
-"""So often a record that has ended a process is delivered, that time included: the last time alone."""
+"""Maximum deliveries of a record that may be fatal. During the last one no other record is processed."""
 _FEW_NUMBER: Final = 3
 _FEW: Final = 8
-# What Kafka takes beside an offset is 4,096 bytes; a count takes 23 at most. Half of them are left for the parting.
+# Kafka accepts 4,096 bytes of metadata; one count takes at most 23. Half of the room is reserved for the final commit.
 _MOST_NOTED: Final = 160
 _MOST_BEGUN: Final = 80
 _VERSION: Final = "1"
@@ -30,28 +30,33 @@ _VERSION: Final = "1"
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Deliveries of a record so far; `fatal`: a process has ended by one of them, or may have."""
+    """Deliveries of a record so far. `fatal`: a process died, or may have died, of one of them."""
 
     deliveries: int = 0
     fatal: bool = False
 
     @property
     def next(self) -> int:
-        """The number of the next delivery: what no process has ended by begins anew."""
+        """The number of the next delivery. Counting restarts at 1 if no process died of the record."""
         return self.deliveries + 1 if self.fatal else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note beside a partition's committed offset. `held`: a reader works on it. Records that `counts` does not
-    tell of were delivered once, with a fatal end, below the offset `floor`, and never from there on."""
+    """The metadata of a partition's committed offset.
+
+    Attributes:
+        held: a reader is working on the partition.
+        floor: records below this offset that are not in `counts` had one fatal delivery; those at or above it had none.
+        counts: deliveries by offset.
+    """
 
     held: bool = False
     floor: int = 0
     counts: Mapping[int, Count] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """Return the note as text; an empty note is an empty text."""
+        """Return the metadata as text; empty metadata gives an empty text."""
         if self == Note():
             return ""
         counts = ",".join(
@@ -62,7 +67,7 @@ class Note:
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the note in a text; an empty one where no reader of ours has written it."""
+        """Parse metadata; return empty metadata if the text has another format."""
         try:
             version, held, floor, *rest = text.split()
             counts = [part.split(":") for part in rest[0].split(",")] if rest else []
@@ -76,8 +81,12 @@ class Note:
         return self.counts.get(offset) or (Count(1, fatal=True) if offset < self.floor else Count())
 
     def after_a_death(self, end: int) -> "Note":
-        """Return what its next reader knows: whatever stood in the log was delivered. Of what it was noted for at each
-        delivery the count is right; it was not of what no process had ended by yet."""
+        """Return what the next reader must assume after this reader's death.
+
+        Every record up to `end` was delivered at least once. Records with a fatal delivery were counted before each new
+        one, so
+        their count is right; the count of the others was not, so it is increased by one.
+        """
         counts = {
             offset: count if count.fatal else Count(count.deliveries + 1, fatal=True)
             for offset, count in self.counts.items()
@@ -87,8 +96,15 @@ class Note:
 
 @dataclass(slots=True)
 class _Tenure:
-    """A partition, for as long as it is this reader's. `before` is what was known when it came, `begun` what is worked
-    on, `harmless` what of it can end nobody any more, `standing` the last note that Kafka has acknowledged."""
+    """A partition while this reader owns it.
+
+    Attributes:
+        before: the metadata when the partition was assigned.
+        begun: offsets being processed.
+        harmless: offsets of `begun` that can no longer kill the process.
+        standing: the last metadata that Kafka acknowledged.
+        held: whether processing has begun, so that the partition must be marked.
+    """
 
     before: Note
     begun: set[int] = field(default_factory=set)
@@ -98,12 +114,12 @@ class _Tenure:
 
     @property
     def num_few(self) -> int:
-        """Records on their third delivery that are worked on."""
+        """Number of records on their third delivery that are being processed."""
         return sum(self.before.count(offset).next == _FEW_NUMBER for offset in self.begun - self.harmless)
 
     @property
     def num_noted(self) -> int:
-        """Records that are told of one by one, or will be."""
+        """Number of records that have, or will have, an own entry in the metadata."""
         return len(self.before.counts.keys() | {offset for offset in self.begun if self.before.count(offset).fatal})
 
     def note(self, position: int, begun: Mapping[int, Count], *, held: bool) -> Note:
@@ -120,16 +136,15 @@ class _Tenure:
 
 
 class Deliveries:
-    """The deliveries of one reader. A record is to be begun (`begin`), and worked on once its delivery is noted
-    (`is_noted`)."""
+    """Delivery counts of one reader. Call `begin` for a record, and process it once `is_noted` returns True."""
 
     def __init__(self) -> None:
         self._tenures: dict[Partition, _Tenure] = {}
         self._alone: tuple[Partition, int] | None = None
-        """What is worked on alone, or will be once all that was begun before has ended."""
+        """The record that is processed alone, or will be once all earlier ones have ended."""
 
     def take_over(self, partition: Partition, note: str, end: int) -> None:
-        """Take over a partition that came with this note; its log ends there by now."""
+        """Begin to track an assigned partition, given its commit metadata and the current end of its log."""
         found = Note.decode(note)
         before = found.after_a_death(end) if found.held else found
         self._tenures[partition] = _Tenure(before)
@@ -138,11 +153,11 @@ class Deliveries:
         return partition in self._tenures
 
     def number(self, partition: Partition, offset: int) -> int:
-        """Return which delivery of the record this one is, from 1 on."""
+        """Return the number of this delivery of the record, from 1."""
         return self._tenures[partition].before.count(offset).next
 
     def begin(self, partition: Partition, offset: int) -> bool:
-        """Return whether this delivery goes on from now; else it has to wait for others to end."""
+        """Return whether the record may be delivered now; False if it must wait for others to end."""
         tenure, number = self._tenures[partition], self.number(partition, offset)
         if offset in tenure.begun:
             return True
@@ -159,19 +174,18 @@ class Deliveries:
         return True
 
     def _has_room(self, tenure: _Tenure, number: int, offset: int) -> bool:
-        """Return whether there is room for one more record that has ended a process."""
+        """Return whether one more record with a fatal delivery may be processed."""
         if number == _FEW_NUMBER:
             return sum(each.num_few for each in self._tenures.values()) < _FEW
         return number == 1 or offset in tenure.before.counts or tenure.num_noted < _MOST_BEGUN
 
     def is_noted(self, partition: Partition, offset: int) -> bool:
-        """Return whether a reader that finds the partition after this one has died would count this delivery."""
+        """Return whether a later reader would count this delivery if this process died now."""
         standing, number = self._tenures[partition].standing, self.number(partition, offset)
         return standing.held and (number == 1 or standing.count(offset).deliveries >= number)
 
     def done(self, partition: Partition, offset: int) -> None:
-        """Note that this delivery has harmed nobody; what is known of earlier ones stays until the commit has passed
-        it."""
+        """Mark a delivery as completed without harm. Earlier counts remain until the commit has passed the record."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             self.survived(partition, offset)
@@ -179,33 +193,41 @@ class Deliveries:
             tenure.harmless.discard(offset)
 
     def survived(self, partition: Partition, offset: int) -> None:
-        """Note that what may end a process is behind a record, though it is not done: others may begin where it was
-        alone."""
+        """Mark a record that can no longer kill the process, though it is not done: others may start if it was
+        processed alone."""
         if (tenure := self._tenures.get(partition)) is not None:
             tenure.harmless.add(offset)
         if self._alone == (partition, offset):
             self._alone = None
 
     def lose(self, partitions: Collection[Partition]) -> None:
-        """Forget partitions that went to another reader."""
+        """Forget partitions that were assigned to another reader."""
         for partition in partitions:
             self._tenures.pop(partition, None)
             if self._alone is not None and self._alone[0] == partition:
                 self._alone = None
 
-    # --- what is written
+    # --- commit metadata
 
     def note(self, partition: Partition, position: int) -> Note:
-        """Return the note to stand beside that offset while this reader works on. What no process has ended by is not
-        told: of a reader that died it is taken for granted."""
+        """Return the metadata to commit at this position while reading continues.
+
+        Records without a fatal delivery are left out; if this process dies, the next reader assumes one delivery for
+        each.
+        """
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
         begun = {offset: Count(count.deliveries + 1, fatal=True) for offset, count in counts.items() if count.fatal}
         return tenure.note(position, begun, held=tenure.held)
 
     def parting_note(self, partition: Partition, position: int, suspects: Collection[int] = ()) -> Note:
-        """Return the note to stand there when this reader goes and lives. By a delivery of one of the `suspects` it has
-        to end."""
+        """Return the metadata to commit when this reader gives up the partition alive.
+
+        Args:
+            partition: the partition to give up.
+            position: its committed offset.
+            suspects: offsets whose current delivery counts as fatal.
+        """
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
         begun = {
@@ -215,7 +237,7 @@ class Deliveries:
         return tenure.note(position, begun, held=False)
 
     def stands(self, partition: Partition, note: Note) -> None:
-        """Note that Kafka has acknowledged a note."""
+        """Remember the metadata that Kafka has acknowledged."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             tenure.standing = note

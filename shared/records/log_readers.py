@@ -1,5 +1,7 @@
-"""Read logs of which every record counts once: workers' and gateways' reports, erasures, replies. A record that is no
-such message is counted and skipped. Make the records of an erasure."""
+"""Read the logs of reports, demand, erasures and replies, and create the records of an erasure.
+
+Every record is handled once; a record that cannot be decoded is counted and skipped.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -18,13 +20,13 @@ UpdateGateway = Callable[[str, DemandReport | None], None]
 
 
 async def read_reports(reader: PartitionReader, update_worker: UpdateWorker) -> None:
-    """Connect, retrying until Kafka answers, and read until cancelled."""
+    """Connect, retrying until Kafka answers, and read workers' reports until cancelled."""
     await reader.start()
     await _read(reader, "kafka workers", lambda record: apply_report(record, update_worker))
 
 
 async def read_demand(reader: PartitionReader, update_gateway: UpdateGateway) -> None:
-    """Read the gateways' reports as `read_reports` does the workers'."""
+    """Connect, retrying until Kafka answers, and read gateways' demand reports until cancelled."""
     await reader.start()
     await _read(reader, "kafka demand", lambda record: _apply_demand(record, update_gateway))
 
@@ -51,7 +53,10 @@ def _apply_demand(record: Record, update_gateway: UpdateGateway) -> None:
 
 
 def apply_report(record: Record, update_worker: UpdateWorker) -> None:
-    """Call `update_worker` with a record's worker and report, None where it leaves; count what is no report."""
+    """Call `update_worker` with a record's worker id and report; the report is None if the worker left.
+
+    A record that is not a report is counted and skipped.
+    """
     if record.value is None:
         update_worker((record.key or b"").decode("utf-8", "replace"), None)
         return
@@ -64,20 +69,24 @@ def apply_report(record: Record, update_worker: UpdateWorker) -> None:
 
 
 def erasure_records(topics: TopicNames, session: SessionKey, generation: int) -> tuple[Outgoing, Outgoing]:
-    """Return an erasure's records: workers and gateways forget earlier generations, `replyline learn` its copies."""
+    """Return the two records of an erasure.
+
+    The first makes workers and gateways drop earlier generations; the second makes `replyline learn` delete its copies.
+    """
     erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
     record = Outgoing(topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
     return record, forgotten_record(topics, session, generation)
 
 
 def forgotten_record(topics: TopicNames, session: SessionKey, unix_ms: int) -> Outgoing:
-    """Return the record that no copy of what a conversation held before `unix_ms` may be kept."""
+    """Return the record that forbids copies of a conversation's content from before `unix_ms`."""
     forgotten, key = Forgotten(person=session.digest, unix_ms=unix_ms), session.digest.encode()
     return Outgoing(topics.forgotten, msgpack_encode(forgotten), key=key, partition=BROADCAST_PARTITION)
 
 
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], None]) -> None:
-    """Read until cancelled; `erased` gets each with its offset. What is no erasure is counted and skipped."""
+    """Read erasures until cancelled, and call `erased` with each and its offset. Other records are counted and
+    skipped."""
 
     def apply(record: Record) -> None:
         try:
@@ -89,7 +98,7 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], 
 
 
 async def consume_replies(reader: PartitionReader, receive: Callable[[list[Reply]], None]) -> None:
-    """Read until cancelled. What is not a reply is counted and skipped."""
+    """Read replies until cancelled. Records that are not replies are counted and skipped."""
 
     def handle(records: list[Record]) -> None:
         if records:
@@ -99,7 +108,7 @@ async def consume_replies(reader: PartitionReader, receive: Callable[[list[Reply
 
 
 def decode_replies(records: Iterable[Record]) -> list[Reply]:
-    """Return the replies in the records; what is not a reply is counted and left out."""
+    """Return the replies in the records. Records that are not replies are counted and skipped."""
     replies: list[Reply] = []
     for record in records:
         with contained("record", offset=record.offset):

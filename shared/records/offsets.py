@@ -1,4 +1,4 @@
-"""Track which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
+"""Track which offsets may be committed: all before the first record whose terminal event is not acknowledged."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,15 @@ from shared.records.deliveries import Deliveries, Partition
 
 @dataclass(slots=True)
 class _Window:
-    """A partition from the first offset opened: the offsets not done, in order, each with whether it is claimed; and
-    the next after the last one opened. A done offset leaves no trace: a backlog behind one slow answer costs
-    nothing."""
+    """A partition from the first offset opened.
+
+    Attributes:
+        start: the first offset opened.
+        end: the offset after the last one opened.
+        open: offsets not done, in order, each with whether it is claimed. A done offset uses no memory, so a long
+            backlog
+            behind one slow answer costs nothing.
+    """
 
     start: int
     end: int
@@ -22,7 +28,7 @@ class _Window:
 
 
 class OffsetTracker:
-    """At-least-once bookkeeping. Offsets are opened in the order of the log, claimed and done in any order."""
+    """Bookkeeping for at-least-once delivery. Offsets are opened in log order, then claimed and done in any order."""
 
     def __init__(self) -> None:
         self.deliveries = Deliveries()
@@ -31,8 +37,12 @@ class OffsetTracker:
         self._again: dict[Partition, int] = {}
 
     def open(self, partition: Partition, offset: int) -> bool:
-        """Open an offset; return whether the record is to be worked on: not where it was done, or is claimed here. One
-        that is read again, after a rebalance, keeps its place."""
+        """Open an offset, and return whether its record must be processed.
+
+        Returns:
+            False if the record is done or already claimed here. A record that is read again after a rebalance keeps its
+            state.
+        """
         window = self._window(partition, offset)
         if offset >= window.end:
             window.open[offset] = False
@@ -40,26 +50,26 @@ class OffsetTracker:
         return window.open.get(offset) is False
 
     def claim(self, partition: Partition, offset: int) -> None:
-        """Note that the record is being worked on here, until `done`."""
+        """Mark a record as being processed here, until `done`."""
         window = self._windows.get(partition)
         if window is not None and offset in window.open:
             window.open[offset] = True
 
     def skip(self, partition: Partition, offset: int) -> None:
-        """Open an offset and be done with it: nobody waits for an answer. A record that is claimed stays open."""
+        """Open an offset and mark it as done, because its record needs no answer. A claimed record remains open."""
         window = self._window(partition, offset)
         window.end = max(window.end, offset + 1)
         if window.open.get(offset) is False:
             del window.open[offset]
 
     def pass_over(self, passed: Mapping[Partition, int]) -> None:
-        """Note, by partition, the next offset of a log that went on without a record."""
+        """Advance partitions whose log continued without a record, given the next offset of each."""
         for partition, offset in passed.items():
             window = self._windows.setdefault(partition, _Window(start=offset - 1, end=offset))
             window.end = max(window.end, offset)
 
     def done(self, partition: Partition, offset: int) -> None:
-        """Note that the record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
+        """Mark a record as done: its terminal event is acknowledged. Has no effect if the partition was lost."""
         window = self._windows.get(partition)
         if window is not None:
             window.open.pop(offset, None)
@@ -71,17 +81,17 @@ class OffsetTracker:
         return window is not None and offset in window.open
 
     def tenure(self, partition: Partition) -> object | None:
-        """Return a number that stays the same for as long as the partition is here without a break; None where it is
+        """Return an object that is the same while this reader owns the partition without a break; None if it does
         not."""
         return self._windows.get(partition)
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """Partition → next offset to read, of all that were opened."""
+        """Next offset to read by partition, for all partitions with opened offsets."""
         return {partition: window.position for partition, window in self._windows.items()}
 
     def committable(self) -> dict[Partition, int]:
-        """Partition → next offset to read, of those that moved since they were last committed."""
+        """Return the next offset to read of each partition that advanced since its last commit."""
         return {
             partition: position
             for partition, position in self.positions.items()
@@ -92,12 +102,13 @@ class OffsetTracker:
         self._committed.update(offsets)
 
     def moving(self) -> None:
-        """Note that a rebalance begins: what it gives back is read again from what is committed now, or later."""
+        """Remember the committed offsets at the start of a rebalance; partitions assigned back are read again from
+        there."""
         for partition, window in self._windows.items():
             self._again.setdefault(partition, self._committed.get(partition, window.start))
 
     def lose(self, partitions: Collection[Partition]) -> None:
-        """Partitions went to another member: what is open there is theirs to answer."""
+        """Forget partitions that another member owns now; it answers their open records."""
         for partition in partitions:
             self._windows.pop(partition, None)
             self._committed.pop(partition, None)
@@ -110,8 +121,11 @@ class OffsetTracker:
         return sum([len(window.open) for window in self._windows.values()])
 
     def _window(self, partition: Partition, offset: int) -> _Window:
-        """Return the partition's window. A log that is read from before what was committed of it is another one: its
-        topic was deleted and created anew, and the window begins anew with it."""
+        """Return the partition's window.
+
+        A read below the committed offset means that the topic was deleted and created again, so the window starts again
+        too.
+        """
         window = self._windows.get(partition)
         if window is not None:
             committed = self._committed.get(partition, window.start)

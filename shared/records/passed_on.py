@@ -5,7 +5,8 @@ from shared.wire.topics import TopicNames
 
 
 def champions_copy(record: Record, topics: TopicNames) -> Outgoing:
-    """Return the copy of a lane's record: the same bucket, partition, value, key and headers."""
+    """Return a copy of the record for the champion's topic of the same bucket; partition, value, key and headers are
+    the same."""
     bucket = topics.bucket_of(record.topic)
     assert bucket is not None, f"{record.topic} is no request topic"
     return Outgoing(

@@ -1,7 +1,7 @@
-"""Process records, each by itself, until they are done: a bad one does not keep those after it from being committed.
+"""Process each record independently until it is done, so that a bad record does not block the commits of later ones.
 
-A record that cannot be decoded or handled becomes a dead letter with its reason, and its reader gets an error if the
-record names its id and a reply topic. A record that ends the processes that work on it is set aside after the fourth.
+A record that cannot be decoded or handled becomes a dead letter, and its reader gets an error if the record names its
+id and a reply topic. A record that kills its process becomes a dead letter after its fourth delivery.
 """
 
 import asyncio
@@ -25,15 +25,21 @@ from shared.wire.messages import ChatRequest, ReplyDone
 from shared.wire.requests import Defaults, Target, asker_of, names_in, open_request
 
 _RETRY_S: Final = 0.2
-# So many records set aside are waited for beside what is handled; each beyond them counts among `busy`.
+# This many records may wait for their dead letter without counting as `busy`.
 _MOST_ASIDE: Final = 100
 
 
 @dataclass(slots=True)
 class RecordProcessor:
-    """`handle` takes a request on, and notes at `offsets`, now or later, that its record is done. `refuse` publishes
-    the end of one that is not served and returns when that is acknowledged. Either is called again after
-    `BrokerUnavailable`. `busy` are the records being handled, by their tasks."""
+    """Processes records, and keeps track of those in progress.
+
+    `handle` and `refuse` are called again after `BrokerUnavailable`.
+
+    Attributes:
+        handle: accepts a request, and marks its record as done in `offsets`, now or later.
+        refuse: publishes the terminal event of a request that is not served, and returns when that is acknowledged.
+        busy: the records being handled, by their tasks.
+    """
 
     offsets: OffsetTracker
     commits: Commits
@@ -45,7 +51,7 @@ class RecordProcessor:
     tasks: Tasks = field(default_factory=lambda: Tasks(record_failed))
 
     def start(self, record: Record, fault: Exception | None = None) -> None:
-        """Have a record processed; after a `fault` of our own with it, have it set aside."""
+        """Process a record; with a `fault` of Replyline's own, only store it as a dead letter."""
         self.offsets.claim(*record.origin)
         work = self._process(record) if fault is None else self._fail(record, fault)
         task = self.tasks.start(work, origin_of(record))
@@ -53,7 +59,7 @@ class RecordProcessor:
         task.add_done_callback(lambda _: self.busy.pop(task, None))
 
     async def _process(self, record: Record) -> None:
-        """Handle a record or set it aside, unless another process has its partition by now."""
+        """Handle a record or set it aside, unless its partition went to another process."""
         request: ChatRequest | None = None
         try:
             number = await self.commits.await_delivery(*record.origin)
@@ -61,7 +67,9 @@ class RecordProcessor:
                 return
             if (
                 number <= MAX_DELIVERIES + 1
-            ):  # decoded once more, to find its reader; if that ends a process too, never again
+                # one more delivery only decodes it, to find its reader; if that kills a process too, it is not decoded
+                # again
+            ):
                 request = open_request(record.value, record.headers, unreadable=record.unreadable)
             if request is None or number > MAX_DELIVERIES:
                 await self._set_aside(record, poison(), request)
@@ -73,7 +81,7 @@ class RecordProcessor:
             await self._fail(record, error, request)
 
     async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
-        """Set a record aside after a fault of our own; it is decoded, where it was not, to find its reader."""
+        """Set a record aside after an internal fault; decode it if that was not done yet, to find its reader."""
         caught("record", error, origin=origin_of(record))
         if request is None:
             with contained("record", origin=origin_of(record)), suppress(ProtocolError):
@@ -81,18 +89,19 @@ class RecordProcessor:
         await self._set_aside(record, own_fault(error), request)
 
     async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
-        """Publish an error to the reader, and keep the record as a dead letter. It is done when both are
-        acknowledged."""
+        """Send an error to the reader and store the record as a dead letter. It is done when both are acknowledged."""
         task = asyncio.current_task()
         if task in self.busy and len(self.tasks) - len(self.busy) < _MOST_ASIDE:
-            del self.busy[task]  # a record that waits for Kafka here takes no room
+            del self.busy[task]  # a record that waits here for Kafka does not use one of the slots for handling
         self.offsets.deliveries.survived(*record.origin)
         await asyncio.gather(self._publish_error(record, error, request), self.letters.put(record, error))
         self.offsets.done(*record.origin)
 
     async def _publish_error(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
-        """Publish an error to the reader, whom a record that is no request may still name; the value of one that has
-        ended processes is not opened again. Raises nothing: if that fails, there is the dead letter."""
+        """Send an error to the reader, if the record names one, even if it is not a valid request.
+
+        The value of a record that killed processes is not decoded again. Raises nothing, since the dead letter remains.
+        """
         with contained("record", origin=origin_of(record)):
             value = None if error.code == POISON else record.value
             names = request or names_in(value, record.headers, record.key)

@@ -1,4 +1,4 @@
-"""Calls to Redis that nobody waits for long: each is bounded, and after a failure Redis is left alone for a while."""
+"""Bound every call to Redis in time, and make no calls for a while after a failure."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -18,39 +18,51 @@ T = TypeVar("T")
 log = get_logger()
 
 _TOLD_FULL_S: Final = 60.0
-RETRY_AFTER_S: Final = 1.0  # after a failure Redis is left alone so long
+RETRY_AFTER_S: Final = 1.0  # pause after a failure
 _GIVEN_BACK: Final = 3
 
 
 class RedisCalls:
-    """Calls of one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for
-    all."""
+    """Calls of one client on one event loop.
+
+    Args:
+        settings: the time limit of a call.
+        tells: log outages. Only one client of a process does.
+    """
 
     def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
         self._settings = settings
         self._redis = Availability("redis", tells)
         self._told_full_s = float("-inf")
         self.seen = False
-        """Redis has answered this process at least once."""
+        """True once Redis has answered this process."""
 
     @property
     def problem(self) -> str:
         return self._redis.cause or "no answer yet"
 
     async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
-        """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
+        """Await a call with the time limit.
+
+        Args:
+            call: the call to Redis.
+            at_once: call even during the pause after a failure.
+
+        Raises:
+            StoreUnavailable: Redis failed, did not answer in time, or is not called during the pause.
+        """
         now_s = monotonic_s()
         if now_s < self._redis.retry_at_s and not at_once:
             if asyncio.iscoroutine(call):
                 call.close()
-            raise StoreUnavailable("Redis is left alone after a failure")
+            raise StoreUnavailable("Redis is not called for a moment after a failure")
         try:
             value = await _within(call, self._settings.timeout_ms / 1_000)
         except (RedisError, OSError, TimeoutError) as error:
-            if is_full(error):  # it is there, and what it has can be read
+            if is_full(error):  # Redis is up, and can be read
                 if self._redis.tells and now_s >= self._told_full_s + _TOLD_FULL_S:
                     self._told_full_s = now_s
-                    log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
+                    log.warning("redis_full", cause=cause_of(error), action="raise Redis's maxmemory")
                 raise StoreUnavailable(f"Redis: {error!r}") from error
             self._redis.down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
             raise StoreUnavailable(f"Redis: {error!r}") from error
@@ -60,8 +72,13 @@ class RedisCalls:
 
 
 async def _within(call: Awaitable[T], limit_s: float) -> T:
-    """Await it for so long. What this process itself stood still beyond that is given back: Redis may have answered
-    meanwhile. Raises `TimeoutError`."""
+    """Await a call for `limit_s`, without counting time during which this process itself was stalled.
+
+    Redis may have answered during a stall, so the limit is extended by its length.
+
+    Raises:
+        TimeoutError: there was no answer in time.
+    """
     asking = asyncio.ensure_future(call)
     try:
         for _ in range(_GIVEN_BACK):

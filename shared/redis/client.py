@@ -1,9 +1,9 @@
-"""Make redis-py's client of Redis, for the event loop or for a separate thread, without a retry: of one server, of the
-master that sentinels name, or of a cluster.
+"""Create redis-py clients without retries, for the event loop or for a thread: of a server, a Sentinel master, or a
+cluster.
 
-The URL has the user, and the password unless a file has it (`rediss://user@host:6380/0`, `redis.password_file`).
-`rediss://` is TLS, checked against the system's authorities or `redis.tls_ca`. The URL's query is redis-py's
-(`?ssl_certfile=…`). Sentinels are asked without a login, with TLS if the servers have it.
+The URL contains the user, and the password unless it is in a file (`rediss://user@host:6380/0`, `redis.password_file`).
+`rediss://` uses TLS, verified against the system's authorities or `redis.tls_ca`. The URL's query is passed to redis-py
+(`?ssl_certfile=…`). Sentinels are queried without a login, and with TLS if the servers use it.
 """
 
 import asyncio
@@ -46,17 +46,19 @@ _is_asking: Final[ContextVar[bool]] = ContextVar("is_asking", default=False)
 
 
 class _Asking(list[bytes]):
-    """ASKING, which waits for its command: the same task packs that next, maybe for another connection."""
+    """An ASKING that is held back until the same task packs the next command, possibly for another connection."""
 
 
 class _Asked(list[bytes]):
-    """A command behind its ASKING."""
+    """A command together with its preceding ASKING."""
 
 
 class AskingConnection(Connection):
-    """A plain connection to a cluster's node. It sends ASKING together with the command that it is for: redis-py takes
-    a connection of its pool for each of the two, so that nothing reaches what has left a slot that is being moved
-    (redis 8.1, `_execute_command`)."""
+    """A connection to a cluster node that sends ASKING together with its command.
+
+    redis-py takes a separate connection from its pool for each of the two, so that during a slot migration no command
+    reaches the new node (redis 8.1, `_execute_command`).
+    """
 
     _sent: object = None
 
@@ -73,7 +75,7 @@ class AskingConnection(Connection):
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if not isinstance(command, _Asking):
             await super().send_packed_command(command, check_health)
-        self._sent = command  # what a new connection has sent before its first command is behind it
+        self._sent = command  # set last, since opening a connection sends commands of its own
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         sent, self._sent = self._sent, None
@@ -85,37 +87,49 @@ class AskingConnection(Connection):
 
 
 class AskingTlsConnection(AskingConnection, SSLConnection):
-    """One with TLS."""
+    """An `AskingConnection` with TLS."""
 
 
 T = TypeVar("T")
 Command = Callable[[AsyncRedis], Awaitable[T]]
 
-# Few, since to open one costs more than many calls: where none is open yet the last of 500 calls at once is answered
-# after 25 ms by 16 connections, and by 64 after 100 ms, too late for `redis.timeout_ms`.
+# Few, since opening a connection costs more than many calls: starting with none, the last of 500 concurrent calls is
+# answered after 25 ms with 16 connections and after 100 ms with 64, which exceeds `redis.timeout_ms`.
 MAX_CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 65_536
 _PORT: Final = 6_379
-_BUFFER_CUTOFF: Final = 6_000  # redis-py's own
+_BUFFER_CUTOFF: Final = 6_000  # redis-py's default
 _TLS_OPTION: Final = "ssl_"
 
 
 class RedisClient:
-    """Redis for the event loop. The caller bounds the time of a call (`RedisCalls`). At most as many calls run as one
-    server has connections, others wait: redis-py's own waiting pool costs a third of a call."""
+    """Redis for the event loop. The caller bounds the time of each call (`RedisCalls`).
+
+    At most as many calls run as there are connections to one server, and others wait here: redis-py's own waiting pool
+    would cost a third of a call.
+    """
 
     def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
-        """Make the client. Raises `SettingsError` where the URL is none."""
+        """Create the client.
+
+        Raises:
+            SettingsError: the URL is invalid.
+        """
         self._client = async_redis(settings, timeout_ms=timeout_ms)
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
         self._any_node = {"target_nodes": AsyncRedisCluster.DEFAULT_NODE} if settings.cluster else {}
 
     async def call(self, command: Command[T]) -> T:
-        """Call Redis. Raises `RedisError`, `OSError`."""
+        """Run a command.
+
+        Raises:
+            RedisError: Redis refused the command or did not answer.
+            OSError: the connection failed.
+        """
         async with self._free:
             try:
                 return await command(self._client)
-            except RedisClusterException as error:  # redis-py's only one beside its tree
+            except RedisClusterException as error:  # the only one of redis-py that is not a RedisError
                 raise ClusterError(str(error)) from error
             except RedisError as error:
                 if is_demoted(error) and (pool := getattr(self._client, "connection_pool", None)) is not None:
@@ -123,17 +137,27 @@ class RedisClient:
                 raise
 
     def script(self, text: str) -> Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]:
-        """Return a Lua script: to be called with its keys, all of one hash tag, and its arguments."""
+        """Return a Lua script as a function of its keys, which must share one hash tag, and its arguments."""
         script = AsyncScript(self._client, text)
         return lambda keys, args: self.call(lambda redis: script(keys, args, redis))
 
     async def ping(self) -> None:
-        """Ask the server, or one of the cluster's nodes. Raises `RedisError`, `OSError`."""
+        """Ping the server, or one of the cluster's nodes.
+
+        Raises:
+            RedisError, OSError: there was no answer.
+        """
         await self.call(lambda redis: redis.ping(**self._any_node))
 
     async def memory_used(self) -> float:
-        """Return the part of its memory that is taken, of a cluster's fullest master; 0 where it has no limit, or does
-        not tell this user. Raises `RedisError`, `OSError`."""
+        """Return the used share of `maxmemory`, in a cluster that of the fullest master.
+
+        Returns:
+            0 if there is no limit, or this user may not read it.
+
+        Raises:
+            RedisError, OSError: there was no answer.
+        """
         masters = {"target_nodes": AsyncRedisCluster.PRIMARIES} if self._any_node else {}
         try:
             found = await self.call(lambda redis: redis.info("memory", **masters))
@@ -147,8 +171,16 @@ class RedisClient:
 
 
 def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
-    """Return a client for the event loop; `aclose` closes its connections. Sentinels and a cluster's nodes that do not
-    answer are given up within `timeout_ms`, the caller's limit for a call. Raises `SettingsError` for a bad URL."""
+    """Return a client for the event loop; `aclose` closes its connections.
+
+    Args:
+        settings: the address and the credentials.
+        timeout_ms: the caller's time limit for a call. Sentinels and cluster nodes that do not answer are skipped
+            earlier.
+
+    Raises:
+        SettingsError: the URL is invalid.
+    """
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
     try:
         if (sentinels := settings.sentinels) is not None:
@@ -158,7 +190,8 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
             master: AsyncRedis = watch.master_for(sentinels.master, _AsyncMaster, **options, **limits)
             return master
         if settings.cluster:
-            # Who gives up a call by itself tells redis-py nothing of a node that hangs: its own limit has to be first.
+            # A caller that cancels a call does not make redis-py notice a node that hangs, so redis-py's own timeout
+            # must be shorter.
             cluster = AsyncRedisCluster.from_url(
                 _url(settings), **_options(settings), **limits, **_socket_limits(timeout_ms / 2), **_TOPOLOGY
             )
@@ -173,11 +206,19 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
 
 
 def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
-    """Return a client of one server, or of the sentinels' master, for one thread: one connection, each of whose reads
-    and writes takes at most `timeout_ms`. Raises `SettingsError` for a bad URL.
+    """Return a client of one server, or of the Sentinels' master, for one thread.
 
-    A large value is sent in pieces, each with that limit: Python counts a socket's timeout over all of a write. RESP2:
-    over RESP3 a server may announce that it moves, and redis-py then waits longer."""
+    It has one connection. A large value is sent in pieces, since Python applies a socket's timeout to the whole of a
+    write.
+    It uses RESP2, because over RESP3 a server may announce maintenance, and redis-py then waits longer.
+
+    Args:
+        settings: the address and the credentials.
+        timeout_ms: the time limit of each read and write.
+
+    Raises:
+        SettingsError: the URL is invalid.
+    """
     limits: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **_BLOCKING, **_socket_limits(timeout_ms)}
     try:
         if (sentinels := settings.sentinels) is not None:
@@ -194,8 +235,12 @@ def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
 
 
 def blocking_cluster(settings: RedisAddress, *, timeout_ms: float) -> RedisCluster:
-    """Return a client as `blocking_redis`, with a connection to each node. It asks for the cluster's slots at once:
-    raises `RedisError` where no node tells them."""
+    """Return a client like `blocking_redis`, with one connection to each node. It reads the cluster's slots
+    immediately.
+
+    Raises:
+        RedisError: no node returned the slots.
+    """
     try:
         return RedisCluster.from_url(
             _url(settings),
@@ -211,7 +256,7 @@ def blocking_cluster(settings: RedisAddress, *, timeout_ms: float) -> RedisClust
 
 
 _BLOCKING: Final[dict[str, Any]] = {"max_connections": 1, "protocol": 2}
-# A slot that moved is looked for again by itself: to read them all anew redis-py hangs up, whatever is under way.
+# After a MOVED answer redis-py updates that one slot. Reloading all slots would close connections with calls under way.
 _TOPOLOGY: Final[dict[str, Any]] = {"require_full_coverage": False, "reinitialize_steps": 0}
 
 
@@ -220,8 +265,8 @@ def _socket_limits(timeout_ms: float) -> dict[str, Any]:
 
 
 def _server_options(options: dict[str, Any], settings: RedisAddress) -> dict[str, Any]:
-    """Return the options of the servers that sentinels name: of their URL all but the place, and what the settings say
-    besides."""
+    """Return the options of the servers behind Sentinels: all of the URL except its address, and those of the
+    settings."""
     tls = settings.url.startswith("rediss")
     login = () if settings.password_file is None else ("username", "password")
     kept = {name: value for name, value in options.items() if name not in {"host", "connection_class", *login}}
@@ -229,33 +274,35 @@ def _server_options(options: dict[str, Any], settings: RedisAddress) -> dict[str
 
 
 def _sentinel_options(options: dict[str, Any], sentinels: Sentinels, timeout_ms: float) -> dict[str, Any]:
-    """One that does not answer leaves the others, and the master, their time."""
+    """Return the Sentinels' options. Their timeout is short enough to try all of them and then the master."""
     tls = {name: value for name, value in options.items() if name == "ssl" or name.startswith(_TLS_OPTION)}
     return {**tls, **_socket_limits(timeout_ms / (len(sentinels.hosts) + 1))}
 
 
 def cause_of(error: Exception) -> str:
-    """In one line, with what to check where Redis has let nobody in."""
+    """Return the error in one line, with what to check after a failed login."""
     said = str(error).rstrip(".") or "no answer in time"
     match error:
         case AuthenticationError():
             return f"{said}: check the user in redis.url, and redis.password_file"
         case NoPermissionError():
-            return f"{said}: docs/security.md has the user's rights"
+            return f"{said}: see docs/security.md for the permissions that the user needs"
         case RedisError() if "CERTIFICATE_VERIFY_FAILED" in said:
-            return f"{said}: check redis.tls_ca, and that redis.url has the name that the certificate is for"
+            return f"{said}: check redis.tls_ca, and that the host in redis.url is in the certificate"
     return said
 
 
 def is_full(error: Exception) -> bool:
-    """Return whether the server takes no writes for want of memory. Redis 6 says it of a script in the middle of a
-    line."""
+    """Return whether the server rejects writes because its memory is full. Redis 6 puts `-OOM` inside a script
+    error's text."""
     return isinstance(error, OutOfMemoryError) or "-OOM" in str(error)
 
 
 def is_demoted(error: Exception) -> bool:
-    """Return whether the server has become a replica: behind an address that stays another is the master, for whoever
-    connects anew. Redis 6 says it of a script in the middle of a line."""
+    """Return whether the server became a replica, so that the client must reconnect to reach the new master.
+
+    Redis 6 puts `-READONLY` inside a script error's text.
+    """
     return isinstance(error, ReadOnlyError | MasterDownError) or "-READONLY" in str(error)
 
 
@@ -269,7 +316,7 @@ def _options(settings: RedisAddress) -> dict[str, Any]:
 
 
 def _url(settings: RedisAddress) -> str:
-    """redis-py takes the user from the URL or from who gives it the password, not from both."""
+    """Return the URL without a login if a password file is set: redis-py takes both from one place."""
     if settings.password_file is None:
         return settings.url
     parts = urlsplit(settings.url)
@@ -277,7 +324,8 @@ def _url(settings: RedisAddress) -> str:
 
 
 def addresses_of(settings: RedisAddress) -> tuple[tuple[str, int], ...]:
-    """Return what the URL names: a server, a node of a cluster or its sentinels; of a unix socket the host is empty."""
+    """Return the addresses in the URL: a server, a cluster node or the Sentinels. The host of a Unix socket is
+    empty."""
     if (sentinels := settings.sentinels) is not None:
         return sentinels.hosts
     parts = urlsplit(settings.url)
@@ -285,7 +333,7 @@ def addresses_of(settings: RedisAddress) -> tuple[tuple[str, int], ...]:
 
 
 class _FileCredentials(CredentialProvider):
-    """The login: the URL's user, with the password that the file holds at that moment."""
+    """The login: the URL's user, and the password that the file contains at each connection."""
 
     def __init__(self, settings: RedisAddress) -> None:
         self._settings = settings
@@ -308,7 +356,7 @@ def _refusal(settings: RedisAddress, error: Exception) -> SettingsError:
 
 
 class _AsyncMaster(AsyncRedis):
-    """One that hangs up at the sentinels too."""
+    """A master's client that also closes the connections to the Sentinels."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)
@@ -317,7 +365,7 @@ class _AsyncMaster(AsyncRedis):
 
 
 class _Master(Redis):
-    """The master that sentinels name, as `_AsyncMaster`."""
+    """A master's client that also closes the connections to the Sentinels."""
 
     def close(self) -> None:
         super().close()
@@ -326,14 +374,14 @@ class _Master(Redis):
 
 
 class _PiecePool(ConnectionPool):
-    """redis-py's pool, whose connections write large commands in pieces."""
+    """redis-py's connection pool with connections that write large commands in pieces."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(command_packer=_PiecePacker(), **options)
 
 
 class _PiecePacker:
-    """redis-py's command packer, its large pieces cut."""
+    """redis-py's command packer that splits large pieces."""
 
     def __init__(self) -> None:
         encoder = Encoder("utf-8", "strict", decode_responses=False)  # type: ignore[no-untyped-call]

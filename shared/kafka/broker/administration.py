@@ -1,4 +1,4 @@
-"""Create and describe topics, and read what consumer groups have committed."""
+"""Create and describe topics, and read the offsets that consumer groups have committed."""
 
 import shlex
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -25,8 +25,18 @@ from shared.wire.topics import KEPT_MS
 async def create_topics(
     settings: KafkaSettings, topics: Mapping[str, int], *, kept_ms: int = KEPT_MS
 ) -> dict[str, str]:
-    """Create what is missing; topic → "created" or "exists". If nothing is missing, no broker has to be the controller.
-    Raises `BrokerUnavailable`."""
+    """Create missing topics and return each topic's outcome, "created" or "exists".
+
+    Creating needs the cluster's controller; if no topic is missing, any broker will do.
+
+    Args:
+        settings: the brokers and their credentials.
+        topics: number of partitions by topic.
+        kept_ms: retention of the topics that are created.
+
+    Raises:
+        BrokerUnavailable: Kafka is not reachable, has no controller, or refuses to create a topic.
+    """
     async with _admin(settings) as admin:
         found = {row["topic"] for row in await admin.describe_topics()}
         outcome = dict.fromkeys(topics, "exists")
@@ -55,8 +65,11 @@ async def create_topics(
 
 
 async def grow_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> None:
-    """Give topics more partitions; topic → number of all. Raises `BrokerUnavailable`; then those before it have
-    theirs."""
+    """Increase topics to the given total numbers of partitions.
+
+    Raises:
+        BrokerUnavailable: a topic could not be increased. Topics before it in `topics` have been.
+    """
     async with _admin(settings) as admin:
         await _brokers_with_controller(admin, settings)
         for name, partitions in topics.items():
@@ -67,27 +80,36 @@ async def grow_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> Non
 
 
 async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
-    """Topic → number of partitions, of every topic that this user may see. Raises `BrokerUnavailable`."""
+    """Return the number of partitions of every topic that this user may see.
+
+    Raises:
+        BrokerUnavailable: Kafka is not reachable.
+    """
     async with _admin(settings) as admin:
         return {row["topic"]: len(row["partitions"]) for row in await admin.describe_topics()}
 
 
 def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int) -> str:
-    """Return the command of Kafka's own tools: partitions are given to a topic by hand, for keys change their partition
-    with it."""
+    """Return the command of Kafka's own tools that adds partitions to a topic.
+
+    Replyline prints it and does not run it, because adding partitions changes the partition that a key maps to.
+    """
     brokers = f"--bootstrap-server {shlex.quote(settings.bootstrap_servers)}"
     return f"kafka-topics.sh {brokers} --alter --topic {topic} --partitions {partitions}"
 
 
 async def _brokers_with_controller(admin: AIOKafkaAdminClient, settings: KafkaSettings) -> set[int]:
-    """Return the brokers' ids. Raises `BrokerUnavailable` where none of them is the controller, which alone changes
-    topics."""
+    """Return the brokers' ids.
+
+    Raises:
+        BrokerUnavailable: none of the brokers is the controller, which is needed to change topics.
+    """
     cluster = await admin.describe_cluster()
     brokers = {broker["node_id"] for broker in cluster["brokers"]}
     if cluster["controller_id"] not in brokers:
         raise BrokerUnavailable(
-            f"Kafka at {settings.bootstrap_servers} has no controller now, which changes topics; try again. The broker "
-            "of `replyline up` never has one: it makes topics by itself, with a partition each"
+            f"Kafka at {settings.bootstrap_servers} has no controller now, which is needed to change topics; try "
+            "again. The broker of `replyline up` never has one: it creates topics itself, with one partition each"
         )
     return brokers
 
@@ -107,26 +129,35 @@ async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
 async def committed_offsets(
     settings: KafkaSettings, group: str, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
-    `BrokerUnavailable`."""
+    """Return the group's committed offset of each of these (topic, partition) pairs; without a commit a pair is left
+    out.
+
+    Raises:
+        BrokerUnavailable: Kafka is not reachable.
+    """
     admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
     try:
         await start_or_stop(admin, settings)
-        # The demo's broker does not tell all that there are, by None.
+        # Name the partitions: the demo's broker does not return all of them for None.
         asked = [TopicPartition(*partition) for partition in partitions]
         offsets = await admin.list_consumer_group_offsets(group, partitions=asked)
     except GroupCoordinatorNotAvailableError:
         return {}  # no group has committed anything on this broker yet
     except KafkaError as error:
-        raise BrokerUnavailable(f"nobody tells what {group} has committed: {error}") from error
+        raise BrokerUnavailable(f"cannot read what {group} has committed: {error}") from error
     finally:
         await admin.close()
     return {(each.topic, each.partition): found.offset for each, found in offsets.items() if found.offset >= 0}
 
 
 async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:
-    """Return, by topic, the records of all its partitions that the group has not committed; where it never has, all
-    that there are. Raises `BrokerUnavailable`."""
+    """Return the number of records in each topic that the group has not committed.
+
+    All records of a partition count if the group never committed it.
+
+    Raises:
+        BrokerUnavailable: Kafka is not reachable.
+    """
     consumer = AIOKafkaConsumer(
         *topics,
         **connection_options(settings),
@@ -139,7 +170,7 @@ async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) 
         ends = await consumer.end_offsets(partitions)
         starts = await consumer.beginning_offsets(partitions)
     except KafkaError as error:
-        raise BrokerUnavailable(f"nobody tells how far {', '.join(topics)} go: {error!r}") from error
+        raise BrokerUnavailable(f"cannot read the ends of {', '.join(topics)}: {error!r}") from error
     finally:
         await stop_consumer(consumer, limit_s=settings.request_timeout_ms / 1_000)
     committed = await committed_offsets(settings, group, [(each.topic, each.partition) for each in ends])

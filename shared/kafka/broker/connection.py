@@ -1,4 +1,4 @@
-"""Start, watch and stop clients of aiokafka: what its public names leave out."""
+"""Start and stop aiokafka's clients and check their connections, through private names where no public ones exist."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 
 async def until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
-    """Try until it works; the log gets one line when it does not (`shared.telemetry.logs`)."""
+    """Call `connect` until it succeeds, and return its result. Log one line at the first failure
+    (`shared.telemetry.logs`)."""
     with bound_contextvars(what=what):
         async for attempt in stamina.retry_context(
             on=(KafkaError, BrokerUnavailable, OSError),
@@ -41,8 +42,12 @@ async def until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
 
 
 def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool:
-    """Return whether a client has a connection to a broker: a consumer fetches or sends heartbeats all the time.
-    aiokafka has no public name for it."""
+    """Return whether the client has a connection to a broker.
+
+    A consumer always has one while its broker is up, because it fetches or sends heartbeats. aiokafka has no public
+    name
+    for this.
+    """
     if client is None:
         return False
     inner = client._client if isinstance(client, AIOKafkaConsumer) else client.client  # noqa: SLF001
@@ -52,13 +57,18 @@ def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool
 async def start_or_stop(
     client: "AIOKafkaProducer | AIOKafkaConsumer | AIOKafkaAdminClient", settings: KafkaSettings
 ) -> None:
-    """Start a client, or close the sockets that one that did not start still holds. Raises `BrokerUnavailable` with
-    what to check where no broker lets it in, else `KafkaError`."""
+    """Start a client; close its sockets if it fails to start.
+
+    Raises:
+        BrokerUnavailable: the broker does not accept this client; the message says what to check.
+        KafkaError: any other failure.
+    """
     try:
         await client.start()
     except BaseException as error:
         await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
-        if isinstance(error, KafkaConnectionError | ValueError):  # ValueError: a broker that does not know our password
+        # ValueError: the broker failed to prove that it knows the password (SCRAM)
+        if isinstance(error, KafkaConnectionError | ValueError):
             raise BrokerUnavailable(await why_unreachable(settings) or str(error)) from error
         if isinstance(error, TopicAuthorizationFailedError | GroupAuthorizationFailedError):
             raise BrokerUnavailable(unauthorized(error, settings, "use")) from error
@@ -66,8 +76,10 @@ async def start_or_stop(
 
 
 async def stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
-    """aiokafka's `stop` raises the cancellation of a fetch that was waiting to be tried again, and then leaves its
-    connections open."""
+    """Stop a consumer and close its connections, even if aiokafka's `stop` fails.
+
+    `stop` raises `CancelledError` if a fetch was waiting for a retry, and then does not close its connections.
+    """
     stopping = asyncio.create_task(consumer.stop())
     done, _ = await asyncio.wait([stopping], timeout=limit_s)
     stopping.cancel()
@@ -79,11 +91,12 @@ _WRITERS: Final = ("send", "_send_sasl_token")
 
 
 def take_for_broken() -> None:
-    """Have a write to a closed transport raise `KafkaConnectionError`. Once a process.
+    """Patch aiokafka so that writing to a closed transport raises `KafkaConnectionError`. Call once for each process.
 
-    uvloop raises `RuntimeError` there, and aiokafka takes only an `OSError` for the end of a connection: by any other
-    error its fetcher, sender and coordinator end for good (aio-libs/aiokafka#1038). It happens where the broker resets
-    a connection in the moment before a request is sent."""
+    uvloop raises `RuntimeError` there, but aiokafka handles only `OSError` as the end of a connection: after any other
+    error its fetcher, sender and coordinator stop for good (aio-libs/aiokafka#1038; remove this when it is fixed). The
+    case occurs when the broker resets a connection just before a request is sent.
+    """
     for name in _WRITERS:
         setattr(AIOKafkaConnection, name, _or_broken(getattr(AIOKafkaConnection, name)))
 
@@ -93,7 +106,7 @@ def _or_broken(write: Callable[..., Any]) -> Callable[..., Any]:
     def written(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return write(self, *args, **kwargs)
-        except KafkaError:  # a RuntimeError too
+        except KafkaError:  # a subclass of RuntimeError
             raise
         except RuntimeError as error:
             if self._writer is None or not self._writer.transport.is_closing():

@@ -1,4 +1,4 @@
-"""The options by which every client of aiokafka reaches the brokers and logs in."""
+"""Connection and login options of every aiokafka client."""
 
 from typing import Any, Final
 
@@ -10,14 +10,23 @@ _UNHURRIED: Final = 10
 
 
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Return the options of a client's constructor. The files are read each time: a password or a certificate that was
-    renewed counts from the next client on. Raises `BrokerUnavailable` where one of them is no longer to be used."""
+    """Return the connection options for a client's constructor.
+
+    Password and certificate files are read at each call, so that the next client uses a renewed one.
+
+    Raises:
+        BrokerUnavailable: a file cannot be used.
+    """
     options = security_options(settings)
     return {"bootstrap_servers": settings.bootstrap_servers, **options}
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Return the connection's options without the addresses. Raises `BrokerUnavailable`."""
+    """Return the security options without the brokers' addresses.
+
+    Raises:
+        BrokerUnavailable: a file cannot be used.
+    """
     options: dict[str, Any] = {"security_protocol": settings.security.upper()}
     if settings.uses_tls:
         try:
@@ -41,9 +50,18 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool = False) -> dict[str, Any]:
-    """Return the options of a consumer that commits nothing by itself, and reads no record of a transaction that was
-    aborted or is open. `unhurried`: records may come a little later, and cost less. Raises `BrokerUnavailable` as
-    `connection_options`."""
+    """Return the options of a consumer.
+
+    It does not commit automatically, and it does not return records of aborted or open transactions.
+
+    Args:
+        settings: the brokers and their credentials.
+        client_id: the client's name at the brokers.
+        unhurried: fetch less often: records arrive a little later and cost less.
+
+    Raises:
+        BrokerUnavailable: a file cannot be used.
+    """
     fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
     return {
         **connection_options(settings),

@@ -1,4 +1,4 @@
-"""Records as they are read and written."""
+"""Consumed and produced records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,14 @@ _LOG_APPEND_TIME: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A consumed record. Times travel in headers and values; `arrived_unix_ms` is the broker's own clock, where a topic
-    is stamped by it (`message.timestamp.type=LogAppendTime`), and shows what is wrong with the others. `unreadable`
-    says why it could not be decoded; then it has neither key, value nor headers."""
+    """A consumed record.
+
+    Attributes:
+        arrived_unix_ms: the broker's time of arrival if the topic uses `message.timestamp.type=LogAppendTime`, else
+            None.
+            The times in headers and values come from other clocks; this one shows how wrong they are.
+        unreadable: why the record could not be decoded; such a record has no key, value or headers.
+    """
 
     topic: str
     partition: int
@@ -24,13 +29,13 @@ class Record:
 
     @property
     def origin(self) -> tuple[tuple[str, int], int]:
-        """The record's partition and its offset there."""
+        """The record's partition (topic and number) and its offset."""
         return (self.topic, self.partition), self.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be produced."""
+    """A record to produce."""
 
     topic: str
     value: bytes | None
@@ -40,8 +45,11 @@ class Outgoing:
 
 
 def record_of(item: Any) -> Record:
-    """Return the record that aiokafka read. Of headers with one name the last counts, as by Kafka's own `lastHeader`;
-    one without a value counts as none."""
+    """Convert aiokafka's record.
+
+    The last of several headers with the same name counts, as in Kafka's `lastHeader`. A header without a value is
+    dropped.
+    """
     return Record(
         item.topic,
         item.partition,

@@ -1,4 +1,4 @@
-"""aiokafka's way to ask how a group shares out its partitions; `shared.wire.assignment` decides."""
+"""aiokafka's interface for a partition assignor. `shared.wire.assignment` decides."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -13,15 +13,19 @@ _VERSION: Final = 0
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A member's message to whoever shares out: what it has, and since which round."""
+    """A member's message to the group's leader: the partitions that it owns, and the round of their assignment."""
 
     round: int
     partitions: dict[str, tuple[int, ...]]
 
 
 class StickyAssignor:
-    """One of each consumer: it remembers what that was given. aiokafka's own sticky one keeps it in its class, so for
-    all consumers of a process together, and takes a second for 3,000 partitions and 100 members."""
+    """A sticky partition assignor. Each consumer has its own instance, which remembers that consumer's assignment.
+
+    aiokafka's sticky assignor keeps this state in its class, so that all consumers of a process share it, and it needs
+    a
+    second for 3,000 partitions and 100 members.
+    """
 
     name = "replyline-sticky"
 
@@ -34,7 +38,7 @@ class StickyAssignor:
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Share out the partitions, as the group's leader does for all."""
+        """Assign the partitions of all members; only the group's leader calls this."""
         held = {name: _held(member.user_data) for name, member in members.items()}
         known = {
             name: Member(frozenset(member.subscription), held[name].partitions, held[name].round)
@@ -45,8 +49,8 @@ class StickyAssignor:
         shares = assign(numbers, known)
         newest = max((each.round for each in held.values()), default=0)
         same = all(held[name] == _Held(newest, _in_tuples(shares[name])) for name in shares)
-        # Kafka has all join again where a member that joins tells another thing than before, and aiokafka joins more
-        # often than it must: where nothing has changed the round must not either, or the group would never settle.
+        # Kafka starts a rebalance if a rejoining member sends other metadata than before, and aiokafka rejoins more
+        # often than it must. So an unchanged assignment must keep its round, or rebalances would never end.
         this_round = msgspec.msgpack.encode(newest if same else newest + 1)
         return {
             name: ConsumerProtocolMemberAssignment(_VERSION, sorted(partitions.items()), this_round)
@@ -63,7 +67,7 @@ def _in_tuples(partitions: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, 
 
 
 def _held(user_data: Any) -> _Held:
-    """Return what a member holds; nothing, of a member that tells it in another way."""
+    """Return what a member owns; nothing if its metadata is of another format."""
     try:
         return msgspec.msgpack.decode(user_data or b"", type=_Held)
     except msgspec.DecodeError:

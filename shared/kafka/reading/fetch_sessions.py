@@ -1,5 +1,8 @@
-"""Fetch by sessions (KIP-227): a request names only the partitions that changed since the last one, and the broker
-answers only for those with new records. aiokafka names all partitions of a consumer each time: a worker has 72."""
+"""Fetch sessions (KIP-227) for aiokafka.
+
+In a session a request names only the partitions that changed since the last one, and the broker returns only those with
+new records. aiokafka names all partitions of a consumer in each request; a worker has 72.
+"""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -10,33 +13,40 @@ from typing import Any, Final, cast
 from aiokafka import AIOKafkaConsumer
 from aiokafka.protocol.fetch import FetchRequest, FetchRequestStruct
 
-_SINCE: Final = 7  # the first version of a fetch that knows sessions
+_SINCE: Final = 7  # first version of the fetch API with sessions
 _LAST_EPOCH: Final = 2**31 - 1
-# FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH: the broker has forgotten the session, or means another.
+# FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH: the broker dropped the session or expects another epoch.
 _LOST: Final = (70, 71)
 
 _Partition = tuple[str, int]
 _Asked = Mapping[_Partition, tuple[int, int]]
-"""From which offset on a partition is read, and how many bytes at most."""
+"""Fetch offset and maximum bytes by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What a broker knows: `asked` is what the requests until now have named. `epoch` is the next request's: at 0 it
-    names all, and begins a session in the place of the one with this `id`."""
+    """A session's state at the broker.
+
+    Attributes:
+        id: the session's id; 0 if there is none.
+        epoch: the next request's epoch. At 0 that request names all partitions and replaces the session `id` with a new
+            one.
+        asked: the partitions that the broker knows from earlier requests.
+    """
 
     id: int = 0
     epoch: int = 0
     asked: _Asked = field(default_factory=dict)
 
     def after(self, session_id: int, asked: _Asked) -> "_Session":
-        """Return it after a request that was answered. A broker without room for a session gives it the id 0."""
+        """Return the state after an answered request. A broker that has no room for a session returns the id 0."""
         epoch = self.epoch % _LAST_EPOCH + 1 if session_id else 0
         return _Session(session_id, epoch, asked)
 
 
 class _SessionFetch(FetchRequest):  # type: ignore[misc]
-    """A fetch as its session needs it; the whole one for a broker that knows no sessions."""
+    """A fetch request that names only the changes of its session, or everything if the broker does not support
+    sessions."""
 
     def __init__(self, whole: FetchRequest, session: _Session) -> None:
         self._whole = whole
@@ -60,18 +70,19 @@ class _SessionFetch(FetchRequest):  # type: ignore[misc]
 
 
 class FetchSessions:
-    """The sessions of one consumer, one with each broker. `send` is its client's."""
+    """The sessions of one consumer, one for each broker. `send` wraps the `send` of the consumer's client."""
 
     def __init__(self, send: Callable[..., Awaitable[Any]]) -> None:
         self._send = send
         self._sessions: dict[int, _Session] = {}
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
-        """Send a request to a broker, a fetch in its session."""
+        """Send a request to a broker; a fetch is sent within the broker's session."""
         if not isinstance(request, FetchRequest):
             return await self._send(node_id, request, **options)
         session = self._sessions.get(node_id, _Session())
-        # Where no answer comes nobody knows whether the broker has read this one: the next begins another session.
+        # Without an answer it is unknown whether the broker has seen this request, so the next one starts a new
+        # session.
         self._sessions[node_id] = _Session(session.id)
         fetch = _SessionFetch(request, session)
         response = await self._send(node_id, fetch, **options)
@@ -86,7 +97,8 @@ class FetchSessions:
 
 
 def fetch_by_sessions(consumer: AIOKafkaConsumer) -> AIOKafkaConsumer:
-    """Have a consumer that has not been started fetch by sessions. aiokafka has no public name for its client."""
+    """Make a consumer fetch with sessions; call it before the consumer starts. aiokafka has no public name for its
+    client."""
     client = consumer._client  # noqa: SLF001
     client.send = FetchSessions(client.send).send
     return consumer

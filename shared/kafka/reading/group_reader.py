@@ -19,17 +19,19 @@ from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 
 _PARTING_S = 1.0
-_HEARTBEATS = 20  # in a session's time
+_HEARTBEATS = 20  # in one session timeout
 _LEAST_HEARTBEAT_MS = 100
-# A member learns of new partitions this late; until then no member reads them.
+# A member learns of new partitions after at most this time; no member reads them before.
 _METADATA_MS = 5_000
 
 Parting = Callable[[], Awaitable[None]]
 
 
 class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Reports aiokafka's rebalances to `Losses`. It waits for `parting` before it gives the partitions back: this
-    member may commit until `parting` returns."""
+    """Passes aiokafka's rebalances to `Losses`.
+
+    It awaits `parting` before it gives partitions back; until `parting` returns, this member may still commit them.
+    """
 
     def __init__(self, losses: Losses, parting: Parting) -> None:
         self._losses = losses
@@ -47,7 +49,7 @@ class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
 
 class GroupReader(Reader):
-    """Reads topics as a member of a consumer group; offsets are committed by hand."""
+    """Reads topics as a member of a consumer group. The caller commits offsets."""
 
     def __init__(
         self,
@@ -67,7 +69,11 @@ class GroupReader(Reader):
         self._resting = False
 
     async def start(self, parting: Parting) -> None:
-        """Join the group. `parting` is awaited, for a second at most, when a rebalance takes partitions away."""
+        """Join the group.
+
+        Args:
+            parting: awaited when a rebalance takes partitions away, for at most a second.
+        """
         self._consumer = await until_connected(f"kafka group {self._group}", partial(self._connect, parting))
 
     async def _connect(self, parting: Parting) -> AIOKafkaConsumer:
@@ -87,8 +93,12 @@ class GroupReader(Reader):
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout. Call `pop_lost()` right after this,
-        before any other coroutine runs: a later commit of a lost partition counts as one of what is read again."""
+        """Return the records that have arrived; an empty list after the timeout.
+
+        Call `pop_lost()` right after this, before any other coroutine runs. Partitions lost before this call may have
+        been
+        assigned to this member again; a later commit for them applies to the new read.
+        """
         records = await self._read(timeout_ms=timeout_ms, max_records=max_records)
         self._losses.unread.clear()
         if not records:
@@ -96,8 +106,11 @@ class GroupReader(Reader):
         return records
 
     def _look_around(self, consumer: AIOKafkaConsumer) -> None:
-        """Note where the log went on without a record; learn the leaders if a partition has no position yet: aiokafka
-        asks the leader that it knows again and again, and reads nothing else of that broker."""
+        """Record where a log advanced without a record, and refresh the metadata if a partition has no position yet.
+
+        Without new metadata aiokafka asks the leader that it knows again and again, and reads nothing else from that
+        broker.
+        """
         subscription = consumer._subscription.subscription  # noqa: SLF001
         held = subscription.assignment if subscription is not None else None
         if held is not None:
@@ -112,21 +125,21 @@ class GroupReader(Reader):
 
     @property
     def alone(self) -> bool:
-        """Return whether this member has all partitions: the group has no other member to hand them to."""
+        """Return whether this member owns all partitions, so that the group has no other member to take them."""
         held, consumer = self._losses.held, self._consumer
         if held is None or consumer is None:
             return False
         return len(held) == sum(len(consumer.partitions_for_topic(topic) or ()) for topic in self.topics)
 
     def _membership(self) -> Membership | None:
-        """Return the membership that the coordinator last sent. aiokafka has no public name for it."""
+        """Return the membership that the coordinator sent last. aiokafka has no public name for it."""
         if self._consumer is None:
             return None
         coordinator = self._consumer._coordinator  # noqa: SLF001
         return Membership(coordinator.member_id, coordinator.generation)
 
     def pop_lost(self) -> list[tuple[str, int]]:
-        """Return the partitions that another member has, or may have had, since the last call."""
+        """Return and clear the partitions that another member owns, or may have owned, since the last call."""
         lost, self._losses.lost = self._losses.lost, []
         return lost
 
@@ -135,12 +148,13 @@ class GroupReader(Reader):
         return self._handed.pop_passed()
 
     def pop_revoked(self) -> list[tuple[str, int]]:
-        """Return the partitions that a rebalance took since the last call, those it gave back too."""
+        """Return and clear the partitions that a rebalance revoked since the last call, including those assigned
+        back."""
         revoked, self._losses.revoked = self._losses.revoked, []
         return revoked
 
     def rest(self, topics: Collection[str]) -> None:
-        """Pause these topics until the next call, and read all others."""
+        """Pause these topics until the next call, and resume all others."""
         if self._consumer is None or not (topics or self._resting):
             return
         self._resting = bool(topics)
@@ -152,8 +166,13 @@ class GroupReader(Reader):
             self._consumer.resume(*(paused - wanted))
 
     async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
-        """Return the note beside each committed offset, and where its log ends; of those that are this
-        member's, and nothing during a rebalance. Raises `BrokerUnavailable`."""
+        """Return each partition's commit metadata and the end of its log.
+
+        Partitions that this member does not own are left out; during a rebalance the result is empty.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer in time.
+        """
         consumer, since = self._consumer, self._losses.since
         if consumer is None or self.partitions is None:
             return {}
@@ -161,11 +180,11 @@ class GroupReader(Reader):
         ours = [each for each in (TopicPartition(*partition) for partition in partitions) if each in assigned]
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
-                # `committed` leaves the note out, and there is no other public name.
+                # `committed` does not return the metadata, and no other public name does.
                 committed = await consumer._coordinator.fetch_committed_offsets(ours)  # noqa: SLF001
                 ends = await consumer.end_offsets(ours) if ours else {}
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell what is noted of {self._source}: {error!r}") from error
+            raise BrokerUnavailable(f"cannot read the commit metadata of {self._source}: {error!r}") from error
         if self.partitions is None or self._losses.since != since:
             return {}
         return {
@@ -176,9 +195,16 @@ class GroupReader(Reader):
     async def commit(
         self, offsets: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str] | None = None
     ) -> bool:
-        """Commit the next offset to read of each partition, and its note; return False if a rebalance took a partition
-        away, or may have: Kafka checks who commits, not how far another has committed. Raises `BrokerUnavailable`,
-        within a request's time."""
+        """Commit each partition's next offset, with its metadata.
+
+        Returns:
+            False if a rebalance took a partition away, or may have. Kafka checks which member commits, but not whether
+            another
+            one has committed a later offset.
+
+        Raises:
+            BrokerUnavailable: the commit failed or did not complete within one request's timeout.
+        """
         if self._consumer is None or not offsets:
             return True
         membership = self._membership()
@@ -195,7 +221,11 @@ class GroupReader(Reader):
         return await self._committed(self._consumer, ours) and len(ours) == len(offsets)
 
     async def _committed(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-        """Not where a rebalance came between. Raises `BrokerUnavailable`."""
+        """Commit, and return False if a rebalance interrupted it.
+
+        Raises:
+            BrokerUnavailable: the commit failed or did not complete in time.
+        """
         committing = self._losses.committing = asyncio.ensure_future(consumer.commit(offsets))
         try:
             with metrics.kafka_time.labels("commit").time():
@@ -215,8 +245,13 @@ class GroupReader(Reader):
         return True
 
     async def lag(self) -> dict[str, int]:
-        """Return, by topic, how many records of this member's partitions are not committed yet, as the broker says:
-        partitions that rest are not fetched. Raises `BrokerUnavailable`."""
+        """Return the number of uncommitted records of this member's partitions, by topic.
+
+        The broker is asked, because paused partitions are not fetched.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer in time.
+        """
         lag = dict.fromkeys(self.topics, 0)
         consumer = self._consumer
         if consumer is None:
@@ -226,15 +261,18 @@ class GroupReader(Reader):
                 ends = await consumer.end_offsets(consumer.assignment())
                 committed = await asyncio.gather(*[consumer.committed(partition) for partition in ends])
                 for (partition, end), start in zip(ends.items(), committed, strict=True):
-                    # Nothing was ever committed of it.
+                    # nothing was ever committed
                     begun = start if start is not None else await consumer.position(partition)
                     lag[partition.topic] += max(0, end - begun)
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell how far {self._source} go: {error!r}") from error
+            raise BrokerUnavailable(f"cannot read the lag of {self._source}: {error!r}") from error
         return lag
 
     async def leave(self) -> None:
-        """Stop and leave the group: others get the partitions immediately. `stop` keeps a static member's place."""
+        """Stop and leave the group, so that others get the partitions immediately.
+
+        Plain `stop` keeps a static member's partitions assigned to it.
+        """
         if self._consumer is not None:
             # aiokafka sends LeaveGroup only for a member without an instance id.
             self._consumer._coordinator._group_instance_id = None  # noqa: SLF001
@@ -243,6 +281,10 @@ class GroupReader(Reader):
 
 
 def _heartbeat_ms(session_timeout_ms: int) -> int:
-    """Return the time between heartbeats: by its heartbeat a member hears that another joins or leaves, and all read on
-    when the last has heard."""
+    """Return the interval between heartbeats.
+
+    A member learns of a rebalance from the answer to its heartbeat, and reading resumes when the last member has
+    rejoined,
+    so a short interval shortens rebalances.
+    """
     return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))

@@ -1,4 +1,4 @@
-"""Find the partitions that a member of a group has lost."""
+"""Find the partitions that a group member has lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,38 +11,44 @@ from shared.telemetry import metrics
 
 
 class Membership(NamedTuple):
-    """A consumer's membership of its group: which member it is, and since which assignment."""
+    """A consumer's membership of its group: its member id and the generation of its last assignment."""
 
     member_id: str
     generation: int
 
     @property
     def dropped(self) -> bool:
-        """Return whether the group has gone on without this member. Of such a one Kafka takes a commit all the same
-        while the group is empty, and another may have committed more."""
+        """Return whether the group removed this member.
+
+        While a group is empty, Kafka accepts a commit from a removed member even if another member has committed a
+        later
+        offset.
+        """
         return self.generation < 0
 
     def follows(self, earlier: "Membership") -> bool:
-        """Return whether the group has had no other assignment between the two."""
+        """Return whether the group had no other assignment between the two memberships."""
         return self == (earlier.member_id, earlier.generation + 1)
 
 
 class Losses:
-    """Remembers which partitions were taken away.
+    """Remembers which partitions a rebalance took away.
 
-    aiokafka takes all of them when a rebalance begins, and names this member's when it ends. A partition that is given
-    back is not lost, unless this member's session had expired: then another member may have had it, and committed
-    beyond what this one has open there.
+    aiokafka revokes all partitions when a rebalance begins, and assigns this member's when it ends. A partition that is
+    assigned back is not lost, unless this member's session had expired: then another member may have owned it, and
+    committed offsets beyond the records that are still open here.
 
-    `since` is the membership of the last assignment; None before the first. `held` are this member's partitions; None
-    before the first assignment and during a rebalance. `unread` are those lost since the reader last returned records:
-    its owner may not know of them. `committing` is the commit under way, which a rebalance ends: aiokafka would retry
-    it as the member that it has become."""
+    Attributes:
+        since: the membership of the last assignment; None before the first one.
+        held: this member's partitions; None before the first assignment and during a rebalance.
+        unread: partitions lost since the reader last returned records; their owner may not know that yet.
+        committing: the commit under way. A rebalance cancels it, because aiokafka would retry it in the new generation.
+    """
 
     def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
         self._handed = handed
         self._membership = membership
-        self._away: list[tuple[str, int]] = []  # in a rebalance that goes on
+        self._away: list[tuple[str, int]] = []  # revoked in the current rebalance
         self.since: Membership | None = None
         self.held: frozenset[tuple[str, int]] | None = None
         self.committing: asyncio.Future[None] | None = None

@@ -1,4 +1,4 @@
-"""Read partitions outside any group: all of a topic's from their end, or one from a given place."""
+"""Read partitions without a consumer group: a topic's partitions from their end, or one partition from an offset."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Sequence
@@ -30,11 +30,11 @@ _RETRY_S: Final = 0.2
 
 
 class Reader:
-    """A consumer that is started, read and stopped.
+    """A consumer with `start`, `read` and `stop`.
 
     Args:
-        source: What it reads, for error messages.
-        unhurried: Fetch less often: records arrive a little later and cost less.
+        source: what it reads, for error messages.
+        unhurried: fetch less often: records arrive a little later and cost less.
     """
 
     def __init__(self, settings: KafkaSettings, *, client_id: str, source: str, unhurried: bool) -> None:
@@ -47,7 +47,7 @@ class Reader:
 
     @property
     def connected(self) -> bool:
-        """Return whether the broker is there now."""
+        """Return whether the consumer has a connection to the broker now."""
         return has_connection(self._consumer)
 
     async def stop(self) -> None:
@@ -66,11 +66,11 @@ class Reader:
     async def _read(
         self, *, timeout_ms: int, max_records: int | None, keys: Container[bytes | None] | None = None
     ) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout.
+        """Return the records that have arrived; an empty list after the timeout.
 
         Raises:
-            BrokerRefuses: The broker's ACLs do not let this client read.
-            BrokerUnavailable: The broker is away.
+            BrokerRefuses: the broker's ACLs deny reading.
+            BrokerUnavailable: the broker is not reachable.
         """
         try:
             return await self._handed.read(
@@ -87,7 +87,11 @@ class Reader:
 
 
 class PartitionReader(Reader):
-    """Reads given partitions (when `None` all that the topic has at the start) from their end, outside any group."""
+    """Reads partitions of a topic from their end, without a consumer group.
+
+    Args:
+        partitions: the partitions to read; None for all that the topic has at the start.
+    """
 
     def __init__(
         self,
@@ -103,18 +107,22 @@ class PartitionReader(Reader):
         self._partitions = partitions
 
     async def start(self, *, since_unix_ms: int | None = None) -> None:
-        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read. With
-        `since_unix_ms` all that was written from then on is."""
+        """Wait for the broker and for the partitions' ends: records produced after this returns will be read.
+
+        Args:
+            since_unix_ms: also read the records written at this time or later.
+        """
         self._consumer = await until_connected(f"kafka topic {self._topic}", partial(self._connect, since_unix_ms))
 
     async def _connect(self, since_unix_ms: int | None) -> AIOKafkaConsumer:
-        # A consumer of a topic without a group is given all its partitions, once the broker has named them.
+        # Without a group, a consumer gets all partitions of its topic once the broker has returned its metadata.
         consumer = fetch_by_sessions(AIOKafkaConsumer(self._topic, **self._options()))
         await start_or_stop(consumer, self._settings)
         try:
             assigned = self._assign(consumer)
-            # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
-            consumer.pause(*assigned)  # or the broker answers after each fetch's wait
+            # Not `seek_to_end`: the consumer is already looking up the beginning, and the answer that arrives first
+            # would win.
+            consumer.pause(*assigned)  # else the broker answers only after each fetch has waited its time
             begins = await offsets_since(consumer, assigned, since_unix_ms)
             consumer.resume(*assigned)
             for partition, begin in begins.items():
@@ -130,25 +138,30 @@ class PartitionReader(Reader):
         wanted = set(self._partitions) if self._partitions is not None else known
         if not known or wanted - known:
             remedy = "replyline topics create"
-            if known:  # that leaves what is there as it is
+            if known:  # `topics create` does not change an existing topic
                 remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
             raise UnknownTopicOrPartitionError(
                 f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: {remedy}"
             )
         assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
-        # A subscription would begin them all anew, at their beginning, as soon as the topic has another partition.
+        # With a subscription aiokafka would restart all partitions at their beginning when the topic gets a new one.
         consumer.unsubscribe()
         consumer.assign(assigned)
         return assigned
 
     @property
     def num_partitions(self) -> int:
-        """Return how many partitions the topic has, as far as this reader has heard."""
+        """Return the topic's number of partitions in this reader's metadata."""
         return len(self._started.partitions_for_topic(self._topic) or ())
 
     async def follow(self, partitions: Collection[int], *, since_unix_ms: int) -> None:
-        """Read these from now on: what was read before goes on, what is new begins with what was written then. Raises
-        `BrokerUnavailable`; then all is as it was."""
+        """Read exactly these partitions after this call.
+
+        Partitions that were read before continue; new ones begin with the records written at `since_unix_ms` or later.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer in time. Nothing has changed then.
+        """
         consumer = self._started
         wanted = {TopicPartition(self._topic, number) for number in partitions}
         before = consumer.assignment()
@@ -158,29 +171,29 @@ class PartitionReader(Reader):
             async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
                 begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"cannot tell where {self._topic} stood a while ago: {error!r}") from error
+            raise BrokerUnavailable(f"cannot find the offsets of {self._topic} at a time: {error!r}") from error
         consumer.assign(sorted(wanted))
         for partition in before - wanted:
             self._handed.forget(partition)
         for partition, begin in begins.items():
             self._handed.begin(partition, begin)
-        for partition in wanted:  # no await between: none is read before all are placed
+        for partition in wanted:  # no await here, so no partition is read before all have been positioned
             consumer.seek(partition, self._handed.next_offset(partition))
 
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
-        """Return the records that have arrived, or nothing after the timeout."""
+        """Return the records that have arrived; an empty list after the timeout."""
         if not self._started.assignment():
             await asyncio.sleep(timeout_ms / 1_000)
             return []
         return await self._read(timeout_ms=timeout_ms, max_records=max_records)
 
     def next_offset(self, partition: int) -> int | None:
-        """Return the offset of the record to be read next; None before `start`."""
+        """Return the offset of the next record to read; None before `start`."""
         return self._handed.next_offset(TopicPartition(self._topic, partition))
 
 
 class LogReader(Reader):
-    """Reads one partition from a given place, outside any group: `start`, then `seek`."""
+    """Reads one partition from an offset, without a consumer group: call `start`, then `seek`."""
 
     def __init__(
         self, settings: KafkaSettings, *, client_id: str, topic: str, partition: int, unhurried: bool = False
@@ -203,29 +216,38 @@ class LogReader(Reader):
         self._handed.begin(self._place, offset)
 
     async def end(self) -> int:
-        """Return the offset that the next record to be written will have. Raises `BrokerUnavailable`."""
+        """Return the offset that the next written record will get.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+        """
         try:
             ends = await self._started.end_offsets([self._place])
         except KafkaError as error:
-            raise BrokerUnavailable(f"the end of {self._place} is not known: {error!r}") from error
+            raise BrokerUnavailable(f"cannot read the end of {self._place}: {error!r}") from error
         return int(ends[self._place])
 
     async def next_offset(self) -> int:
-        """Return the offset of the record to be read next."""
+        """Return the offset of the next record to read."""
         return int(await self._started.position(self._place))
 
     async def read(
         self, *, timeout_ms: int, max_records: int, keys: Container[bytes | None] | None = None
     ) -> list[Record]:
-        """Read as `Reader._read` does; with `keys`, return only records that have one of these keys: skipping a record
-        costs half of what returning it costs."""
+        """Return the records that have arrived, as `Reader._read` does.
+
+        Args:
+            timeout_ms: return an empty list after this time.
+            max_records: return at most this many.
+            keys: return only records with one of these keys; skipping a record costs half of what returning it costs.
+        """
         return await self._read(timeout_ms=timeout_ms, max_records=max_records, keys=keys)
 
 
 async def read_on(
     what: str, read: Callable[[], Awaitable[list[Record]]], handle: Callable[[list[Record]], None]
 ) -> None:
-    """Read and handle batch after batch, until cancelled. `what` names it in the log while it cannot be read."""
+    """Read and handle batches until cancelled. `what` names the source in the log during an outage."""
     outage = Availability(what)
     while True:
         try:

@@ -1,5 +1,6 @@
-"""Read what a topic holds now: from its beginning, or a moment, to its end as it stands, outside any group. And what is
-written to it from now on."""
+"""Read a topic's current records without a consumer group, from its beginning or from a time; or follow its new
+records.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -21,9 +22,15 @@ from shared.settings.kafka import KafkaSettings
 async def offsets_since(
     consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """Return, by partition, the offset of the first record that the topic's clock dates at that moment or later; the
-    partition's end if there is no such record or no moment is given, its beginning if the broker knows no times
-    (librdkafka's). Raises `KafkaError`."""
+    """Return each partition's offset of the first record with a timestamp at or after `since_unix_ms`.
+
+    It is the partition's end if there is no such record or `since_unix_ms` is None, and its beginning if the broker
+    does
+    not support timestamps (as librdkafka's mock broker).
+
+    Raises:
+        KafkaError: Kafka does not answer.
+    """
     if not partitions:
         return {}
     ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
@@ -31,7 +38,8 @@ async def offsets_since(
         return ends
     beginnings = await consumer.beginning_offsets(partitions)
     found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
-    # None: nothing is so young, or the broker knows no times at all. Of any time it is the latter.
+    # None means that no record is that recent, or that the broker does not support timestamps. Asking for time 0 tells
+    # which.
     of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
     return {
         partition: found[partition].offset
@@ -46,7 +54,7 @@ _BATCH_RECORDS = 500
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record, and when it was written by its topic's clock, in Unix milliseconds."""
+    """A record with its timestamp in Unix milliseconds."""
 
     record: Record
     written_unix_ms: int
@@ -60,10 +68,19 @@ async def scan(
     newest: int | None = None,
     offsets: Mapping[int, int] | None = None,
 ) -> AsyncIterator[Kept]:
-    """Yield each record once, partition by partition, in order: the `newest` of each partition, those written at
-    `since_unix_ms` or later, those from a partition's own of the `offsets` on, or all. An offset that the topic does
-    not have, as one that was made again, is its beginning. Raises `BrokerUnavailable` if the broker does not answer, at
-    any time, if the topic is missing, or if aiokafka cannot decode a record."""
+    """Yield each record once, partition by partition, in order.
+
+    Args:
+        settings: the brokers and their credentials.
+        topic: the topic to read.
+        since_unix_ms: only records written at this time or later.
+        newest: only this many of the last offsets of each partition.
+        offsets: first offset by partition. If the topic does not have that offset, for example because it was created
+            again, the partition is read from its beginning.
+
+    Raises:
+        BrokerUnavailable: the broker stops answering, the topic does not exist, or aiokafka cannot decode a record.
+    """
     async with _consumer(settings, topic) as consumer:
         partitions = sorted(consumer.assignment())
         ends = await consumer.end_offsets(partitions)
@@ -86,10 +103,14 @@ async def scan(
 
 
 async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
-    """Yield each record that is written after this call, without end. Raises `BrokerUnavailable` as `scan` does, and if
-    the broker goes away."""
+    """Yield each record written after this call, without end.
+
+    Raises:
+        BrokerUnavailable: as `scan`, and if the broker becomes unreachable.
+    """
     async with _consumer(settings, topic) as consumer:
-        # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
+        # Not `seek_to_end`: the consumer is already looking up the beginning, and the answer that arrives first would
+        # win.
         for partition, end in (await consumer.end_offsets(consumer.assignment())).items():
             consumer.seek(partition, end)
         while True:
@@ -98,11 +119,15 @@ async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
                 for item in batch:
                     yield Kept(record_of(item), item.timestamp)
             if not batches and not has_connection(consumer):
-                raise BrokerUnavailable(f"Kafka at {settings.bootstrap_servers} is gone")
+                raise BrokerUnavailable(f"Kafka at {settings.bootstrap_servers} is no longer reachable")
 
 
 async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
-    """Return the record at that place, None if the log has none. Raises `BrokerUnavailable` as `scan` does."""
+    """Return the record at an offset, or None if the log has no record there.
+
+    Raises:
+        BrokerUnavailable: as `scan`.
+    """
     async with _consumer(settings, topic) as consumer:
         place = TopicPartition(topic, partition)
         if place not in consumer.assignment():
@@ -120,8 +145,12 @@ async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: i
 async def _next(
     consumer: AIOKafkaConsumer, place: TopicPartition, settings: KafkaSettings, *, max_records: int
 ) -> tuple[list[Any], int]:
-    """Return the next records before the log's end, and the next offset: no record for a gap. aiokafka does not report
-    a lost connection: raises `BrokerUnavailable` if neither comes within the time of two requests."""
+    """Return the next records before the log's end, and the offset after them. A gap in the log gives no records.
+
+    Raises:
+        BrokerUnavailable: the position did not change for two requests' time. aiokafka does not report a lost
+            connection.
+    """
     limit_s = 2 * settings.request_timeout_ms / 1_000
     try:
         async with asyncio.timeout(limit_s):
@@ -133,13 +162,13 @@ async def _next(
                 if items or position != before:
                     return items, position
     except TimeoutError:
-        cause = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
+        cause = f"Kafka at {settings.bootstrap_servers} returned nothing from {place.topic} for {limit_s:g} s"
         raise BrokerUnavailable(cause) from None
 
 
 @asynccontextmanager
 async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
-    """One of the whole topic."""
+    """Open a consumer of the whole topic."""
     consumer = AIOKafkaConsumer(
         topic,
         **connection_options(settings),
@@ -157,7 +186,7 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
     try:
         yield consumer
     except UnicodeDecodeError as error:
-        raise BrokerUnavailable(f"{topic} holds a record whose header's name is not UTF-8: {error}") from error
+        raise BrokerUnavailable(f"{topic} has a record with a header name that is not UTF-8: {error}") from error
     except TopicAuthorizationFailedError as error:
         raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
     except KafkaError as error:
