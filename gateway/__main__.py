@@ -9,6 +9,7 @@ from websockets.asyncio.server import Server
 
 from gateway.access.identity import TokenGate
 from gateway.access.jwks import open_jwks, token_gate
+from gateway.access.revocation_file import RevocationFile
 from gateway.access.start_checks import check_files, check_who_may_ask
 from gateway.build import Forwarders, KafkaClients, RedisClients, Serving
 from gateway.destination.admission import AdmissionLimits, AdmissionPolicy
@@ -77,6 +78,7 @@ class GatewayProcess:
             claims=self._claims,
         )
         gate = token_gate(settings.auth)
+        self._revocations = None if gate is None else RevocationFile(settings.auth.revoked, gate)
         self._jwks = open_jwks(settings.auth, gate)
         most, proxies = settings.gateway.max_connections, settings.gateway.trusted_proxies
         self._sessions = OpenSockets(most=most, quotas=settings.quotas, proxies=proxies)
@@ -253,6 +255,8 @@ class GatewayProcess:
             get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
         if self._jwks is not None:
             self._tasks.start(self._jwks.watch(), "jwks")
+        if self._revocations is not None:
+            self._tasks.start(self._revocations.watch(), "revocations")
         self._tasks.start(Vitals().watch(), "vitals")
         self._tasks.start(self._admission_gate.watch(), "admission_gate")
         self._tasks.start(self._memory.watch(), "memory")

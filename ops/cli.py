@@ -34,7 +34,7 @@ from ops.simulate.commands import simulate
 from shared.client.telling import ConnectFailed
 from shared.errors import BrokerUnavailable, ModelError, ReplylineError, SettingsError, StoreUnavailable
 from shared.model.folder import Precision
-from shared.process.clock import now_unix_ms
+from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
 from shared.wire.fields import MAX_INTEGER, MAX_SEED
 
@@ -160,10 +160,17 @@ def token(
     edge: Annotated[
         bool, typer.Option("--edge", help="of an edge: it speaks for every customer of the tenant")
     ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="print no token, but the line of REPLYLINE_AUTH__REVOKED that ends theirs")
+    ] = False,
 ) -> None:
     """Print a token for trying out. In production the shop's server or an identity provider makes them."""
+    from gateway.access.revocation_file import revocation
     from ops.operate.token import mint_token
 
+    if revoke:
+        sys.stdout.write(f"{revocation(tenant, subject, wire_unix_ms())}\n")
+        return
     made = mint_token(
         settings_of("token").auth,
         tenant=tenant,

@@ -1,4 +1,4 @@
-"""Verify tokens. Pure: token, keys and the time in, an identity or the refusal out.
+"""Verify tokens. Pure: token, keys, revocations and the time in, an identity or the refusal out.
 
 A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithm is the key's, never the token's
 choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside `alg`
@@ -8,8 +8,8 @@ canonical one passes. A refusal quotes no part of a token.
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import jwt
@@ -41,16 +41,20 @@ Subject = Annotated[
 @dataclass(frozen=True, slots=True)
 class Identity:
     """`expires_unix_ms` is when a session with it ends. `instructs`: it may give the model instructions of its own.
-    `edge`: it is an edge's, which speaks for every conversation of its tenant (docs/security.md)."""
+    `edge`: it is an edge's, which speaks for every conversation of its tenant (docs/security.md). `issued_unix_ms` is 0
+    if the token does not say."""
 
     tenant: str
     subject: str
     expires_unix_ms: float
     instructs: bool = False
     edge: bool = False
+    issued_unix_ms: float = 0.0
 
     def same_person(self, other: "Identity") -> bool:
-        return (self.tenant, self.subject) == (other.tenant, other.subject)
+        """Return whether both may act in the same conversations: a subject's edge token reaches more than its other
+        tokens."""
+        return (self.tenant, self.subject, self.edge) == (other.tenant, other.subject, other.edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +68,27 @@ class TokenRules:
 @dataclass(slots=True)
 class TokenGate:
     """The rules with the present keys; the reader of newer keys replaces them. The wall clock, by which tokens expire,
-    is `correction_ms` ahead of the given times."""
+    is `correction_ms` ahead of the given times. `revoked_until` has, by tenant and subject, the moment in Unix
+    milliseconds up to which their tokens are revoked."""
 
     rules: TokenRules
     keys: KeySet
     correction_ms: Callable[[], float] = lambda: 0.0
+    revoked_until: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def identify(self, token: str, now_unix_ms: float) -> Identity:
-        """Return the identity in a token. Raises `ProtocolError` (see `verify`)."""
-        return verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
+        """Return the identity in a token. Raises `ProtocolError`: `unauthorized` for a revoked token (see `verify`)."""
+        identity = verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
+        if self._revoked(identity):
+            raise _refusal("the token is revoked; ask for a new one")
+        return identity
 
     def expired(self, identity: Identity, now_unix_ms: float) -> bool:
-        return now_unix_ms + self.correction_ms() >= identity.expires_unix_ms
+        """Return whether the identity's token has expired, or was revoked since."""
+        return now_unix_ms + self.correction_ms() >= identity.expires_unix_ms or self._revoked(identity)
+
+    def _revoked(self, identity: Identity) -> bool:
+        return identity.issued_unix_ms <= self.revoked_until.get((identity.tenant, identity.subject), -1.0)
 
 
 class _Header(msgspec.Struct):
@@ -189,7 +202,14 @@ def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identit
         expires_unix_ms += rules.leeway_ms
     if now_unix_ms >= expires_unix_ms:
         raise _refusal("the token has expired; ask for a new one", code="token_expired")
-    return Identity(claims.tenant, claims.sub, expires_unix_ms, instructs=claims.instructions, edge=claims.edge)
+    return Identity(
+        claims.tenant,
+        claims.sub,
+        expires_unix_ms,
+        instructs=claims.instructions,
+        edge=claims.edge,
+        issued_unix_ms=(claims.iat or 0) * 1_000.0,
+    )
 
 
 def _refusal(

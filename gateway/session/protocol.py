@@ -302,7 +302,8 @@ class Session:
         if not newer.same_person(self.identity):
             raise ProtocolError(
                 "unauthorized",
-                "the token is of another tenant or subject than the session; open another connection for that one",
+                "the token is of another tenant or subject than the session, or only one of both is an edge's; "
+                "open another connection for it",
                 kind="authentication_error",
                 param="token",
             )

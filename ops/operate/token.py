@@ -36,14 +36,13 @@ def mint_token(
     whose public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the
     token."""
     key, public = _signing_key(auth, private_key)
-    now_unix_s = int(now_unix_ms / 1_000)
     claims = {
         "iss": auth.issuer,
         "aud": auth.audience,
         "sub": subject,
         "tenant": tenant,
-        "iat": now_unix_s,
-        "exp": now_unix_s + ttl_s,
+        "iat": now_unix_ms / 1_000,
+        "exp": int(now_unix_ms / 1_000) + ttl_s,
         **({"edge": True} if edge else {}),
     }
     token = jwt.encode(claims, key, algorithm=public.algorithm, headers={"kid": kid} if kid is not None else None)

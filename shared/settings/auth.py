@@ -65,6 +65,9 @@ class AuthSettings(Group):
     audience: str = Field(
         "replyline", min_length=1, description="required `aud` claim of a token, alone or among others"
     )
+    revoked: Path | None = Field(
+        None, description="file of revoked tokens, read every second (`replyline token --revoke`; empty: none)"
+    )
 
     @field_validator("jwks")
     @classmethod
@@ -74,7 +77,7 @@ class AuthSettings(Group):
         url = urlsplit(source)
         if not url.hostname or url.username is not None:
             raise ValueError("write a URL with a host and without user or password")
-        if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+        if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname)):
             raise ValueError("keys fetched over http:// could be replaced on the way: use https://")
         return source
 
@@ -102,7 +105,8 @@ class AuthSettings(Group):
         return read_secret(self.secret_file) if self.secret_file is not None else None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by its name or address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,8 +6,18 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.settings.auth import is_loopback
 from shared.settings.credential_files import PasswordFile
 from shared.settings.group import Group
+
+
+def _check_private(url: str, secure: str) -> None:
+    """Raise `ValueError` for an address off this machine that would carry the edge's token in plain text."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"", secure} and not is_loopback(parts.hostname or ""):
+        raise ValueError(
+            f"{url} would carry the edge's token and every conversation in plain text; write {secure}://{parts.netloc}"
+        )
 
 
 class EdgeSettings(Group):
@@ -42,6 +52,7 @@ class EdgeSettings(Group):
     def _is_a_socket(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in {"ws", "wss"} or not urlsplit(url).hostname):
             raise ValueError(f"{url} is not a gateway's address; write wss://host/ws")
+        _check_private(url, "wss")
         return url
 
     @field_validator("centre_http")
@@ -49,6 +60,7 @@ class EdgeSettings(Group):
     def _is_http(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
             raise ValueError(f"{url} is not an HTTP address; write https://host")
+        _check_private(url, "https")
         return url.rstrip("/")
 
     @model_validator(mode="after")

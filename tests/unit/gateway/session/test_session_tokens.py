@@ -133,6 +133,7 @@ def test_a_newer_token_of_the_same_subject_lets_the_session_go_on_and_an_older_o
     [
         token(sub="bob", exp=NOW_UNIX_S + 999),
         token(tenant="shop", exp=NOW_UNIX_S + 999),
+        token(edge=True, exp=NOW_UNIX_S + 999),
         token(exp=NOW_UNIX_S - 60),
         "nonsense",
         "",
@@ -145,6 +146,25 @@ def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(te
     assert (session.identity, session.tenant, session.conversation_id) == before
     assert receive(session, ASK, NOW_UNIX_MS) == [Ask(ASK)]
     assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
+
+
+def test_a_customers_token_does_not_keep_an_edges_conversation() -> None:
+    """An edge's session has the conversation's own name, whoever's it is; its subject's other tokens reach their own
+    conversations alone."""
+    session = guarded(edge=True)
+    text = token(exp=NOW_UNIX_S + 999)
+    assert refused(lambda: receive(session, SessionRefresh(token=text), NOW_UNIX_MS)).code == "unauthorized"
+    assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
+
+
+def test_a_session_ends_when_its_token_is_revoked() -> None:
+    checked, revoked = gate(), (NOW_UNIX_S - 1) * 1_000.0
+    sessions = [new(now=NOW_UNIX_MS, gate=checked) for _ in range(2)]
+    for session, issued_s in zip(sessions, (NOW_UNIX_S - 1, NOW_UNIX_S), strict=True):
+        receive(session, SessionStart(token=token(edge=True, iat=issued_s), session_id="s"), NOW_UNIX_MS)
+    checked.revoked_until = {("demo", "alice"): revoked}
+    closes = [any(isinstance(effect, Close) for effect in session.tick(NOW_UNIX_MS + 1)) for session in sessions]
+    assert closes == [True, False]
 
 
 def test_the_newest_token_s_claims_hold_whenever_it_expires() -> None:

@@ -28,7 +28,9 @@ def written(folder: Path, key: PrivateKey) -> Path:
 
 def test_the_secret_signs(with_secret: AuthSettings) -> None:
     token = mint_token(with_secret, tenant="demo", subject="alice", ttl_s=7, now_unix_ms=NOW_UNIX_MS)
-    assert verify(token, KEYS, RULES, NOW_UNIX_MS) == Identity("demo", "alice", (NOW_UNIX_S + 7) * 1_000)
+    assert verify(token, KEYS, RULES, NOW_UNIX_MS) == Identity(
+        "demo", "alice", (NOW_UNIX_S + 7) * 1_000, issued_unix_ms=NOW_UNIX_MS
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
