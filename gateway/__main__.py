@@ -39,7 +39,7 @@ from shared.model.tokenizer import Tokenizer, open_tokenizer
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
-from shared.records.log_readers import consume_replies, read_erasures, read_reports
+from shared.records.log_readers import consume_replies, load_erasures, read_erasures, read_reports
 from shared.settings import Settings, load_settings
 from shared.settings.gateway import GatewaySettings
 from shared.sockets.listening import ListenAddress
@@ -285,6 +285,8 @@ class GatewayProcess:
         await kafka.erasures.start()
         self._serving.erasing.log.begin_at(kafka.erasures.next_offset(BROADCAST_PARTITION) or 0)
         self._tasks.start(read_erasures(kafka.erasures, self._serving.erasing.apply), "erasures")
+        if self._settings.edge.signed_faq is not None:
+            self._tasks.start(load_erasures(self._settings.kafka, self._serving.erasing.log), "erasure log")
         await kafka.handoff_producer.start()
         await kafka.producer.start()
         await await_layout(kafka.producer, self._settings.kafka.topics)

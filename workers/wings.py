@@ -44,7 +44,7 @@ class EdgeWing:
             pages=self._pages,
             files=files,
             journal=self._journal,
-            link=link,
+            time=link,
             poll_s=edge.poll_s,
             erase=self._erase,
             forget_all=partial(history.forget_all, settings.tenant),

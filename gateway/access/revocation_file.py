@@ -54,7 +54,7 @@ class RevocationFile:
                 await asyncio.to_thread(self.read, self.path)
             except SettingsError as error:
                 if str(error) != self._cause:
-                    log.error("revocations_unreadable", cause=str(error), action="the last ones read stay in force")
+                    log.warning("revocations_unreadable", cause=str(error), action="the last ones read stay in force")
                 self._cause = str(error)
             else:
                 self._cause = ""

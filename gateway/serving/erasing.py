@@ -82,15 +82,17 @@ class Erasing:
     async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
         """Erase a conversation as its edge did; once, however often it says so. Raises `StoreUnavailable`,
         `BrokerUnavailable`."""
-        if (await self.history.generation(key) or 0) < generation:
-            generation = await self.history.delete(key, generation=generation)
-        self._end_before(key, generation, now_unix_ms())
-        await self.publisher.erase(key, generation)
+        known = max(await self.history.generation(key) or 0, self.log.generation(key))
+        if known < generation:
+            known = await self.history.delete(key, generation=generation)
+        self._end_before(key, known, now_unix_ms())
+        await self.publisher.erase(key, known)
 
-    def asked_before(self, key: SessionKey, turn: Turn) -> bool:
-        """Return whether a turn was asked before an erasure that this gateway knows of, by its generation and its time:
-        an edge tells it after its link was away for longer than Redis knows of the erasure."""
-        return max(turn.generation, turn.asked_unix_ms) < self._known.last(key)
+    def was_erased(self, key: SessionKey, turn: Turn) -> bool:
+        """Return whether a turn of an edge was asked before an erasure of its conversation, as far as its generation
+        tells, or so long ago that no gateway can know: an outage may last longer than Redis keeps marks."""
+        is_old = not self.log.covers(turn.asked_unix_ms, wire_unix_ms())
+        return is_old or turn.generation < self.log.generation(key)
 
     async def _publish(self, connection: Connection, generation: int) -> None:
         """Publish an erasure to workers and gateways, then confirm it to the client."""

@@ -1,15 +1,22 @@
-"""The erasures that this gateway has read, by their offsets, for edges that ask what they missed. Pure."""
+"""The erasures of the longest outage, by their offsets in Kafka. Pure.
 
-from collections import deque
+An edge asks it what it missed, and what an edge brings is checked by it: Redis may have lost the mark of an erasure.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
+from shared.conversation.erasures import LONGEST_OUTAGE_S
 from shared.wire.fields import Count, Identifier
 from shared.wire.messages import Erase
+from shared.wire.session_key import SessionKey
 
-_KEPT: Final = 10_000
+MAX_ERASURES: Final = 300_000
+"""Of more conversations the longest erased are dropped, and no turn that was asked before then is taken."""
 
 
 class Erased(Struct, frozen=True):
@@ -30,25 +37,43 @@ class Missed(Struct, frozen=True):
 
 @dataclass(slots=True)
 class ErasureLog:
-    """`begin` is the first offset that is known here, `next` the one behind the last."""
+    """`begin` is the first offset that is known here, `next` the one behind the last. `whole`: what was written before
+    this process began to read has been loaded."""
 
     begin: int = 0
     next: int = 0
-    _known: deque[tuple[int, Erase]] = field(default_factory=deque)
+    whole: bool = False
+    max_erasures: int = MAX_ERASURES
+    _dropped_unix_ms: float = 0.0
+    _known: OrderedDict[SessionKey, tuple[int, int]] = field(default_factory=OrderedDict)
 
     def begin_at(self, offset: int) -> None:
         """Note where this gateway's reading begins."""
         self.begin = self.next = offset
 
+    def load(self, earlier: Iterable[tuple[int, Erase]], begin: int) -> None:
+        """Add the erasures that were written before this gateway began to read, from the offset `begin` on."""
+        later, self._known, self.begin = self._known, OrderedDict(), begin
+        for offset, erase in earlier:
+            self._put(SessionKey(erase.tenant, erase.session_id), offset, erase.generation)
+        for key, (offset, generation) in later.items():
+            self._put(key, offset, generation)
+        self.whole = True
+
     def add(self, erase: Erase, offset: int) -> None:
-        """Add the erasure at an offset. One before the last's begins anew: the topic has been made again."""
+        """Add the erasure at an offset. One before the last's starts anew: the topic has been made again."""
         if offset < self.next:
-            self._known.clear()
             self.begin = offset
-        self._known.append((offset, erase))
+        self._put(SessionKey(erase.tenant, erase.session_id), offset, erase.generation)
         self.next = offset + 1
-        if len(self._known) > _KEPT:
-            self.begin = self._known.popleft()[0] + 1
+
+    def _put(self, key: SessionKey, offset: int, generation: int) -> None:
+        """Put a conversation's last erasure behind all others."""
+        self._known[key] = offset, max(generation, self._known.pop(key, (0, 0))[1])
+        if len(self._known) > self.max_erasures:
+            _, (dropped, erased_unix_ms) = self._known.popitem(last=False)
+            self.begin = max(self.begin, dropped + 1)
+            self._dropped_unix_ms = max(self._dropped_unix_ms, erased_unix_ms)
 
     def since(self, offset: int | None, tenant: str) -> Missed:
         """Return a tenant's erasures from that offset on; None: of one that asks for the first time."""
@@ -56,9 +81,18 @@ class ErasureLog:
             return Missed(self.next)
         if not self.begin <= offset <= self.next:
             return Missed(self.next, gap=True)
-        erased = [
-            Erased(each.session_id, each.generation)
-            for at, each in self._known
-            if at >= offset and each.tenant == tenant
-        ]
-        return Missed(self.next, erased=tuple(erased))
+        erased: list[Erased] = []
+        for key, (at, generation) in reversed(self._known.items()):
+            if at < offset:
+                break
+            if key.tenant == tenant:
+                erased.append(Erased(key.session_id, generation))
+        return Missed(self.next, erased=tuple(reversed(erased)))
+
+    def generation(self, key: SessionKey) -> int:
+        """Return the generation that the conversation's last erasure began; 0 if none is known."""
+        return self._known.get(key, (0, 0))[1]
+
+    def covers(self, asked_unix_ms: float, now_unix_ms: float) -> bool:
+        """Return whether every erasure since that moment is known here."""
+        return asked_unix_ms > max(now_unix_ms - LONGEST_OUTAGE_S * 1_000, self._dropped_unix_ms)

@@ -11,6 +11,10 @@ from typing import Final
 from shared.wire.session_key import SessionKey
 
 ERASED_FOR_S: Final = 3_600  # no request lives longer
+LONGEST_OUTAGE_S: Final = 30 * 86_400
+"""An edge may be cut off from its centre for so long, and bring turns that were asked before an erasure."""
+MARKED_FOR_S: Final = LONGEST_OUTAGE_S + 86_400
+"""Redis keeps a conversation's generation for so long: a day more, for clocks that differ."""
 
 _CAPACITY: Final = 10_000
 

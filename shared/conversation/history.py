@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
-from shared.conversation.erasures import ERASED_FOR_S
-from shared.conversation.journal import JOURNAL, MAX_JOURNALLED, erased_entry, turn_entry
+from shared.conversation.erasures import MARKED_FOR_S
+from shared.conversation.journal import (
+    ADD_ENTRY,
+    JOURNAL_KEYS,
+    MAX_JOURNAL_BYTES,
+    REMOVE_TURNS,
+    EntryWriter,
+    Journalled,
+)
 from shared.conversation.turn import Turn, decode_turn, encode_turn
 from shared.conversation.turn_writing import TurnWriting
 from shared.errors import StoreUnavailable
@@ -31,29 +38,53 @@ _LOOK_BACK_TURNS = 8
 _JOURNAL_FULL = 2
 
 # A turn of a generation that was erased stays out of the conversation, however late it ends.
-_APPEND = """
-local erased = redis.call('GET', KEYS[2])
-if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
-redis.call('RPUSH', KEYS[1], ARGV[1])
-redis.call('LTRIM', KEYS[1], ARGV[3], -1)
-redis.call('EXPIRE', KEYS[1], ARGV[4])
-if ARGV[5] and redis.call('RPUSH', KEYS[3], ARGV[5]) > tonumber(ARGV[6]) then
-  redis.call('LTRIM', KEYS[3], 0, -2)
-  return 2
+_ADD_TURN = """
+local function is_erased()
+  local erased = redis.call('GET', KEYS[2])
+  return erased and tonumber(erased) > tonumber(ARGV[2])
 end
+local function add_turn()
+  redis.call('RPUSH', KEYS[1], ARGV[1])
+  redis.call('LTRIM', KEYS[1], ARGV[3], -1)
+  redis.call('EXPIRE', KEYS[1], ARGV[4])
+end
+if is_erased() then return 0 end
+"""
+_APPEND = f"""{ADD_ENTRY}{_ADD_TURN}
+add_turn()
+if ARGV[5] and not add_entry(3, ARGV[5], ARGV[6]) then return {_JOURNAL_FULL} end
+return 1
+"""
+# An entry of a journal whose number is not above the last one of its epoch was stored before.
+_TAKE = f"""{_ADD_TURN}
+if tonumber(redis.call('HGET', KEYS[3], ARGV[5]) or 0) >= tonumber(ARGV[6]) then return 0 end
+redis.call('HSET', KEYS[3], ARGV[5], ARGV[6])
+redis.call('EXPIRE', KEYS[3], ARGV[7])
+add_turn()
 return 1
 """
 # An erasure's generation is later than every one before, whatever its clock says. A full Redis refuses a script's first
 # write where that takes memory, so it is one that gives some back.
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
-local generation = math.max(before + 1, tonumber(ARGV[1]))
-local last = ARGV[3] and #KEYS - 1 or #KEYS
-redis.call('DEL', unpack(KEYS, 2, last))
-local begun = string.format('%.0f', generation)
-redis.call('SET', KEYS[1], begun, 'EX', ARGV[2])
-if ARGV[3] then redis.call('RPUSH', KEYS[last + 1], ARGV[3] .. begun .. ARGV[4]) end
-return generation
+local begun = string.format('%.0f', math.max(before + 1, tonumber(ARGV[1])))
+local function erase(last)
+  redis.call('DEL', unpack(KEYS, 2, last))
+  redis.call('SET', KEYS[1], begun, 'EX', ARGV[2])
+end
+"""
+_ERASE_HERE = f"""{_ERASE}
+erase(#KEYS)
+return begun
+"""
+# At an edge; it tells the centre unless the centre has told it.
+_ERASE_AT_EDGE = f"""{ADD_ENTRY}{REMOVE_TURNS}{_ERASE}
+local at, told = #KEYS - {len(JOURNAL_KEYS) - 1}, ARGV[6] == '1'
+if not told and is_full(at, ARGV[5]) then return false end
+erase(at - 1)
+remove_turns(at, ARGV[3])
+if not told then add_entry(at, ARGV[3] .. ',"erased":' .. begun .. ARGV[4], ARGV[5]) end
+return begun
 """
 
 
@@ -75,8 +106,10 @@ class History:
             lambda: self._calls.bounded(self._redis.memory_used()),
             ttl_s=settings.history_ttl_s,
         )
+        self._entries = EntryWriter()
         self._append = self._redis.script(_APPEND)
-        self._erase = self._redis.script(_ERASE)
+        self._take = self._redis.script(_TAKE)
+        self._erase = self._redis.script(_ERASE_HERE if journal_of is None else _ERASE_AT_EDGE)
         self._kv_calls = RedisCalls(settings, tells=False)
         self._kv = None if kv is None else RedisClient(kv, timeout_ms=settings.timeout_ms)
 
@@ -144,11 +177,10 @@ class History:
 
     async def append(self, session: SessionKey, turn: Turn, *, journal: bool = False) -> bool | None:
         """Remember a turn; False where its generation was erased, None where Redis is away."""
-        keys = [session.of("turns"), session.of("erased")]
-        values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
+        keys, values = self._turn_args(session, turn)
         if journal and session.tenant == self._journal_of:
-            keys.append(JOURNAL)
-            values += [turn_entry(session, turn), MAX_JOURNALLED]
+            keys += JOURNAL_KEYS
+            values += [self._entries.turn(session, turn), MAX_JOURNAL_BYTES]
         try:
             kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
@@ -156,6 +188,19 @@ class History:
         if kept == _JOURNAL_FULL:
             metrics.history_unavailable.labels("journal").inc()
         return bool(kept)
+
+    async def take(self, session: SessionKey, turn: Turn, entry: Journalled) -> bool:
+        """Append a turn from an edge's journal, unless it was appended or erased before; return whether it is appended.
+        Raises `StoreUnavailable`."""
+        keys, values = self._turn_args(session, turn)
+        if not entry.epoch:
+            return bool(await self._calls.bounded(self._append(keys, values)))
+        numbered = [*values, entry.epoch, entry.sequence, MARKED_FOR_S]
+        return bool(await self._calls.bounded(self._take([*keys, session.of("taken")], numbered)))
+
+    def _turn_args(self, session: SessionKey, turn: Turn) -> tuple[list[str], list[Any]]:
+        values = [encode_turn(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s]
+        return [session.of("turns"), session.of("erased")], values
 
     async def delete(self, session: SessionKey, *, generation: int, journal: bool = True) -> int:
         """Forget a conversation, what the model has computed of it, what was being answered or rated in it, and that
@@ -165,11 +210,16 @@ class History:
         await self._calls.bounded(
             self._redis.call(lambda redis: redis.delete(*keys[1:]))
         )  # whatever becomes of the rest
-        values: list[Any] = [generation, ERASED_FOR_S]
-        if journal and session.tenant == self._journal_of:
-            keys.append(JOURNAL)
-            values += erased_entry(session)
-        begun = int(await self._calls.bounded(self._erase(keys, values)))
+        values: list[Any] = [generation, MARKED_FOR_S]
+        if self._journal_of is not None:
+            keys += JOURNAL_KEYS
+            told = not journal or session.tenant != self._journal_of
+            values += [*self._entries.erasure(session), 2 * MAX_JOURNAL_BYTES, int(told)]
+        erased = await self._calls.bounded(self._erase(keys, values))
+        if erased is None:
+            metrics.history_unavailable.labels("journal").inc()
+            raise StoreUnavailable("the journal is full, so the centre could not be told of the erasure")
+        begun = int(erased)
         self.forget(session, begun)
         if self._kv is not None:
             kv = session.of("kv")

@@ -3,17 +3,29 @@
 Every record is handled once; a record that cannot be decoded is counted and skipped.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
 
-from shared.errors import ProtocolError
-from shared.kafka import Outgoing, PartitionReader, Record, read_on
+from shared.conversation.erasure_log import ErasureLog
+from shared.conversation.erasures import MARKED_FOR_S
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, PartitionReader, Record, read_on, scan
+from shared.process.clock import wire_unix_ms
+from shared.settings.kafka import KafkaSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
+from shared.telemetry.logs import get_logger
 from shared.wire.codec import decode_demand, decode_erase, decode_reply, decode_report, msgpack_encode
 from shared.wire.messages import Erase, Forgotten, Reply, WorkerReport
 from shared.wire.scaling import DemandReport
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+
+log = get_logger()
+
+_LOAD_AGAIN_S: Final = 1.0
 
 UpdateWorker = Callable[[str, WorkerReport | None], None]
 UpdateGateway = Callable[[str, DemandReport | None], None]
@@ -95,6 +107,25 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase, int], 
             metrics.records_ignored.labels("erasure").inc()
 
     await _read(reader, "kafka erasures", apply)
+
+
+async def load_erasures(settings: KafkaSettings, erasures: ErasureLog) -> None:
+    """Load what was written to the topic before this process began to read it, as far back as an outage may last. Try
+    again until Kafka answers."""
+    end = erasures.begin
+    while not erasures.whole:
+        since_unix_ms, found, begin = int(wire_unix_ms() - MARKED_FOR_S * 1_000), list[tuple[int, Erase]](), end
+        try:
+            async for kept in scan(settings, settings.topics.erasures, since_unix_ms=since_unix_ms):
+                if kept.record.offset < end and kept.record.partition == BROADCAST_PARTITION:
+                    begin = min(begin, kept.record.offset)
+                    with suppress(ProtocolError):
+                        found.append((kept.record.offset, decode_erase(kept.record.value)))
+        except BrokerUnavailable as error:
+            log.warning("erasures_not_loaded", cause=str(error), action="edges wait until they are")
+            await asyncio.sleep(_LOAD_AGAIN_S)
+        else:
+            erasures.load(found, begin)
 
 
 async def consume_replies(reader: PartitionReader, receive: Callable[[list[Reply]], None]) -> None:

@@ -176,7 +176,7 @@ history_unavailable = Counter(
     "does not take for its centre",
     ["what"],
 )
-for _what in ("read", "lost", "share"):  # each from 0: an alert sees the first
+for _what in ("read", "lost", "share", "journal"):  # each from 0: an alert sees the first
     history_unavailable.labels(_what)
 
 odd_requests = Counter(
@@ -322,6 +322,9 @@ edge_questions = Counter(
     ["outcome"],
 )
 edge_link = Gauge("replyline_edge_link_seconds", "Round trip to the centre, smoothed")
+edge_cut_off = Gauge("replyline_edge_cut_off", "1 while the centre does not answer an edge")
+edge_journal = Gauge("replyline_edge_journal_entries", "Turns and erasures of an edge that its centre does not have")
+edge_journal_bytes = Gauge("replyline_edge_journal_bytes", "Their bytes; a journal of 64 MiB takes no more turns")
 edge_faq_version = Gauge("replyline_edge_faq_version", "Version of the FAQ that an edge answers from")
 edge_in_step = Gauge("replyline_edge_in_step_timestamp_seconds", "When the centre last confirmed an edge's FAQ")
 

@@ -11,7 +11,7 @@ from shared.wire.fields import MAX_ID_CHARS
 OWNED_PREFIX: Final = "subject:"
 
 # docs/security.md lists what is kept under each name, and which process may read and write it.
-SessionPart = Literal["turns", "erased", "withdrawn", "kv", "handoff", "running", "bad_answers", "place"]
+SessionPart = Literal["turns", "erased", "withdrawn", "kv", "handoff", "running", "bad_answers", "place", "taken"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ KEPT_MS: Final = 900_000
 """So long Kafka keeps questions and answers, unless a deadline may be later."""
 _KEPT_AFTER_MS: Final = 120_000
 _WEEK_MS: Final = 7 * 86_400_000
+_ERASURES_MS: Final = 32 * 86_400_000
 _ROLLOUT_MS: Final = 14 * 86_400_000
 _SCALING_MS: Final = 28 * 86_400_000
 
@@ -131,8 +132,8 @@ class TopicNames:
         came what only gateways and workers write and read. Of a worker's report and a gateway's demand only the newest
         is kept, and the last one of a process that is gone for an hour; an open segment is not compacted, so each is
         short. The registry is kept for ever: each of its records has a key of its own. So is the newest
-        `chat.forgotten` of each conversation: copies of its words may be as old. Other topics that name a conversation
-        are kept for a week.
+        `chat.forgotten` of each conversation: copies of its words may be as old. Erasures are kept for
+        longer than an edge may be cut off. Other topics that name a conversation are kept for a week.
         Observations are kept as long as a rollout may take, sizes of the fleet as long as forecasts look back."""
         as_it_came = compressed and topic in {self.replies, self.cancels, self.erasures, self.workers}
         compression = "producer" if as_it_came else "uncompressed"
@@ -146,8 +147,10 @@ class TopicNames:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
         if topic in {self.versions, self.forgotten}:
             config["cleanup.policy"] = "compact"
-        if topic in {self.cancels, self.erasures, self.handoffs, self.dead_letters}:
+        if topic in {self.cancels, self.handoffs, self.dead_letters}:
             config["retention.ms"] = str(_WEEK_MS)
+        if topic == self.erasures:
+            config["retention.ms"] = str(_ERASURES_MS)
         if topic == self.observations:
             config["retention.ms"] = str(_ROLLOUT_MS)
         if topic == self.scaling:

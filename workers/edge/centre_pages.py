@@ -1,5 +1,6 @@
 """The centre's pages for edges, over HTTP. A centre that does not answer, or refuses, is away."""
 
+import ssl
 from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,14 +14,20 @@ from shared.process.clock import monotonic_s
 from shared.settings.credential_files import read_password
 from shared.settings.edge import EdgeSettings
 
-_TIMEOUT_S: Final = 5.0
+_SILENCE_S: Final = 5.0  # of a page that is coming
 _OK, _SAME = 200, 304
 _NEVER: Final = frozenset({400, 413})  # what is said is wrong, or too large
 
 
 class CentreAway(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    """No answer, or one that refuses: then `answered` is set."""
+
     code = "centre_away"
     retriable = True
+
+    def __init__(self, message: str, *, answered: bool = False) -> None:
+        super().__init__(message)
+        self.answered = answered
 
 
 class FaqUnsigned(ReplylineError):  # noqa: N818 - what happened, not a kind of error
@@ -36,56 +43,77 @@ class JournalRefused(ReplylineError):  # noqa: N818 - what happened, not a kind 
 
 @dataclass(frozen=True, slots=True)
 class FaqPage:
-    """`document` and `signature` are None where the version asked with is still the centre's. `took_ms` is the round
-    trip's, `erasures` the place in the erasures."""
+    """Both are None and empty if the version asked with is still the centre's."""
 
-    took_ms: float
-    erasures: int
     document: bytes | None = None
     signature: bytes = b""
 
 
 class CentrePages:
-    """To be closed. Methods raise `CentreAway`."""
+    """To be closed. Methods raise `CentreAway`. One that is waited for no longer is cancelled by its caller: a page's
+    size and the link decide how long it may take."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings
-        self._http = httpx2.AsyncClient(
-            base_url=f"{settings.http_url}/edge", timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False
+        self._tls = ssl.create_default_context()
+        self._http = self._client()
+
+    def _client(self) -> httpx2.AsyncClient:
+        timeout = httpx2.Timeout(None, read=_SILENCE_S, connect=_SILENCE_S)
+        return httpx2.AsyncClient(
+            base_url=f"{self._settings.http_url}/edge",
+            timeout=timeout,
+            follow_redirects=False,
+            trust_env=False,
+            verify=self._tls,
         )
+
+    async def reconnect(self) -> None:
+        """Close all connections, and fail what is under way: the link was cut, and they may be dead."""
+        old, self._http = self._http, self._client()
+        await old.aclose()
 
     async def faq(self, version: int | None) -> FaqPage:
         """Return the FAQ, unless that version is the centre's. Raises `FaqUnsigned`."""
-        begun_s = monotonic_s()
         headers = {} if version is None else {"if-none-match": f'"{version}"'}
         got = await self._call("GET", "/faq", headers=headers)
-        took_ms = (monotonic_s() - begun_s) * 1_000
+        if got.status_code == _SAME:
+            return FaqPage()
         try:
-            erasures = int(got.headers["replyline-erasures"])
-            if got.status_code == _SAME:
-                return FaqPage(took_ms, erasures)
-            return FaqPage(took_ms, erasures, got.content, b64decode(got.headers["replyline-signature"]))
+            return FaqPage(got.content, b64decode(got.headers["replyline-signature"]))
         except (KeyError, ValueError):
-            raise CentreAway(f"{self._settings.http_url} is no centre of edges") from None
+            raise CentreAway(f"{self._settings.http_url} is no centre of edges", answered=True) from None
 
-    async def erasures(self, after: int | None) -> Missed:
-        """Return the erasures from that place on; None: only where to go on from."""
-        got = await self._call("GET", "/erasures", params={} if after is None else {"after": after})
+    async def erasures(self, after: int | None) -> tuple[Missed, float]:
+        """Return the erasures from that place on, and the round trip in milliseconds, without that of connecting. None:
+        only where to go on from."""
+        began_s = monotonic_s()
+
+        async def trace(name: str, _: object) -> None:
+            nonlocal began_s
+            if name == "http11.send_request_headers.started":
+                began_s = monotonic_s()
+
+        params = {} if after is None else {"after": after}
+        got = await self._call("GET", "/erasures", params=params, extensions={"trace": trace})
+        took_ms = (monotonic_s() - began_s) * 1_000
         try:
-            return msgspec.json.decode(got.content, type=Missed)
+            return msgspec.json.decode(got.content, type=Missed), took_ms
         except msgspec.DecodeError as error:
-            raise CentreAway(f"{self._settings.http_url} is no centre of edges: {error}") from None
+            cause = f"{self._settings.http_url} is no centre of edges: {error}"
+            raise CentreAway(cause, answered=True) from None
 
-    async def add(self, entries: bytes) -> None:
-        """Hand over what the journal has. Raises `JournalRefused` where it can never be taken."""
-        await self._call("POST", "/history", content=entries)
+    async def add(self, entries: bytes, limit_s: float) -> None:
+        """Send what the journal has. Raises `JournalRefused` if it can never be stored."""
+        timeout = httpx2.Timeout(limit_s, connect=_SILENCE_S)
+        await self._call("POST", "/history", content=entries, timeout=timeout)
 
     async def _call(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
         assert self._settings.token_file is not None, "an edge has a token"
         try:
             bearing = {"authorization": f"Bearer {read_password(self._settings.token_file)}"}
             got = await self._http.request(method, path, headers=bearing | (headers or {}), **more)
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed by `reconnect`
             raise CentreAway(f"{self._settings.http_url} does not answer ({type(error).__name__})") from None
         except ValueError as error:
             raise CentreAway(f"edge.token_file: {error}") from None
@@ -95,7 +123,9 @@ class CentrePages:
         why = f"{self._settings.http_url}/edge{path} answers {got.status_code}: {said.message}"
         if said.code == FaqUnsigned.code:
             raise FaqUnsigned(why)
-        raise JournalRefused(why) if method == "POST" and got.status_code in _NEVER else CentreAway(why)
+        if method == "POST" and got.status_code in _NEVER:
+            raise JournalRefused(why)
+        raise CentreAway(why, answered=True)
 
     async def close(self) -> None:
         await self._http.aclose()

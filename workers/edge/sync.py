@@ -3,22 +3,26 @@ erasures come, the journal goes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from shared.conversation.erasure_log import Missed
 from shared.conversation.journal import Journal
-from shared.errors import BrokerUnavailable, SettingsError, StoreUnavailable
+from shared.errors import SettingsError, StoreUnavailable
 from shared.faq.in_step import InStep, digest_of
 from shared.process.clock import monotonic_s, wire_unix_ms
 from shared.telemetry import metrics
-from shared.telemetry.availability import Availability
+from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
 from shared.versions.faq_bundle import Bundle
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
+from workers.edge.link import Asked, Link
 from workers.edge.link_time import LinkTime
+from workers.edge.uplink import Uplink
 
 SIGNED: Final = "faq.signed"
 FAQ: Final = "faq.json"
@@ -73,89 +77,79 @@ class FaqFiles:
 
 log = get_logger()
 
-_QUIET_POLLS: Final = 3  # after so many without an answer the centre counts as away
-_BEHIND_LOOKS: Final = 30  # so long a gateway of the centre may have read fewer erasures than another
-_LOOK_S: Final = 60.0  # a look that brings a new FAQ over a slow link takes a while
+_BEHIND_LOOKS: Final = 30  # so many times a gateway of the centre may have read fewer erasures than another
 
 
 @dataclass(slots=True, kw_only=True)
 class Sync:
-    """Owned by the event loop. `erase` erases a conversation of this generation here, `forget_all` those of which it
-    cannot be told."""
+    """Owned by the event loop. `erase` erases a conversation of this generation here, `forget_all` those of which the
+    centre cannot say whether they were erased."""
 
     pages: CentrePages
     files: FaqFiles
     journal: Journal
-    link: LinkTime
+    time: LinkTime
     poll_s: float
     erase: Callable[[str, int], Awaitable[None]]
     forget_all: Callable[[], Awaitable[None]]
-    back_s: float = field(default=float("-inf"), init=False)
-    _centre: Availability = field(default_factory=lambda: Availability("centre"), init=False)
-    _heard_s: float = field(default=float("-inf"), init=False)
+    uplink: Uplink = field(default_factory=Uplink)
+    link: Link = field(init=False)
     _refused: str = field(default="", init=False)
     _behind: int = field(default=0, init=False)
-    _pushing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _sending: asyncio.Task[None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.link = Link(
+            ask=self._ask,
+            receive=self.receive_erasures,
+            reconnect=self.pages.reconnect,
+            busy_s=lambda: self.uplink.busy_s,
+            time=self.time,
+            poll_s=self.poll_s,
+        )
 
     @property
     def away(self) -> bool:
         """Return whether the centre is not to be asked now."""
-        return self._centre.cause is not None or monotonic_s() - self._heard_s > _QUIET_POLLS * self.poll_s + 1
+        return not self.link.up.is_set()
 
-    async def run(self) -> None:
-        """Keep in step until cancelled. A long journal holds up no look."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(self._look_in_time))
-            group.create_task(self._repeat(self._push_if_there))
-
-    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await step()
-            except CentreAway as error:
-                self.lost(str(error))
-            except TimeoutError:
-                self.lost("it does not answer in time")
-            except (StoreUnavailable, BrokerUnavailable):  # the history and the producer say so
-                pass
-            await asyncio.sleep(self.poll_s)
-
-    async def _look_in_time(self) -> None:
-        async with asyncio.timeout(_LOOK_S):
-            await self.look()
-
-    async def _push_if_there(self) -> None:
-        if not self.away:
-            await self.push()
+    @property
+    def back_s(self) -> float:
+        """Return since when the centre answers; what was opened before may be dead."""
+        return self.link.back_s
 
     def lost(self, cause: str) -> None:
         """Note that the centre does not answer, until it does."""
-        self._centre.down(cause, action="this edge answers by itself")
+        self.link.lost(cause)
+
+    async def run(self) -> None:
+        """Keep in step until cancelled. None of the four holds up another."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.link.run())
+            group.create_task(self._repeat(self.look))
+            group.create_task(self._repeat(self.push))
+            group.create_task(self._watch_journal())
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self.link.up.wait()
+            await step()
+            await asyncio.sleep(self.poll_s)
+
+    # --- the FAQ
 
     async def look(self) -> None:
-        """Look once. Raises `CentreAway`, `StoreUnavailable`."""
+        """Ask once for the centre's FAQ."""
         asked_unix_ms = wire_unix_ms()
-        place = None
         try:
             page = await self.pages.faq(self.files.version)
-        except FaqUnsigned as error:
+        except (FaqUnsigned, CentreAway) as error:
             self._refuse(error)
         else:
-            if page.document is None:  # else it tells how long a document takes
-                self.link.note(page.took_ms)
-            metrics.edge_link.set((self.link.round_trip_ms or 0.0) / 1_000)
             await asyncio.to_thread(self._take, page, asked_unix_ms)
-            place = page.erasures
-        self._heard_s = monotonic_s()
-        if self._centre.cause is not None:
-            self.back_s = self._heard_s
-        self._centre.up()
-        if place is not None:
-            await self._hear_of_erasures(place)
 
     def _take(self, page: FaqPage, asked_unix_ms: float) -> None:
-        """Take what came, if anything did; then the version in use is the centre's, which is written down. On a
-        thread."""
+        """Use a new FAQ, if one came; then the version in use is the centre's, which is written down. On a thread."""
         try:
             if page.document is not None:
                 self.files.take(page.document, page.signature)
@@ -169,40 +163,71 @@ class Sync:
             metrics.edge_in_step.set(asked_unix_ms / 1_000)
 
     def _refuse(self, error: Exception) -> None:
-        """Say once why no FAQ is taken."""
+        """Log once why no FAQ is used."""
         if str(error) != self._refused:
             self._refused = str(error)
             log.warning("faq_refused", cause=self._refused, action="it grows stale, and then the centre is asked")
 
-    async def _hear_of_erasures(self, place: int) -> None:
+    # --- erasures
+
+    async def _ask(self) -> Asked:
+        """Ask for the erasures that this edge has not read. Raises `CentreAway`, `StoreUnavailable`."""
         after = await self.journal.place()
-        if after == place:
-            self._behind = 0
-            return
-        missed = await self.pages.erasures(after)
+        return Asked(after, *await self.pages.erasures(after))
+
+    async def receive_erasures(self, missed: Missed, after: int | None) -> None:
+        """Erase here what the centre has erased. Raises `StoreUnavailable`, `BrokerUnavailable`."""
         self._behind = self._behind + 1 if after is not None and missed.next < after else 0
-        if 0 < self._behind < _BEHIND_LOOKS:  # else the topic of erasures was made anew
+        if missed.next == after or 0 < self._behind < _BEHIND_LOOKS:  # then the topic of erasures was made again
             return
         if missed.gap:
             log.warning("erasures_missed", action="this edge forgets every conversation; the centre has them")
             await self.forget_all()
+            await self.journal.drop_turns()
         for each in missed.erased:
             await self.erase(each.session_id, each.generation)
         await self.journal.keep_place(missed.next)
 
+    # --- the journal
+
     async def push(self) -> None:
-        """Tell the centre what the journal has. Of entries that are refused together each is told by itself. Raises
-        `CentreAway`, `StoreUnavailable`."""
-        alone = False
-        async with self._pushing:
-            while (found := await self.journal.first(alone=alone))[0]:
-                num, entries = found
+        """Send what the journal has; return when all is sent, or the link fails. A caller that waits no longer does not
+        stop it."""
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all(), name="send the journal")
+        await asyncio.shield(self._sending)
+
+    async def _send_all(self) -> None:
+        is_alone = False
+        with contained("task"), suppress(StoreUnavailable):
+            while not self.away and (entries := await self.journal.first(1 if is_alone else self.uplink.body_bytes)):
                 try:
-                    await self.pages.add(entries)
-                except JournalRefused as error:
-                    if num > 1:
-                        alone = True
+                    await self._send(entries)
+                except JournalRefused as error:  # of entries that are refused together each is sent by itself
+                    if len(entries) > 1:
+                        is_alone = True
                         continue
                     log.warning("journal_refused", cause=str(error))
-                await self.journal.drop(num)
-                alone = False
+                except (CentreAway, TimeoutError) as error:
+                    self.uplink.failed()
+                    log.warning("journal_not_sent", entries=len(entries), cause=str(error) or "not in time")
+                    return
+                await self.journal.drop(entries)
+                is_alone = False
+
+    async def _watch_journal(self) -> None:
+        """Show how much waits in the journal, also while the centre is away."""
+        while True:
+            with suppress(StoreUnavailable):
+                num, num_bytes = await self.journal.size()
+                metrics.edge_journal.set(num)
+                metrics.edge_journal_bytes.set(num_bytes)
+            await asyncio.sleep(self.poll_s)
+
+    async def _send(self, entries: list[bytes]) -> None:
+        body, began_s = b"[" + b",".join(entries) + b"]", monotonic_s()
+        limit_s = self.uplink.limit_s(len(body))
+        with self.uplink.sending(len(body)):
+            async with asyncio.timeout(limit_s):
+                await self.pages.add(body, limit_s)
+        self.uplink.sent(len(body), monotonic_s() - began_s)

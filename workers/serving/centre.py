@@ -35,7 +35,7 @@ AnswerHere = Callable[[Job], None]
 
 _MOST_OPEN: Final = 1_000
 _IDLE_S: Final = 600.0
-_TELL_S: Final = 0.5  # so long a question waits for the journal
+_JOURNAL_WAIT_S: Final = 0.5
 _USELESS: Final = frozenset({"failed", "cancelled"})
 
 
@@ -43,7 +43,8 @@ class Reach(Protocol):
     """The link by which the centre is reached, or is not: `workers.edge.sync`. Connections from before `back_s` may be
     dead."""
 
-    back_s: float
+    @property
+    def back_s(self) -> float: ...
 
     @property
     def away(self) -> bool: ...
@@ -201,10 +202,10 @@ class Centre:
         )
 
     async def _chat(self, session: SessionKey) -> AsyncReplyline:
-        """Return the conversation at the centre, which knows by then what was said here, unless much is still to be
-        told. Raises `ConnectFailed`, `CentreAway`, `StoreUnavailable`."""
+        """Return the conversation at the centre, which has by then what was said here, unless the journal is long.
+        Raises `ConnectFailed`."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_TELL_S):
+            async with asyncio.timeout(_JOURNAL_WAIT_S):
                 await self.reach.push()
         now_s = monotonic_s()
         for idle in [key for key, (_, used_s) in self._chats.items() if now_s - used_s > _IDLE_S]:

@@ -17,7 +17,6 @@ from gateway.http.statuses import retry_headers, status_of
 from gateway.serving.erasing import Erasing
 from shared.conversation.history import History
 from shared.conversation.journal import Journalled
-from shared.conversation.turn import Turn
 from shared.errors import BrokerUnavailable, ProtocolError, SettingsError, StoreUnavailable
 from shared.faq.live import Fingerprint, LiveFaq, fingerprint
 from shared.versions.faq_bundle import Bundle
@@ -33,7 +32,7 @@ _entries: Final = lenient_json(list[Journalled])
 
 @dataclass(slots=True, kw_only=True)
 class EdgeDoor:
-    """`signed` is the file of the signed FAQ; None where edges get none."""
+    """`signed` is the file of the signed FAQ; None if edges are not served."""
 
     http: HttpRequests
     signed: Path | None
@@ -52,7 +51,18 @@ class EdgeDoor:
         identity = await self.http.exchanges.identify(self.http.asker(request))
         if not identity.edge:
             raise _unauthorized("this token is not an edge's; make one with: replyline token --edge")
+        if self.signed is None:
+            raise _unavailable(
+                "edges_not_served", "this gateway serves no edges: set REPLYLINE_EDGE__SIGNED_FAQ (replyline faq sign)"
+            )
         return identity.tenant
+
+    async def _tenant_with_log(self, request: Request) -> str:
+        """Return the tenant of an edge's token, once all erasures are known here. Raises `ProtocolError`."""
+        tenant = await self._tenant(request)
+        if not self.erasing.log.whole:
+            raise _unavailable("history_unavailable", "the erasures are being loaded; try again")
+        return tenant
 
     async def _faq(self, request: Request) -> Answer:
         await self._tenant(request)
@@ -60,29 +70,27 @@ class EdgeDoor:
         headers = {
             "etag": f'"{bundle.version}"',
             "replyline-signature": b64encode(bundle.signature).decode(),
-            "replyline-erasures": str(self.erasing.log.next),
         }
         if request.headers.get("if-none-match") == headers["etag"]:
             return HttpResponse(status_code=304, headers=headers)
         return HttpResponse(bundle.document, headers=headers, media_type="application/json")
 
     def _current(self) -> Bundle:
-        """Return the signed FAQ, which is the one in service. Raises `ProtocolError` where there is no such."""
-        if self.signed is None:
-            raise _unsigned("no signed FAQ is set: replyline faq sign, and REPLYLINE_EDGE__SIGNED_FAQ")
+        """Return the signed FAQ, which is the one in service. Raises `ProtocolError` if there is none."""
+        assert self.signed is not None, "no edge is served without it"
         seen = fingerprint(self.signed)
         if seen != self._seen or self._bundle is None:
             try:
                 self._bundle = Bundle.open(self.signed)
             except SettingsError as error:
-                raise _unsigned(str(error)) from None
+                raise _unavailable("faq_not_signed", str(error)) from None
             self._seen = seen
         if self._bundle.entries != self.faq.index.entries:
-            raise _unsigned("the FAQ has changed since it was signed; run: replyline faq sign")
+            raise _unavailable("faq_not_signed", "the FAQ has changed since it was signed; run: replyline faq sign")
         return self._bundle
 
     async def _erasures(self, request: Request) -> Answer:
-        tenant = await self._tenant(request)
+        tenant = await self._tenant_with_log(request)
         after = request.query_params.get("after")
         if after is not None and not _PLACE.fullmatch(after):
             raise ProtocolError(
@@ -92,8 +100,8 @@ class EdgeDoor:
         return HttpResponse(_encode(missed), media_type="application/json")
 
     async def _add(self, request: Request) -> Answer:
-        """Take what an edge's journal has, in its order; what was taken before changes nothing."""
-        tenant = await self._tenant(request)
+        """Store what an edge's journal has, in its order; an entry that was stored before changes nothing."""
+        tenant = await self._tenant_with_log(request)
         body = await self.http.body(request)
         try:
             entries = _entries(body)
@@ -103,33 +111,23 @@ class EdgeDoor:
             for entry in entries:
                 await self._take(SessionKey(tenant, entry.session_id), entry)
         except (StoreUnavailable, BrokerUnavailable):
-            raise ProtocolError(
-                "history_unavailable", "it cannot be kept now; try again", kind="server_error", retriable=True
-            ) from None
+            raise _unavailable("history_unavailable", "it cannot be kept now; try again") from None
         return HttpResponse(_encode({"taken": len(entries)}), media_type="application/json")
 
     async def _take(self, session: SessionKey, entry: Journalled) -> None:
-        """Keep a turn, or erase a conversation. Raises `StoreUnavailable`, `BrokerUnavailable`."""
+        """Store a turn once, or erase a conversation. Raises `StoreUnavailable`, `BrokerUnavailable`."""
         if entry.erased is not None:
             await self.erasing.erase_for_edge(session, entry.erased)
-        elif entry.turn is None or await self._has_seen(session, entry.turn):
-            return
-        elif await self.history.append(session, entry.turn) is None:
-            raise StoreUnavailable("a turn was not taken")
-
-    async def _has_seen(self, session: SessionKey, turn: Turn) -> bool:
-        """Return whether a turn is kept already, or was asked before its conversation was erased."""
-        name = turn.request_id
-        known = await self.history.turns(session, limit=0, before_unix_ms=0, request_id=name)
-        return any(each.request_id == name for each in known) or self.erasing.asked_before(session, turn)
+        elif entry.turn is not None and not self.erasing.was_erased(session, entry.turn):
+            await self.history.take(session, entry.turn, entry)
 
 
 def _unauthorized(message: str) -> ProtocolError:
     return ProtocolError("unauthorized", message, kind="authentication_error", param="token")
 
 
-def _unsigned(message: str) -> ProtocolError:
-    return ProtocolError("faq_not_signed", message, kind="server_error", retriable=True)
+def _unavailable(code: str, message: str) -> ProtocolError:
+    return ProtocolError(code, message, kind="server_error", retriable=True)
 
 
 def _refusal(error: ErrorDetail) -> HttpResponse:

@@ -20,7 +20,7 @@ from ops.lifecycle.learn.entries import add_lesson
 from ops.lifecycle.learn.lessons import Lesson
 from ops.load.recording.recorder import Recorder
 from shared.conversation.history import History
-from shared.conversation.journal import JOURNAL, Journal
+from shared.conversation.journal import JOURNAL_KEYS, Journal, Journalled
 from shared.conversation.session_value import SessionValue
 from shared.conversation.turn import Turn
 from shared.faq.entries import PACKAGED_PATH
@@ -114,20 +114,34 @@ async def the_quotas(_: Bench) -> None:
     assert "'PX'" in code
 
 
-async def the_journal(bench: Bench) -> None:
-    """The centre gets the erasure behind the turns, in their order."""
-    history, journal = History(bench.redis, journal_of=bench.session.tenant), Journal(bench.redis)
-    Redis.from_url(bench.redis.url).delete(JOURNAL)
-    turn = Turn(request_id="r", user=WORDS, output_text="", source="model", asked_unix_ms=1)
-    assert await history.append(bench.session, turn, journal=True)
+async def the_taken_numbers(bench: Bench) -> None:
+    """They are numbers and random names."""
+    history, admin = History(bench.redis), Redis.from_url(bench.redis.url)
+    turn = Turn(request_id="r", user=WORDS, output_text="Hello.", source="model")
+    assert await history.take(
+        bench.session, turn, Journalled(session_id=bench.session.session_id, turn=turn, epoch="e", sequence=7)
+    )
     await history.delete(bench.session, generation=5)
-    number, body = await journal.first()
-    assert number == 2
-    assert body.rindex(b'"erased"') > body.rindex(WORDS.encode())
-    await journal.drop(number)
-    assert await journal.first() == (0, b"[]")
+    assert admin.hgetall(bench.session.of("taken")) == {b"e": b"7"}
+    assert 0 < admin.pttl(bench.session.of("taken")) <= 31 * DAY_MS
     await history.close()
+
+
+async def the_journal(bench: Bench) -> None:
+    """What stays is the erasure, for the centre."""
+    history, journal = History(bench.redis, journal_of=bench.session.tenant), Journal(bench.redis)
+    Redis.from_url(bench.redis.url).delete(*JOURNAL_KEYS)
+    turn = Turn(request_id="r", user=WORDS, output_text="Hello.", source="model")
+    assert await history.append(bench.session, turn, journal=True)
+    assert WORDS.encode() in b"".join(await journal.first(1))
+    await history.delete(bench.session, generation=5)
+    (left,) = await journal.first(1)
+    assert b'"erased":5' in left
+    assert WORDS.encode() not in left
+    await journal.drop([left])
+    assert await journal.size() == (0, 0)
     await journal.close()
+    await history.close()
 
 
 async def a_workers_memory(_: Bench) -> None:
@@ -236,6 +250,7 @@ PLACES: Final[dict[str, Place]] = {
     "Redis: `bad_answers`": of_redis("bad_answers"),
     "Redis: `withdrawn`": the_withdrawn_consent,
     "Redis: `quota`": the_quotas,
+    "Redis: `taken`": the_taken_numbers,
     "an edge's Redis: `journal`": the_journal,
     "a worker": a_workers_memory,
     "a worker's disk": a_workers_disk,
@@ -252,7 +267,8 @@ PLACES: Final[dict[str, Place]] = {
     ),
     "Kafka: `chat.dead-letters`": of_kafka(TOPICS.dead_letters, kept_ms=7 * DAY_MS),
     "Kafka: `chat.handoffs`": of_kafka(TOPICS.handoffs, kept_ms=7 * DAY_MS),
-    "Kafka: `chat.cancels`, `chat.erasures`": of_kafka(TOPICS.cancels, TOPICS.erasures, kept_ms=7 * DAY_MS),
+    "Kafka: `chat.cancels`": of_kafka(TOPICS.cancels, kept_ms=7 * DAY_MS),
+    "Kafka: `chat.erasures`": of_kafka(TOPICS.erasures, kept_ms=32 * DAY_MS),
     "Kafka: `chat.observations`": of_kafka(TOPICS.observations, kept_ms=14 * DAY_MS),
     "Kafka: `chat.forgotten`": of_kafka(TOPICS.forgotten, kept_ms=None),
     "logs, traces": shown_by(

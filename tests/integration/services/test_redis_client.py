@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from ops.stack.embedded import EmbeddedRedis, find_redis_server
-from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.erasures import MARKED_FOR_S
 from shared.conversation.history import History
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
@@ -112,7 +112,7 @@ async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique:
             await redis.mset({session.of(what): what for what in ("handoff", "running")})
             assert await history.delete(session, generation=1) == 1
             assert await redis.exists(*map(session.of, ("turns", "handoff", "running"))) == 0
-            assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
+            assert MARKED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= MARKED_FOR_S
     await history.close()
 
 

@@ -1,8 +1,9 @@
 """A link between two TCP ends that takes time, loses segments, and can be cut: for where the kernel has no netem.
 
-Each way takes half of `round_trip_s`. A lost segment comes after TCP's least retransmission time, and what is behind it
-waits for it. A cut link passes nothing and says nothing, as a cable that is pulled; `reset` hangs up, as a middlebox
-that restarts.
+Each way takes half of `round_trip_s`, and `bytes_per_s` if that is set. A lost segment comes after TCP's least
+retransmission time, and what is behind it waits for it. A cut link passes nothing and says nothing, as a cable that is
+pulled; what was sent into it comes when TCP sends it again, after waits that double: later than the link is back.
+`reset` hangs up, as a middlebox that restarts.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ class SlowLink:
         self._target = target
         self.round_trip_s = round_trip_s
         self.loss = loss
+        self.bytes_per_s = float("inf")
         self._random = random.Random(seed)
         self._open = asyncio.Event()
         self._open.set()
@@ -67,7 +69,7 @@ class SlowLink:
         async def write() -> None:
             while (found := await queue.get())[1]:
                 await asyncio.sleep(found[0] - loop.time())
-                await self._open.wait()
+                await self._retransmitted()
                 writer.write(found[1])
             writer.close()
 
@@ -75,7 +77,7 @@ class SlowLink:
         try:
             while data := await reader.read(_SEGMENT):
                 late_s = _RETRANSMITTED_S if self._random.random() < self.loss else 0.0
-                due_s = max(due_s, loop.time() + self.round_trip_s / 2 + late_s)
+                due_s = max(due_s, loop.time() + self.round_trip_s / 2 + late_s) + len(data) / self.bytes_per_s
                 queue.put_nowait((due_s, data))
             queue.put_nowait((due_s, b""))
             await writing
@@ -84,3 +86,13 @@ class SlowLink:
         finally:
             writing.cancel()
             self._writers.discard(writer)
+
+    async def _retransmitted(self) -> None:
+        """Wait, of a cut link, until TCP sends for the first time after it is back."""
+        loop = asyncio.get_running_loop()
+        sent_s, wait_s = loop.time(), _RETRANSMITTED_S
+        while not self._open.is_set():
+            await self._open.wait()
+            while sent_s < loop.time():
+                sent_s, wait_s = sent_s + wait_s, 2 * wait_s
+            await asyncio.sleep(sent_s - loop.time())

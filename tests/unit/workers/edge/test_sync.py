@@ -1,9 +1,11 @@
 """An edge's look at its centre: the FAQ and erasures come, the journal goes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -26,29 +28,45 @@ FIRST, SECOND = (sign_faq(PACKAGED_PATH, KEY, version) for version in (1, 2))
 
 @dataclass
 class FakeCentre:
-    """The centre's pages, and the edge's journal and conversations."""
+    """The centre's pages, and the edge's journal and conversations. `fails` is what a body that has `refuses` gets,
+    `unsigned` what the FAQ's page gets."""
 
-    page: FaqPage = field(default_factory=lambda: FaqPage(10.0, 0, SECOND.document, SECOND.signature))
+    page: FaqPage = field(default_factory=lambda: FaqPage(SECOND.document, SECOND.signature))
     missed: Missed = field(default_factory=lambda: Missed(0))
     fails: Exception | None = None
+    unsigned: Exception | None = None
     refuses: bytes = b""
     entries: list[bytes] = field(default_factory=list)
     known_place: int | None = 0
     got: list[bytes] = field(default_factory=list)
     erased: list[tuple[str, int] | str] = field(default_factory=list)
+    is_cut: bool = False
+    asked: int = 0
+    reconnects: int = 0
+    sends: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.sends.set()
 
     async def faq(self, _version: int | None) -> FaqPage:
-        if isinstance(self.fails, FaqUnsigned):
-            raise self.fails
+        if self.unsigned is not None:
+            raise self.unsigned
         return self.page
 
-    async def erasures(self, _after: int | None) -> Missed:
-        return self.missed
+    async def erasures(self, _after: int | None) -> tuple[Missed, float]:
+        self.asked += 1
+        if self.is_cut:
+            await asyncio.Event().wait()
+        return self.missed, 10.0
 
-    async def add(self, entries: bytes) -> None:
+    async def add(self, entries: bytes, _limit_s: float) -> None:
+        await self.sends.wait()
         if self.fails is not None and self.refuses in entries:
             raise self.fails
         self.got.append(entries)
+
+    async def reconnect(self) -> None:
+        self.reconnects += 1
 
     async def place(self) -> int | None:
         return self.known_place
@@ -56,12 +74,18 @@ class FakeCentre:
     async def keep_place(self, place: int) -> None:
         self.known_place = place
 
-    async def first(self, *, alone: bool = False) -> tuple[int, bytes]:
-        most = 1 if alone else 2
-        return len(self.entries[:most]), b",".join(self.entries[:most])
+    async def size(self) -> tuple[int, int]:
+        return len(self.entries), sum(map(len, self.entries))
 
-    async def drop(self, num: int) -> None:
-        del self.entries[:num]
+    async def first(self, max_bytes: int) -> list[bytes]:
+        return self.entries[: 1 if max_bytes == 1 else 2]
+
+    async def drop(self, entries: list[bytes]) -> None:
+        assert self.entries[: len(entries)] == entries
+        del self.entries[: len(entries)]
+
+    async def drop_turns(self) -> None:
+        self.entries.clear()
 
     async def erase(self, session_id: str, generation: int) -> None:
         self.erased.append((session_id, generation))
@@ -83,8 +107,8 @@ def made(tmp_path: Path) -> Made:
             pages=centre,  # type: ignore[arg-type]
             files=files,
             journal=centre,  # type: ignore[arg-type]
-            link=LinkTime(),
-            poll_s=1,
+            time=LinkTime(),
+            poll_s=0.01,
             erase=centre.erase,
             forget_all=centre.forget_all,
         )
@@ -92,70 +116,116 @@ def made(tmp_path: Path) -> Made:
     return make
 
 
+@asynccontextmanager
+async def running(sync: Sync) -> AsyncIterator[None]:
+    task = asyncio.create_task(sync.run())
+    try:
+        await until(lambda: not sync.away)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_look_takes_the_newer_faq_and_says_that_it_is_in_step(made: Made) -> None:
     sync = made(FakeCentre())
-    assert sync.away
     await sync.look()
-    assert (sync.away, sync.files.version) == (False, 2)
+    assert sync.files.version == 2
     found = InStep.read(sync.files.faq)
     assert found is not None
     assert found.version == 2
 
 
-async def test_a_new_faq_says_nothing_of_how_long_the_link_takes(made: Made) -> None:
-    """Else the centre would seem too far away to be asked for a while."""
-    centre = FakeCentre(page=FaqPage(10.0, 0))
+@pytest.mark.parametrize(
+    "centre",
+    [
+        {"page": FaqPage(SECOND.document, FIRST.signature)},
+        {"unsigned": FaqUnsigned("changed since it was signed")},
+        {"unsigned": CentreAway("503", answered=True)},
+    ],
+    ids=["wrong signature", "not signed", "no FAQ"],
+)
+async def test_erasures_and_the_journal_do_not_wait_for_the_faq(made: Made, centre: dict[str, Any]) -> None:
+    at_centre = FakeCentre(**centre, missed=Missed(7, erased=(Erased("s", 3),)), entries=[b"1"])
+    sync = made(at_centre)
+    async with running(sync):
+        await until(lambda: at_centre.got == [b"[1]"] and at_centre.known_place == 7)
+    assert at_centre.erased == [("s", 3)]
+    assert (sync.files.version, InStep.read(sync.files.faq)) == (1, None)
+
+
+async def test_a_new_faq_that_comes_slowly_holds_up_nothing(made: Made) -> None:
+    centre, comes = FakeCentre(entries=[b"1"]), asyncio.Event()
     sync = made(centre)
-    await sync.look()
-    near_ms = sync.link.left_ms(1_000, 0)
-    centre.page = FaqPage(3_000.0, 0, SECOND.document, SECOND.signature)
-    await sync.look()
-    assert (sync.files.version, sync.link.left_ms(1_000, 0)) == (2, near_ms)
-
-
-async def test_a_new_faq_comes_over_a_slow_link(made: Made) -> None:
-    """It takes longer than the centre may be silent: meanwhile that counts as away."""
-    sync = made(FakeCentre())
-    sync.poll_s, whole = 0.001, sync.pages.faq
+    whole = sync.pages.faq
 
     async def slow(version: int | None) -> FaqPage:
-        await asyncio.sleep(20 * sync.poll_s)
+        await comes.wait()
         return await whole(version)
 
     sync.pages.faq = slow  # type: ignore[method-assign]
-    running = asyncio.create_task(sync.run())
-    await until(lambda: sync.files.version == 2)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(sync):
+        asked = centre.asked
+        await until(lambda: centre.asked > asked + 3 and centre.got == [b"[1]"])
+        comes.set()
+        await until(lambda: sync.files.version == 2)
 
 
-async def test_an_faq_that_is_refused_is_not_in_step_and_the_link_is_there(made: Made) -> None:
-    sync = made(FakeCentre(page=FaqPage(10.0, 0, SECOND.document, FIRST.signature)))
-    await sync.look()
-    assert (sync.away, sync.files.version, InStep.read(sync.files.faq)) == (False, 1, None)
+async def test_a_cut_is_noticed_and_its_end_too(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts from the time of the cut never end; later ones do."""
+    monkeypatch.setattr("workers.edge.link_time._LEAST_WAIT_MS", 10.0)
+    monkeypatch.setattr("workers.edge.link._ATTEMPT_INTERVAL_S", 0.001)
+    centre = FakeCentre()
+    sync = made(centre)
+    async with running(sync):
+        await until(lambda: sync.time.round_trip_ms is not None)
+        before_s, sync.time.deviation_ms, centre.is_cut = sync.back_s, 0.0, True
+        await until(lambda: sync.away)
+        assert centre.reconnects == 1
+        asked = centre.asked
+        await until(lambda: centre.asked > asked + 5)
+        centre.is_cut = False
+        await until(lambda: not sync.away)
+        assert sync.back_s > before_s
 
 
-async def test_a_centre_without_a_signed_faq_is_there_and_confirms_nothing(made: Made) -> None:
-    sync = made(FakeCentre(fails=FaqUnsigned("changed since it was signed")))
-    await sync.look()
-    assert (sync.away, InStep.read(sync.files.faq)) == (False, None)
+async def test_a_question_that_waits_no_longer_does_not_stop_the_journal(made: Made) -> None:
+    centre = FakeCentre(entries=[b"1", b"2", b"3"])
+    sync = made(centre)
+    sync.link.up.set()
+    centre.sends.clear()
+    waiting = [asyncio.create_task(sync.push()) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    centre.sends.set()
+    await waiting[1]
+    assert (centre.entries, centre.got) == ([], [b"[1,2]", b"[3]"])
 
 
 async def test_the_journal_goes_once_and_in_order(made: Made) -> None:
     centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=CentreAway("cut"))
     sync = made(centre)
-    with pytest.raises(CentreAway):
-        await sync.push()
-    assert (len(centre.entries), centre.got) == (3, [])
+    sync.link.up.set()
+    body_bytes = sync.uplink.body_bytes
+    await sync.push()
+    assert (len(centre.entries), centre.got, sync.uplink.body_bytes) == (3, [], body_bytes // 2)
     centre.fails = None
     await sync.push()
-    assert (centre.entries, centre.got) == ([], [b"1,2", b"3"])
+    assert (centre.entries, centre.got) == ([], [b"[1,2]", b"[3]"])
+
+
+async def test_nothing_is_sent_while_the_centre_is_away(made: Made) -> None:
+    centre = FakeCentre(entries=[b"1"])
+    await made(centre).push()
+    assert (centre.entries, centre.got) == ([b"1"], [])
 
 
 async def test_what_the_centre_never_takes_neither_holds_up_nor_takes_away_the_rest(made: Made) -> None:
     centre = FakeCentre(entries=[b"1", b"2", b"3"], fails=JournalRefused("no turn"), refuses=b"2")
-    await made(centre).push()
-    assert (centre.entries, centre.got) == ([], [b"1", b"3"])
+    sync = made(centre)
+    sync.link.up.set()
+    await sync.push()
+    assert (centre.entries, centre.got) == ([], [b"[1]", b"[3]"])
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, JournalRefused), (413, JournalRefused), (503, CentreAway)])
@@ -169,28 +239,27 @@ async def test_what_is_wrong_or_too_large_is_refused_for_good(
     answer = httpx2.MockTransport(lambda _: httpx2.Response(status))
     pages._http = httpx2.AsyncClient(transport=answer, base_url="http://centre")
     with pytest.raises(error):
-        await pages.add(b"[]")
+        await pages.add(b"[]", 5.0)
     await pages.close()
 
 
 async def test_erasures_that_were_missed_are_done_and_a_gap_forgets_all(made: Made) -> None:
-    centre = FakeCentre(page=FaqPage(10.0, 7), missed=Missed(7, erased=(Erased("s", 3),)))
+    """What waits in the journal may have been erased, too."""
+    centre = FakeCentre(entries=[b"1"])
     sync = made(centre)
-    await sync.look()
+    await sync.receive_erasures(Missed(7, erased=(Erased("s", 3),)), 0)
     assert (centre.erased, centre.known_place) == ([("s", 3)], 7)
-    await sync.look()
-    assert centre.erased == [("s", 3)]
-    centre.page, centre.missed = FaqPage(10.0, 90), Missed(90, gap=True)
-    await sync.look()
-    assert (centre.erased[1:], centre.known_place) == (["all"], 90)
+    await sync.receive_erasures(Missed(7), 7)
+    assert (centre.erased, centre.entries) == ([("s", 3)], [b"1"])
+    await sync.receive_erasures(Missed(90, gap=True), 7)
+    assert (centre.erased[1:], centre.known_place, centre.entries) == (["all"], 90, [])
 
 
 async def test_a_gateway_that_has_read_fewer_erasures_than_another_makes_no_edge_forget(made: Made) -> None:
-    """Unless it stays so: then the topic was made anew, and nobody can tell what was missed."""
-    centre = FakeCentre(page=FaqPage(10.0, 6), missed=Missed(6, gap=True), known_place=7)
+    """Unless it stays so: then the topic was made again, and nobody can tell what was missed."""
+    centre = FakeCentre(known_place=7)
     sync = made(centre)
-    await sync.look()
-    assert (centre.erased, centre.known_place) == ([], 7)
-    for _ in range(29):
-        await sync.look()
+    for at in range(30):
+        assert (centre.erased, centre.known_place) == ([], 7), at
+        await sync.receive_erasures(Missed(6, gap=True), 7)
     assert (centre.erased, centre.known_place) == (["all"], 6)

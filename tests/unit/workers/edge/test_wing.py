@@ -49,7 +49,7 @@ async def test_an_erasure_that_kafka_did_not_take_is_told_with_the_next_look(tmp
     (tmp_path / "token").write_text("t")
     key = Ed25519PrivateKey.generate().public_key()
     (tmp_path / "key.pem").write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    link = {"centre": "ws://centre/ws", "token_file": tmp_path / "token", "trusted_keys": tmp_path}
+    link = {"centre": "wss://centre/ws", "token_file": tmp_path / "token", "trusted_keys": tmp_path}
     settings = Settings(tenant="shop", edge=link, faq={"path": tmp_path / "faq.json", "stale_s": 9})  # type: ignore[arg-type]
     producer, history = FailingProducer(), Kept()
     parts: tuple[Any, Any] = producer, history

@@ -14,9 +14,10 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.doors.edge.door import EdgeDoor
-from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.erasures import LONGEST_OUTAGE_S
 from shared.conversation.journal import Journalled
 from shared.conversation.turn import Turn
+from shared.errors import StoreUnavailable
 from shared.faq.entries import PACKAGED_PATH
 from shared.faq.live import LiveFaq
 from shared.process.clock import now_unix_ms
@@ -39,11 +40,12 @@ class KeepingHistory:
 
     def __init__(self) -> None:
         self.kept: dict[SessionKey, list[Turn]] = {}
+        self.away = False
 
-    async def turns(self, session: SessionKey, **_: object) -> list[Turn]:
-        return self.kept.get(session, [])
-
-    async def append(self, session: SessionKey, turn: Turn) -> bool:
+    async def take(self, session: SessionKey, turn: Turn, entry: Journalled) -> bool:
+        if self.away:
+            raise StoreUnavailable("away")
+        assert entry.turn is turn
         self.kept.setdefault(session, []).append(turn)
         return True
 
@@ -71,6 +73,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
     faq, gateway, history = tmp_path / "faq.json", Edge(), KeepingHistory()
     faq.write_bytes(PACKAGED_PATH.read_bytes())
     sign_faq(faq, KEY, 7).write(tmp_path / "faq.signed")
+    gateway.gateway.erasing.log.whole = True
     door = EdgeDoor(
         http=http_of(gateway, tokens.gate()),
         signed=tmp_path / "faq.signed",
@@ -109,39 +112,80 @@ async def test_only_an_edges_token_opens_the_door(centre: Centre, headers: dict[
     assert (await centre.client.post("/history", content=b"[]", headers=headers)).status_code == 401
 
 
-async def test_what_an_edge_answered_is_kept_once_in_its_own_tenant(centre: Centre) -> None:
-    turn = Turn(
-        **msgspec.structs.asdict(Turn.uncounted("completed", "stop", "faq", output_text="30 days.")),
-        request_id="resp_1",
-        user="How long?",
-    )
-    for _ in range(2):
-        assert (await centre.add(Journalled(session_id="s", turn=turn))).json() == {"taken": 1}
+def answered(name: str, asked_unix_ms: float, generation: int = 0) -> Turn:
+    outcome = msgspec.structs.asdict(Turn.uncounted("completed", "stop", "faq", output_text="30 days."))
+    asked = int(asked_unix_ms)
+    return Turn(**outcome, request_id=name, user="How long?", asked_unix_ms=asked, generation=generation)
+
+
+async def test_what_an_edge_answered_is_stored_in_its_own_tenant(centre: Centre) -> None:
+    turn = answered("resp_1", now_unix_ms())
+    numbered = Journalled(session_id="s", turn=turn, epoch="e", sequence=1)
+    assert (await centre.add(numbered)).json() == {"taken": 1}
     assert centre.history.kept == {SessionKey("shop", "s"): [turn]}
     assert (await centre.client.post("/history", content=b'[{"turn":3}]', headers=bearing())).status_code == 400
+    centre.history.away = True
+    assert (await centre.add(numbered)).status_code == 503
 
 
+@pytest.mark.parametrize(
+    ("since_s", "generation", "stored"),
+    [(60, 0, False), (LONGEST_OUTAGE_S - 60, 0, False), (60, 1, True), (None, 0, True)],
+    ids=["a minute ago", "weeks ago", "asked after it", "never"],
+)
 async def test_a_turn_from_before_an_erasure_stays_out_though_redis_has_forgotten_that(
-    centre: Centre, monkeypatch: pytest.MonkeyPatch
+    centre: Centre, since_s: float | None, generation: int, stored: bool
 ) -> None:
-    """The edge's link was away for hours, and its customer erased the conversation at the centre meanwhile."""
-    erased_ms = now_unix_ms()
-    centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=int(erased_ms)))
-    monkeypatch.setattr("gateway.serving.erasing.now_unix_ms", lambda: erased_ms + 2 * ERASED_FOR_S * 1_000)
-    outcome = msgspec.structs.asdict(Turn.uncounted("completed", "stop", "faq", output_text="30 days."))
-    before, later = (
-        Turn(**outcome, request_id=name, user="How long?", asked_unix_ms=int(erased_ms) + ms)
-        for name, ms in (("before", -1), ("later", 1))
-    )
-    for turn in (before, later):
+    """The edge's link was away, and its customer erased the conversation at the centre meanwhile. Whatever the edge's
+    clock says: its turn is of an earlier generation."""
+    erased_ms = int(now_unix_ms() - (since_s or 0) * 1_000)
+    if since_s is not None:
+        centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=erased_ms))
+    for ahead_ms in (-1, 600_000):
+        turn = answered("r", min(erased_ms + ahead_ms, now_unix_ms()), generation * erased_ms)
         assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
-    assert centre.history.kept == {SessionKey("shop", "s"): [later]}
+    assert bool(centre.history.kept) == stored
 
 
-async def test_what_an_edge_erased_is_erased_once(centre: Centre) -> None:
+async def test_a_turn_from_before_the_longest_outage_stays_out(centre: Centre) -> None:
+    """Nobody can know whether its conversation was erased."""
+    turn = answered("r", now_unix_ms() - LONGEST_OUTAGE_S * 1_000)
+    assert (await centre.add(Journalled(session_id="s", turn=turn))).status_code == 200
+    assert not centre.history.kept
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/erasures"), ("POST", "/history")])
+async def test_an_edge_waits_until_the_gateway_has_loaded_the_erasures(centre: Centre, method: str, path: str) -> None:
+    """Else a gateway that has just started would store what was erased before."""
+    centre.door.erasing.log.whole = False
+    got = await centre.client.request(method, path, content=b"[]", headers=bearing())
+    assert (got.status_code, got.json()["error"]["code"]) == (503, "history_unavailable")
+    assert (await centre.get("/faq")).status_code == 200
+
+
+async def test_erasures_are_given_while_the_faq_is_not_signed(centre: Centre, tmp_path: Path) -> None:
+    (tmp_path / "faq.json").write_text(json.dumps(NEW_YEAR))
+    centre.door.faq = LiveFaq(FaqSettings(path=tmp_path / "faq.json"))
+    centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=3))
+    assert (await centre.get("/faq")).status_code == 503
+    assert (await centre.get("/erasures?after=0")).json()["erased"] == [{"session_id": "s", "generation": 3}]
+
+
+async def test_a_gateway_without_a_signed_faq_serves_no_edge(centre: Centre) -> None:
+    centre.door.signed = None
+    for path in ("/faq", "/erasures"):
+        assert (await centre.get(path)).json()["error"]["code"] == "edges_not_served"
+    assert (await centre.add()).json()["error"]["code"] == "edges_not_served"
+
+
+@pytest.mark.parametrize("known", [0, 95])
+async def test_what_an_edge_erased_is_erased_once(centre: Centre, known: int) -> None:
+    """An erasure that is sent again, or is older than one that Redis has forgotten, erases no later turn."""
+    if known:
+        centre.gateway.erased(Erase(tenant="shop", session_id="s", generation=known))
     for _ in range(2):
         assert (await centre.add(Journalled(session_id="s", erased=90))).status_code == 200
-    assert centre.gateway.history.generations == {SessionKey("shop", "s"): 90}
+    assert centre.gateway.history.generations == ({} if known else {SessionKey("shop", "s"): 90})
 
 
 async def test_an_edge_hears_of_its_tenants_erasures_or_of_a_gap(centre: Centre) -> None:
@@ -153,7 +197,6 @@ async def test_an_edge_hears_of_its_tenants_erasures_or_of_a_gap(centre: Centre)
     apply(Erase(tenant="another", session_id="s", generation=4), 6)
     missed = (await centre.get("/erasures?after=5")).json()
     assert missed == {"next": 7, "gap": False, "erased": [{"session_id": "s", "generation": 3}]}
-    assert (await centre.get("/faq")).headers["replyline-erasures"] == "7"
     assert (await centre.get("/erasures?after=4")).json()["gap"]
     for place in ("x", "-1", "9" * 19, "9" * 5_000, "1" + "%d9%a1"):
         assert (await centre.get(f"/erasures?after={place}")).status_code == 400
