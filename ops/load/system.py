@@ -12,11 +12,11 @@ from typing import Final, Self
 
 from ops.command_line import Broker
 from ops.measure.usage import running_on
-from ops.operate.up import wait_ready
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.own_services import OWN_SERVICES, own_kafka
 from ops.stack.processes import Child, ServiceError, free_port
+from ops.stack.readiness import wait_ready
 from shared.kafka import create_topics
 from shared.settings import PREFIX, Settings
 from shared.wire.lanes import Lane

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ops.operate.up import wait_ready
 from ops.stack.processes import Child, ServiceError
+from ops.stack.readiness import wait_ready
 from shared.settings import PREFIX
 from tests.chaos.faults.hangs import SEGFAULT, taken
 from tests.support.system import get

@@ -19,9 +19,9 @@ import pytest_asyncio
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from ops.operate.up import wait_ready
 from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, free_port
+from ops.stack.readiness import wait_ready
 from shared.wire.lanes import CHAMPION, LANES, Lane
 from tests.integration.commands.test_cli import REPLYLINE, replyline
 from tests.support.system import eventually

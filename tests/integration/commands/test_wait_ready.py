@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ops.operate.up import _missing, wait_ready
 from ops.stack.processes import Child, ServiceError, free_port
+from ops.stack.readiness import missing_at, wait_ready
 from shared.settings import load_settings
 from shared.sockets.listening import ListenAddress
 from shared.telemetry.logs import configure_logs
@@ -22,8 +22,8 @@ START_S = 1.5
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    monkeypatch.setattr("ops.operate.up._START_S", START_S)
-    monkeypatch.setattr("ops.operate.up._TELL_S", START_S)
+    monkeypatch.setattr("ops.stack.readiness._START_S", START_S)
+    monkeypatch.setattr("ops.stack.readiness._REPORT_AFTER_S", START_S)
     child = Child.start([sys.executable, "-c", "import time; time.sleep(60)"])
     yield child
     child.kill()
@@ -75,7 +75,7 @@ async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monke
     monkeypatch.setattr(urllib.request, "_opener", None)  # Python's own, which keeps the first proxies that it sees
     port = free_port()
     async with await serve_status(ListenAddress("127.0.0.1", port, "", ""), Readiness({"kafka": lambda: "no broker"})):
-        assert await asyncio.to_thread(_missing, f"http://127.0.0.1:{port}/ready") == {"kafka": "no broker"}
+        assert await asyncio.to_thread(missing_at, f"http://127.0.0.1:{port}/ready") == {"kafka": "no broker"}
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monke
 )
 async def test_an_answer_that_is_none_is_asked_for_again(answer: bytes) -> None:
     async with saying(answer) as url:
-        assert await asyncio.to_thread(_missing, f"{url}/ready") is None
+        assert await asyncio.to_thread(missing_at, f"{url}/ready") is None

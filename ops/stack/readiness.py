@@ -1,0 +1,64 @@
+"""Wait until a child process is ready, by its `/ready` page."""
+
+import asyncio
+import time
+import urllib.error
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import IO, Final
+
+import msgspec
+
+from ops.stack.own_pages import open_page
+from ops.stack.processes import Child, ServiceError
+from shared.telemetry.logs import get_logger
+
+_START_S: Final = 60.0
+_POLL_S: Final = 0.05
+_LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded, or an upstream answers
+_REPORT_AFTER_S: Final = 5.0
+
+
+async def wait_ready(child: Child, url: str, name: str) -> None:
+    """Wait until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to
+    load, and an upstream to start: a TensorRT plan is built for minutes. What is waited for is said once.
+
+    Raises `ServiceError` where the child ends, or is not ready a minute after its model.
+    """
+    begun_s = time.monotonic()
+    until_s, told = begun_s + _START_S, False
+    while (missing := await asyncio.to_thread(missing_at, url)) is None or missing:
+        now_s = time.monotonic()
+        if not child.running:
+            raise ServiceError(f"{name} {child.ending}; its reason stands above")
+        if missing is not None and _LOADING in missing:
+            until_s = now_s + _START_S
+            if not told and now_s > begun_s + _REPORT_AFTER_S:
+                get_logger().warning("still_waiting", what=name, cause=missing[_LOADING])
+                told = True
+        if now_s > until_s:
+            raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; its reason stands above")
+        await asyncio.sleep(_POLL_S)
+
+
+class _Page(msgspec.Struct):
+    missing: dict[str, str] = {}
+
+
+def missing_at(url: str) -> Mapping[str, str] | None:
+    """Return what `/ready` says is missing, each with its reason; None where nobody answers."""
+    try:
+        with open_page(url, timeout_s=1) as page:
+            return _named(page)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _named(error)
+    except (OSError, HTTPException):
+        return None
+
+
+def _named(page: IO[bytes]) -> Mapping[str, str] | None:
+    try:
+        return msgspec.json.decode(page.read(), type=_Page).missing
+    except (OSError, HTTPException, msgspec.DecodeError):
+        return None
