@@ -69,16 +69,21 @@ def _harness(name: str) -> ModuleType | None:
 
 
 @app.command(rich_help_panel=_RUN)
-def up() -> None:
+def up(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the log's JSON lines, as to a file or pipe, not lines for a person")
+    ] = False,
+) -> None:
     """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends
-    it, a second one ends it at once."""
+    it, a second one ends it immediately."""
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_engine
     from ops.operate.up import up as run
 
     settings = with_prepared_embeddings(settings_of("up"))
     ensure_engine(settings, Console(stderr=True))
-    raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
+    as_json = as_json or not sys.stdout.isatty()
+    raise typer.Exit(run_until_signal(lambda stop: run(settings, stop, as_json=as_json)))
 
 
 @app.command(rich_help_panel=_RUN)
@@ -352,11 +357,11 @@ def main() -> None:
     except (SettingsError, ModelError) as error:
         sys.exit(fail(str(error), BAD_INPUT_STATUS))
     except (BrokerUnavailable, StoreUnavailable) as error:
-        from ops.operate.demo_env import demo_remedy
+        from ops.stack.demo_env import demo_remedy
 
         sys.exit(fail(f"{error}{demo_remedy()}", 1))
     except ConnectFailed as error:
-        from ops.operate.demo_env import demo_remedy
+        from ops.stack.demo_env import demo_remedy
 
         remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the file names another address
         remedy = " (by REPLYLINE_TOKEN; see: replyline token --help)" if "for a token" in str(error) else remedy

@@ -51,6 +51,16 @@ def gateway_address(url: str | None) -> str | None:
     return url
 
 
+def gateway_or_demo(context: typer.Context, url: str) -> str | None:
+    """Return a gateway's address: the one given, else that of the demo that runs in this folder. Raises
+    `SettingsError` if it is not an address."""
+    if str(context.get_parameter_source("url")).endswith("DEFAULT"):
+        from ops.stack.demo_env import demo_url
+
+        return demo_url() or url
+    return gateway_address(url)
+
+
 Broker = Literal["embedded", "kafka"]
 OwnBroker = Annotated[Broker, typer.Option(help="of the system that it starts: in memory, or Apache Kafka")]
 JsonPath = Annotated[
@@ -68,7 +78,12 @@ Token = Annotated[
 ]
 UrlOfGateway = Annotated[
     str,
-    typer.Option("--url", envvar="REPLYLINE_URL", callback=gateway_address, help="the gateway's WebSocket address"),
+    typer.Option(
+        "--url",
+        envvar="REPLYLINE_URL",
+        callback=gateway_or_demo,
+        help="the gateway's WebSocket address; without it, the demo's that runs in this folder",
+    ),
 ]
 UrlOrOwn = Annotated[
     str | None,

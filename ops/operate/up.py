@@ -1,9 +1,10 @@
 """`replyline up`: everything on this machine, in one process tree, with embedded Kafka and Redis.
 
 The gateway and the worker are the very processes that production runs, as children; the broker's mock cluster lives in
-this process. One line `ready` gives the addresses, and the file by which a shell reaches them
-(`ops/operate/demo_env.py`). A gateway or worker that dies is started again (`ops/stack/restarts.py`). Ctrl-C drains the
-gateway, then the worker, and leaves nothing."""
+this process. On a terminal a few lines say where the page is, what to ask and where the log is; elsewhere, or with
+`--json`, the log's JSON lines are printed, and the line `ready` has the addresses. A shell reaches them by a file of
+variables (`ops/stack/demo_env.py`). A gateway or worker that dies is started again (`ops/stack/restarts.py`). Ctrl-C
+drains the gateway, then the worker, and leaves nothing but the log."""
 
 import asyncio
 import errno
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Final, Self
+from pathlib import Path
+from typing import Final, Self, TextIO
 
 from ops.model.embeddings import embeddings_env
-from ops.operate.demo_env import RUN_DIR, demo_env, demo_env_path
 from ops.operate.diagnose.pages import parse_page
+from ops.stack.demo_env import RUN_DIR, demo_env, demo_env_path, stdout_to
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.stack.own_pages import open_page
 from ops.stack.own_services import OWN_SERVICES
@@ -30,7 +32,7 @@ from shared.settings import PREFIX, Settings
 from shared.settings.gateway import GatewaySettings
 from shared.settings.redis import without_password
 from shared.sockets.listening import ListenAddress, host_port
-from shared.telemetry.logs import get_logger
+from shared.telemetry.logs import configure_logs, get_logger
 from shared.wire.lanes import CHAMPION, LANES
 
 _POLL_S: Final = 0.05
@@ -125,9 +127,20 @@ class EmbeddedSystem:
         env: dict[str, str] | None = None,
         share_output: bool = True,
         redis: Sequence[str] = (),
+        terminal: TextIO | None = None,
+        reasons: str = "the lines above",
     ) -> None:
-        """`redis` are further lines of its configuration."""
+        """Args:
+        settings: of all parts.
+        env: further variables of the gateway and the worker.
+        share_output: whether the parts write to this process's stdout and stderr; else nowhere.
+        redis: further lines of its configuration.
+        terminal: where a person reads what has ended and is started again.
+        reasons: where the parts' own messages are, for error messages.
+        """
         self._settings = settings
+        self._terminal = terminal
+        self._reasons = reasons
         self._redis_lines = redis
         self._env = env or {}
         self._restarts: dict[str, Restarts] = defaultdict(Restarts)
@@ -160,8 +173,11 @@ class EmbeddedSystem:
         addresses = self._addresses(ports, kafka=kafka.bootstrap, redis=redis.url)
         self.gateway = self._run("gateway")
         self.worker = self._run("workers")
-        await wait_ready(self.gateway, f"http://{host_port(*addresses.gateway_metrics)}/ready", "the gateway")
-        await wait_ready(self.worker, f"http://{host_port(*addresses.worker_metrics)}/ready", "the worker")
+        for child, at, name in (
+            (self.gateway, addresses.gateway_metrics, "the gateway"),
+            (self.worker, addresses.worker_metrics, "the worker"),
+        ):
+            await wait_ready(child, f"http://{host_port(*at)}/ready", name, reasons=self._reasons)
         return addresses
 
     def _addresses(self, ports: _Ports, *, kafka: str, redis: str) -> Addresses:
@@ -219,9 +235,12 @@ class EmbeddedSystem:
         wait_s = self._restarts[part].died(time.monotonic())
         if wait_s is None:
             raise ServiceError(
-                f"the {part} {dead.ending}, and ended {DEATHS} times in {WITHIN_S:.0f} s; its last lines stand above"
+                f"the {part} {dead.ending}, and ended {DEATHS} times in {WITHIN_S:.0f} s; see {self._reasons}"
             )
-        get_logger().error("part_ended", cause=f"the {part} {dead.ending}", pid=dead.process.pid, restart_in_s=wait_s)
+        cause = f"the {part} {dead.ending}"
+        get_logger().error("part_ended", cause=cause, pid=dead.process.pid, restart_in_s=wait_s)
+        if self._terminal is not None:
+            print(f"{cause}; it starts again in {wait_s:.0f} s; see {self._reasons}", file=self._terminal)
         await _wait(stop, wait_s)
         return dead if stop.is_set() else self._run(module)
 
@@ -247,11 +266,34 @@ def _check_port(host: str, port: int) -> None:
 
 
 async def up(
-    settings: Settings, stop: asyncio.Event, *, env: dict[str, str] | None = None, redis: Sequence[str] = ()
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    env: dict[str, str] | None = None,
+    redis: Sequence[str] = (),
+    as_json: bool = True,
 ) -> None:
-    """Raise `ServiceError` where it cannot be done. `env` is the processes' own, `redis` further lines of the embedded
-    one's configuration."""
-    with EmbeddedSystem(settings, env=env, redis=redis) as system:
+    """Run all parts until `stop`.
+
+    Args:
+        settings: of all parts.
+        stop: ends them.
+        env: further variables of the gateway and the worker.
+        redis: further lines of the embedded Redis' configuration.
+        as_json: print the log's lines; else they go to a file, and a few lines for a person are printed.
+
+    Raises:
+        ServiceError: a part cannot be started, or ends too often.
+    """
+    with ExitStack() as files:
+        terminal = log = None
+        if not as_json:
+            log = demo_env_path(RUN_DIR, settings.gateway.port).with_suffix(".log")
+            terminal = files.enter_context(stdout_to(log))
+            configure_logs(settings.log, process="up")  # again: JSON, since stdout is a file now
+            print("replyline: starting Kafka, Redis, a gateway and a worker with the model", file=terminal)
+        reasons = "the lines above" if log is None else str(log)
+        system = files.enter_context(EmbeddedSystem(settings, env=env, redis=redis, terminal=terminal, reasons=reasons))
         starting = asyncio.create_task(system.start())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -259,21 +301,42 @@ async def up(
             starting.cancel()
             return
         addresses = starting.result()
-        with ExitStack() as files:
-            get_logger().info(
-                "ready",
-                engine=await asyncio.to_thread(computing, addresses.metrics[1]),
-                page=addresses.page,
-                ws=addresses.ws,
-                openai=addresses.openai,
-                ai_sdk=addresses.ai_sdk,
-                grpc=addresses.grpc,
-                kafka=addresses.kafka,
-                redis=without_password(addresses.redis),
-                metrics=list(addresses.metrics),
-                env=_env_file(files, addresses),
-            )
+        with ExitStack() as env_file:
+            engine = await asyncio.to_thread(computing, addresses.metrics[1])
+            _log_ready(addresses, engine, _env_file(env_file, addresses))
+            if terminal is not None:
+                print(_for_a_person(addresses, engine, log), file=terminal)
             await system.watch(stop)
+
+
+def _log_ready(addresses: Addresses, engine: str, env: str | None) -> None:
+    get_logger().info(
+        "ready",
+        engine=engine,
+        page=addresses.page,
+        ws=addresses.ws,
+        openai=addresses.openai,
+        ai_sdk=addresses.ai_sdk,
+        grpc=addresses.grpc,
+        kafka=addresses.kafka,
+        redis=without_password(addresses.redis),
+        metrics=list(addresses.metrics),
+        env=env,
+    )
+
+
+def _for_a_person(addresses: Addresses, engine: str, log: Path | None) -> str:
+    """Return where the page is, what to type next, and how it ends."""
+    command = Path(sys.argv[0])
+    here = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    return f"""
+The shop's page with the chat:  {addresses.page}
+
+Or ask in another terminal, from this folder:
+    {here} ask "How long do refunds take?"
+    {here} ask "Do you sell gift cards?"
+
+Engine: {engine}. Log: {log}. Ctrl-C ends it."""
 
 
 def _env_file(files: ExitStack, addresses: Addresses) -> str | None:

@@ -19,7 +19,7 @@ _LOADING: Final = "engine"  # what a worker's /ready misses until its model is l
 _REPORT_AFTER_S: Final = 5.0
 
 
-async def wait_ready(child: Child, url: str, name: str) -> None:
+async def wait_ready(child: Child, url: str, name: str, *, reasons: str = "the lines above") -> None:
     """Wait until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to
     load, and an upstream to start: a TensorRT plan is built for minutes. What is waited for is said once.
 
@@ -30,14 +30,14 @@ async def wait_ready(child: Child, url: str, name: str) -> None:
     while (missing := await asyncio.to_thread(missing_at, url)) is None or missing:
         now_s = time.monotonic()
         if not child.running:
-            raise ServiceError(f"{name} {child.ending}; its reason stands above")
+            raise ServiceError(f"{name} {child.ending}; see {reasons}")
         if missing is not None and _LOADING in missing:
             until_s = now_s + _START_S
             if not told and now_s > begun_s + _REPORT_AFTER_S:
                 get_logger().warning("still_waiting", what=name, cause=missing[_LOADING])
                 told = True
         if now_s > until_s:
-            raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; its reason stands above")
+            raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; see {reasons}")
         await asyncio.sleep(_POLL_S)
 
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from ops.command_line import settings_of
-from ops.operate.demo_env import demo_remedy
 from ops.operate.diagnose.addresses import check_process, check_way_in
 from ops.operate.diagnose.knowledge import Cause, causes
 from ops.operate.diagnose.look import look, targets_of
@@ -20,6 +19,7 @@ from ops.operate.diagnose.system import Role, System
 from ops.operate.incidents.commands import DEFAULT_FOLDER, Folder, seen_before
 from ops.operate.incidents.incident import new_incident
 from ops.operate.incidents.shelf import Shelf
+from ops.stack.demo_env import demo_remedy
 from shared.nouns import counted
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings

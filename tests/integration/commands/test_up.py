@@ -7,6 +7,7 @@ import pty
 import signal
 import socket
 import stat
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -48,6 +49,14 @@ class Up:
         return found
 
 
+# The scripted engine writes every answer itself.
+SCRIPTED = {
+    "REPLYLINE_WORKER__ENGINE": "fake",
+    "REPLYLINE_ANSWERS__POLICY": "model",
+    "REPLYLINE_ANSWERS__GUARD": "false",
+}
+
+
 @asynccontextmanager
 async def running_up(folder: Path) -> AsyncIterator[Up]:
     """On a free port, with the scripted engine."""
@@ -57,9 +66,7 @@ async def running_up(folder: Path) -> AsyncIterator[Up]:
         "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as if the shell had read an older demo's file
         "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "REPLYLINE_REDIS__URL": "redis://127.0.0.1:1/0",
-        "REPLYLINE_WORKER__ENGINE": "fake",
-        "REPLYLINE_ANSWERS__POLICY": "model",
-        "REPLYLINE_ANSWERS__GUARD": "false",
+        **SCRIPTED,
         "REPLYLINE_HANDOFF__ENABLED": "true",
     }
     child = Child.start([REPLYLINE, "up"], env=env, log=log)
@@ -339,3 +346,31 @@ async def test_up_ends_when_a_part_of_it_dies_again_and_again(up: Up) -> None:
     assert "the worker was ended by signal 9 (Killed), and ended 5 times in 60 s" in up.log.read_text()
     assert "Traceback" not in up.log.read_text()
     assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_on_a_terminal_up_says_what_to_do_next_and_ask_finds_it(tmp_path: Path) -> None:
+    """A person reads where the page is, what to ask and how it ends; the log's lines go to a file. `ask` in the same
+    folder needs no address, though the port is not the usual one."""
+    port, (terminal, other_end) = free_port(), pty.openpty()
+    env = {**os.environ, **SCRIPTED, "REPLYLINE_GATEWAY__PORT": str(port)}
+    env.pop("REPLYLINE_URL", None)
+    up = subprocess.Popen([REPLYLINE, "up"], cwd=tmp_path, env=env, stdin=other_end, stdout=other_end, stderr=other_end)
+    os.close(other_end)
+    shown = b""
+    try:
+        while b"Ctrl-C ends it." not in shown:
+            shown += os.read(terminal, 4_096)
+        for word in (f"http://127.0.0.1:{port}/", 'ask "', f".run/demo-{port}.log"):
+            assert word.encode() in shown
+        assert b"{" not in shown, "the log's lines are in the file"
+        typed = [REPLYLINE, "ask", "Where is it?", "--max-output-tokens", "12"]
+        asked = subprocess.run(typed, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        assert len(asked.stdout.strip("\n")) == 12
+        events = [
+            json.loads(line)["event"] for line in (tmp_path / ".run" / f"demo-{port}.log").read_text().splitlines()
+        ]
+        assert {"engine_loaded", "gateway_ready", "ready"} <= set(events)
+    finally:
+        up.send_signal(signal.SIGINT)
+        assert up.wait(30) == 0
+        os.close(terminal)

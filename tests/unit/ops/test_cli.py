@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from ops import cli
-from ops.operate.demo_env import demo_env
+from ops.stack.demo_env import demo_env
 from shared.client.telling import ConnectFailed
 from shared.errors import ReplylineError, SettingsError
 from shared.settings import describe

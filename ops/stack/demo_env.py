@@ -1,15 +1,17 @@
-"""The file that a shell reads to work with a running `replyline up`: where its gateway, Kafka and Redis are.
+"""The files of a running `replyline up`, under `.run/`: its environment and its log.
 
-It holds Redis' password, so that nobody but its owner may read it, and it goes with the demo.
+A shell sources the environment to reach the demo's gateway, Kafka and Redis. It contains Redis' password: only its
+owner may read it, and it is removed with the demo.
 """
 
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from shared.settings.gateway import GatewaySettings
 
@@ -18,8 +20,18 @@ _USUAL_PORT: Final = GatewaySettings.model_fields["port"].default
 
 
 def demo_env_path(folder: Path, port: int) -> Path:
-    """Each demo's own: two at once have two ports."""
+    """Return the file's name, which contains the port if that is not the usual one."""
     return folder / ("demo.env" if port == _USUAL_PORT else f"demo-{port}.env")
+
+
+def demo_url(folder: Path = RUN_DIR) -> str | None:
+    """Return the gateway's address of the only demo that runs here; None if there is none, if several run, or if one
+    has the usual port."""
+    files = demo_env_files(folder)
+    if len(files) != 1 or files[0] == demo_env_path(folder, _USUAL_PORT):
+        return None
+    lines = shlex.split(files[0].read_text(), comments=True)
+    return next((line.partition("=")[2] for line in lines if line.startswith("REPLYLINE_URL=")), None)
 
 
 def demo_env_files(folder: Path = RUN_DIR) -> list[Path]:
@@ -50,3 +62,20 @@ def demo_env(path: Path, variables: Mapping[str, str]) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def stdout_to(path: Path) -> Iterator[TextIO]:
+    """Write this process's and its children's stdout to a new file until the block ends. Yield the stdout that was
+    there before. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w", buffering=1) as terminal:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.dup2(descriptor, 1)
+        os.close(descriptor)
+        try:
+            yield terminal
+        finally:
+            sys.stdout.flush()
+            os.dup2(terminal.fileno(), 1)

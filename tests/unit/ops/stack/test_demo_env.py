@@ -1,10 +1,13 @@
-"""A shell that reads the demo's file works with that demo; nobody else can read it, and it goes with the demo."""
+"""The demo's file of variables: a shell that sources it works with that demo, and only its owner can read it."""
 
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
-from ops.operate.demo_env import demo_env, demo_env_path
+import pytest
+
 from ops.operate.up import Addresses
+from ops.stack.demo_env import demo_env, demo_env_path, demo_url
 from ops.stack.own_services import OWN_SERVICES
 from shared.settings import describe
 
@@ -60,3 +63,22 @@ def test_it_says_where_everything_is_and_unsets_what_is_of_other_services() -> N
     assert (told["AI_SDK_URL"], told["GRPC_ADDRESS"]) == (ADDRESSES.ai_sdk, ADDRESSES.grpc)
     doors = {"REPLYLINE_URL", "OPENAI_BASE_URL", "AI_SDK_URL", "GRPC_ADDRESS"}
     assert told.keys() - doors <= {variable for variable, *_ in describe()}
+
+
+@pytest.mark.parametrize(
+    ("ports", "found"),
+    [
+        ([], None),
+        ([8080], None),  # as without the file
+        ([9000], "ws://127.0.0.1:9000/ws"),
+        ([9000, 9001], None),  # which one, nothing says
+        ([8080, 9000], None),
+    ],
+)
+def test_a_command_finds_the_only_demo_of_a_folder(tmp_path: Path, ports: list[int], found: str | None) -> None:
+    with ExitStack() as demos:
+        for port in ports:
+            variables = {"A": "it's", "REPLYLINE_URL": f"ws://127.0.0.1:{port}/ws"}
+            demos.enter_context(demo_env(demo_env_path(tmp_path, port), variables))
+        assert demo_url(tmp_path) == found
+    assert demo_url(tmp_path) is None
