@@ -14,7 +14,7 @@ DEMO: Final = "tests/integration/commands/test_pages_typed.py"
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"(?:(?<=\n\n)|\A)((?:    .*\n)(?:    .*\n|\n(?=    ))*)")
 _PROGRAM: Final = re.compile(
-    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|openssl|printf|echo|kcat"
+    r"(?:(?:export )?[A-Z_]+=\S+ )*(?:\.|export|for|replyline|make|docker|helm|kubectl|pip|openssl|printf|echo|kcat"
     r"|kafka-\w+\.sh|promtool|llama-server|(?:\.venv/bin|ops)/\S+)(?: |$)"
 )
 _DEMO_ENV: Final = re.compile(r"\. \.run/demo\.env|export PATH=\$PWD/\.venv/bin:\$PATH && source \.run/demo\.env")
@@ -84,6 +84,7 @@ TYPED: Final = {
     "docs/producers.md: echo": "needs kcat; tests/integration/services/test_producer.py writes the same record",
     "docs/production.md: .venv/bin/replyline doctor --for production": "fails if the machine lacks something",
     "docs/production.md: ops/setup/venv demo": "needs docker; its first line is in make demo",
+    "docs/production.md: pip install": "installs packages; tests/integration/doors/test_packages.py runs the wheel",
     "docs/production.md: docker compose run": _COMPOSE,
     "docs/production.md: export REPLYLINE_FAQ__PATH=$PWD/mine.json": DEMO,
     "docs/production.md: replyline eval --fit --questions mine.jsonl": "names fifty questions of the reader's own",

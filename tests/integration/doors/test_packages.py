@@ -1,11 +1,13 @@
-"""The two packages that others install, built and used as docs/protocol.md says, by the examples."""
+"""The packages that others install: the two clients, used as docs/protocol.md says, and the wheel of all processes."""
 
 import asyncio
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +20,8 @@ import playwright
 import pytest
 import pytest_asyncio
 
+from ops.stack.own_pages import open_page
+from ops.stack.processes import free_port
 from tests.support.shared_system import STANDARD
 from tests.support.system import Service, System
 
@@ -103,7 +107,7 @@ def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file.locate(), site / file)
     interpreter = folder / "bin" / "python"
-    (wheel,) = built.glob("*.whl")
+    (wheel,) = built.glob("replyline_client-*.whl")
     done = run(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
     shutil.copy(ROOT / "examples" / "ask.py", folder)
@@ -191,3 +195,38 @@ def test_both_are_typed(python: Installed, node: Installed) -> None:
         tsc, "--noEmit", "--strict", "--target", "es2023", "--module", "nodenext", "typed.ts", cwd=node.folder
     ).stdout
     assert re.findall(r"error TS.*", found) == re.findall(r"error TS2322: .* '\"model\"'\.", found) != [], found
+
+
+def test_the_wheel_runs_the_demo_without_a_checkout(built: Path, tmp_path: Path) -> None:
+    """In a new environment, with only the wheel and the installed dependencies, `up` serves the page and answers with
+    the prepared model."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    site = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    (site / "dependencies.pth").write_text(str(Path(playwright.__file__).parents[1]))  # its own .pth files are not read
+    interpreter, command = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "replyline"
+    (wheel,) = built.glob("replyline-*.whl")
+    assert f'"dist/{wheel.name}[embedded,onnx]"' in (ROOT / "docs" / "production.md").read_text()
+    done = run(
+        *(sys.executable, "-m", "pip", "--python", interpreter),
+        *("install", "--quiet", "--no-index", "--no-deps", "--ignore-installed", wheel),
+    )
+    assert done.returncode == 0, done.stderr
+    located = run(interpreter, "-c", "import gateway, ops, shared, workers; print(ops.__file__)", cwd=tmp_path)
+    assert Path(located.stdout.strip()).is_relative_to(site), located
+    port = free_port()
+    (tmp_path / ".models").symlink_to(ROOT / ".models")
+    env = {"PATH": os.environ["PATH"], "REPLYLINE_GATEWAY__PORT": str(port)}
+    with (tmp_path / "log").open("w") as log:
+        up = subprocess.Popen([command, "up"], cwd=tmp_path, env=env, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + 100
+        while not (tmp_path / ".run" / f"demo-{port}.env").exists() and up.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
+        asked = run(command, "ask", "How long do refunds take?", "--deadline-ms", "60000", cwd=tmp_path)
+        assert asked.returncode == 0, asked.stderr + (tmp_path / "log").read_text()
+        assert "based on: " in asked.stderr
+        with open_page(f"http://127.0.0.1:{port}/widget/replyline-chat.js", timeout_s=5) as script:
+            assert script.status == 200
+    finally:
+        up.send_signal(signal.SIGINT)
+        assert up.wait(30) == 0
