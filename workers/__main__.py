@@ -19,7 +19,7 @@ from workers.engine.load_model import LoadedModel
 from workers.engine.upstream.model import upstream_model
 from workers.schedule.costs import CostModel
 from workers.schedule.streams import PRIOR_DECODE, PRIOR_PREFILL
-from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
+from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate, table_path
 from workers.serving.engine_thread import EngineThread, left_behind
 from workers.serving.watchdog import LEAVE_S, LOAD_S, limited
 from workers.versions.beginning import choices, load_first, remember_last_served
@@ -59,7 +59,7 @@ async def _known_costs(worker: WorkerSettings, model: LoadedModel) -> CostModel:
     key = costs_key(info, threads=worker.threads or usable_cores())
     # What the fake engine takes is scripted anew at each start; what a shadow takes is what others leave it.
     own = info.name == "fake" or worker.lane == SHADOW
-    kept = None if own else worker.costs_dir / f"{info.name}-{info.model}-{info.precision}-{info.num_slots}.json"
+    kept = None if own else table_path(worker.costs_dir, info.name, key)
     try:
         with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
             costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)

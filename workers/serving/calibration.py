@@ -13,6 +13,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain, combinations
 from pathlib import Path
 from statistics import median
@@ -179,6 +180,12 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
         num_cores=usable_cores(),
         mixes=info.mixes,
     )
+
+
+def table_path(folder: Path, engine: str, key: CostsKey) -> Path:
+    """Return the file of this key: workers on several kinds of machine may share the folder."""
+    kind = sha256(msgspec.json.encode(key)).hexdigest()[:8]
+    return folder / f"{engine}-{key.model}-{key.precision}-{key.num_slots}-{kind}.json"
 
 
 def save(path: Path, table: msgspec.Struct) -> None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -29,15 +30,27 @@ _LEAST_S: Final = 0.025
 # So often it is looked whether the group has shared the partitions out anew.
 _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
+_HASH_CHARS: Final = 8
 
 
 def worker_name(instance_id: str = "", device: str = "", *, pid: int | None = None) -> str:
-    """Return the static member's name, else one that no other worker has now, `w-PID-HOST`: in containers every process
-    has the same id. `device`, the GPU or slice that it computes on, stands behind the id: `w-PID.GPU1a2b3c4d-HOST`.
-    `pid` is that of another process of this machine."""
-    process = f"{pid or os.getpid()}.{device.replace('-', '')}" if device else str(pid or os.getpid())
-    name = f"w-{instance_id or f'{process}-{socket.gethostname()}'}"
-    return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
+    """Return an id that no other worker has now: `w-INSTANCE` of a static member, else `w-PID-HOST`. In containers
+    every process has the same PID.
+
+    Args:
+        device: the GPU or slice that the worker computes on: `w-PID.GPU1a2b3c4d-HOST`, if that is short enough.
+        pid: that of another process of this machine.
+    """
+    process, host = str(pid or os.getpid()), socket.gethostname()
+    name = f"w-{instance_id or f'{process}-{host}'}"
+    if device and not instance_id:
+        named = f"w-{process}.{device.replace('-', '')}-{host}"
+        name = named if len(named) <= MAX_ID_CHARS else name
+    name = re.sub(r"[^A-Za-z0-9_.:-]", "-", name)
+    if len(name) <= MAX_ID_CHARS:
+        return name
+    # Pods of one pool differ in their last characters.
+    return f"{name[: MAX_ID_CHARS - _HASH_CHARS - 1]}-{sha256(name.encode()).hexdigest()[:_HASH_CHARS]}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from workers.engine import DecodeRow, Engine, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.schedule.costs import SCHEMA_VERSION, CostModel, CostsKey, CostTable
-from workers.serving.calibration import calibrate, costs_key, load_or_calibrate, save
+from workers.serving.calibration import calibrate, costs_key, load_or_calibrate, save, table_path
 
 
 def key_of(engine: Engine) -> CostsKey:
@@ -182,6 +182,17 @@ def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
     assert (how, engine.calls) == ("loaded", 0)
     assert second.state(key_of(engine)) == first.state(key_of(engine))
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
+
+
+def test_two_kinds_of_machine_share_a_folder(tmp_path: Path) -> None:
+    """Neither replaces what the other has measured."""
+    engine = TimedEngine()
+    keys = [key_of(engine), msgspec.structs.replace(key_of(engine), cpu="another", threads=64)]
+    for expected in ("calibrated: no table", "loaded"):
+        for key in keys:
+            path = table_path(tmp_path, "fake", key)
+            _, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+            assert how == expected
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from msgspec import msgpack
 
 from shared.kafka import Outgoing
+from shared.wire.fields import MAX_ID_CHARS
 from shared.wire.lanes import Lane
 from shared.wire.messages import WorkerReport
 from shared.wire.topics import TopicNames
@@ -141,3 +143,18 @@ def test_a_workers_name_ends_with_its_host_and_says_its_device() -> None:
     assert worker_name() == f"w-{process}-{host}"
     assert worker_name(device="MIG-5e6f7a8b") == f"w-{process}.MIG5e6f7a8b-{host}"
     assert worker_name("pod-0", "MIG-5e6f7a8b") == "w-pod-0"
+
+
+@pytest.mark.parametrize("length", [43, 55, 63])
+@pytest.mark.parametrize("device", ["", "GPU-1a2b3c4d"])
+def test_pods_with_long_names_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch, length: int, device: str) -> None:
+    """Pods of a pool differ in the last five characters. A pod whose name the chart made is found by its id."""
+    found = set()
+    for end in ("abcde", "bcdfg", "xz2v9"):
+        host = f"{'a' * (length - 6)}-{end}"
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        name = worker_name(device=device, pid=1)
+        assert len(name) <= MAX_ID_CHARS
+        assert length > 60 or name.endswith(host)
+        found.add(name)
+    assert len(found) == 3
