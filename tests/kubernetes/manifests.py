@@ -1,8 +1,8 @@
 """Check rendered manifests, for `make k8s-check`: with FILE --core FILE --custom FILE.
 
-Each container's variables are settings that load, every ConfigMap, port and file of a secret that is named is there,
-each selector finds its pods, and a pool has one who sizes it. What is no kind of Kubernetes itself goes into the file
-`--custom`, the rest into `--core`.
+Each container's variables are settings that load, every port and file of a secret that is named is there, each selector
+finds its pods, one object sizes each pool, at most a third of it may be away, and no name is too long. What is no kind
+of Kubernetes itself goes into the file `--custom`, the rest into `--core`.
 """
 
 import argparse
@@ -33,6 +33,8 @@ _SERVERS: Final = re.compile(
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "redis": 6379, "rediss": 6379, "redis+sentinel": 26379}
 _NO_SERVERS: Final = ("_ORIGINS", "_ISSUER", "_AUDIENCE")
 _TO_END_S: Final = 5  # Kafka's clients close
+_MOST_NAME: Final = 43  # a pod's has 17 characters more, and a worker's id 4 more than that: 64
+_MOST_LABEL: Final = 63
 DOORS: Final = yaml.safe_load(
     (Path(__file__).parents[2] / "ops" / "k8s" / "replyline" / "files" / "doors.yaml").read_text()
 )
@@ -41,7 +43,6 @@ Object = dict[str, Any]
 
 def faults(objects: list[Object]) -> Iterator[str]:
     """Return a line for each thing that is wrong."""
-    maps = {each["metadata"]["name"]: each.get("data", {}) for each in objects if each["kind"] == "ConfigMap"}
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] in _PODS]
     for each in objects:
         name = f"{each['kind']} {each['metadata']['name']}"
@@ -57,10 +58,42 @@ def faults(objects: list[Object]) -> Iterator[str]:
             grace_s = pod.get("terminationGracePeriodSeconds", 30)
             allowed = _egress_ports(each["spec"]["template"]["metadata"]["labels"], objects)
             for container in pod["containers"]:
-                variables = _variables(container, maps)
-                found = [*_of_container(container, variables, maps, grace_s), *_of_servers(variables, allowed)]
+                variables = _variables(container)
+                given = variables | {each.partition("=")[0]: each.partition("=")[2] for each in container["args"]}
+                found = [*_of_container(container, variables, grace_s), *_of_servers(given, allowed)]
                 yield from (f"{name}: {fault}" for fault in found)
+        yield from (f"{name}: {fault}" for fault in [*_of_names(each), *_of_absences(each, objects)])
     yield from _of_sizes(objects)
+
+
+def _of_names(each: Object) -> Iterator[str]:
+    """Yield a line if Kubernetes would refuse the name, or cut that of a pod."""
+    name = each["metadata"]["name"]
+    limit = _MOST_NAME if each["kind"] in _PODS else _MOST_LABEL
+    if len(name) > limit:
+        yield f"{len(name)} characters, and {limit} are allowed"
+    if each["kind"] == "Service" and not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
+        yield "no name of a Service"
+
+
+def _of_absences(each: Object, objects: list[Object]) -> Iterator[str]:
+    """Yield a line if more than a third of a pool of a fixed size, and more than one pod, may be away."""
+    spec = each["spec"] if each["kind"] in {"Deployment", "StatefulSet"} else {}
+    if "replicas" not in spec:
+        return
+    most = max(1, spec["replicas"] // 3)
+    budgets = {
+        budget["metadata"]["name"]: budget["spec"]["maxUnavailable"]
+        for budget in objects
+        if budget["kind"] == "PodDisruptionBudget"
+    }
+    evictable = budgets.get(each["metadata"]["name"])
+    if not isinstance(evictable, int) or not 1 <= evictable <= most:
+        yield f"{evictable} of {spec['replicas']} pods may be evicted at once"
+    update = spec.get("strategy", spec.get("updateStrategy", {})).get("rollingUpdate", {})
+    away = update.get("maxUnavailable", 1)
+    if not isinstance(away, int) or not (0 if update.get("maxSurge") else 1) <= away <= most:
+        yield f"{away} of {spec['replicas']} pods are replaced at once"
 
 
 def _of_ingress(each: Object, objects: list[Object]) -> Iterator[str]:
@@ -109,11 +142,9 @@ def _selectors(each: Object) -> Iterator[dict[str, str]]:
             yield spec["podSelector"]["matchLabels"]
 
 
-def _variables(container: Object, maps: dict[str, dict[str, str]]) -> dict[str, str]:
-    variables: dict[str, str] = {}
-    for source in container.get("envFrom", ()):
-        variables |= maps.get(source["configMapRef"]["name"], {})
-    return variables | {each["name"]: str(each.get("value", "0")) for each in container.get("env", ())}
+def _variables(container: Object) -> dict[str, str]:
+    """Return them as the process gets them: Kubernetes reads $$ as $."""
+    return {each["name"]: str(each.get("value", "0")).replace("$$", "$") for each in container.get("env", ())}
 
 
 def _egress_ports(labels: dict[str, str], objects: list[Object]) -> set[int] | None:
@@ -140,11 +171,7 @@ def _of_servers(variables: dict[str, str], allowed: set[int] | None) -> Iterator
                 yield f"{name}={value}: no NetworkPolicy lets port {wanted} through"
 
 
-def _of_container(
-    container: Object, variables: dict[str, str], maps: dict[str, dict[str, str]], grace_s: int
-) -> Iterator[str]:
-    named = [source["configMapRef"]["name"] for source in container.get("envFrom", ())]
-    yield from (f"no ConfigMap {name}" for name in named if name not in maps)
+def _of_container(container: Object, variables: dict[str, str], grace_s: int) -> Iterator[str]:
     files = {name: value for name, value in variables.items() if value.startswith(_SECRETS)}
     folders = tuple(f"{mount['mountPath']}/" for mount in container.get("volumeMounts", ()))
     yield from (

@@ -1,0 +1,96 @@
+{{- /* Every template that reads the values begins with `replyline.ready`. */}}
+
+{{- /* Fill in what is absent or null from values.yaml: helm takes a default away where its key is given as null. Null keeps
+its own meaning for a security context (none) and a pool (not there); for a list or a map of your own keys it is empty. */}}
+{{- define "replyline.ready" -}}
+{{- $defaults := omit (.Files.Get "files/values.yaml" | fromYaml) "podSecurityContext" "securityContext" -}}
+{{- if not (kindIs "invalid" .Values.workers) }}{{ $defaults = omit $defaults "workers" }}{{ end -}}
+{{- include "replyline.fill" (list .Values $defaults) -}}
+{{- include "replyline.agree" . -}}
+{{- end }}
+
+{{- define "replyline.fill" -}}
+{{- $given := index . 0 -}}
+{{- $free := list "settings" "secrets" "resources" "nodeSelector" "annotations" "grpcAnnotations" "labels" -}}
+{{- range $name, $default := index . 1 -}}
+{{- $absent := kindIs "invalid" (ternary (index $given $name) nil (hasKey $given $name)) -}}
+{{- if $absent -}}
+{{- $_ := set $given $name (ternary dict $default (has $name $free)) -}}
+{{- if kindIs "slice" $default }}{{ $_ := set $given $name list }}{{ end -}}
+{{- else if and (kindIs "map" $default) (not (has $name $free)) (ne $name "workers") -}}
+{{- include "replyline.fill" (list (index $given $name) $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Fail with one line where values contradict each other. */}}
+{{- define "replyline.agree" -}}
+{{- $gateway := .Values.gateway -}}
+{{- if not .Values.workers }}{{ fail "workers: name a pool; all are null" }}{{ end -}}
+{{- $most := get .Values.settings "REPLYLINE_KAFKA__REPLY_PARTITIONS" | default 8 | int -}}
+{{- if gt (int $gateway.replicas) $most }}{{ fail (printf "gateway.replicas: %v gateways share %d reply partitions; set REPLYLINE_KAFKA__REPLY_PARTITIONS in settings to as many at least" $gateway.replicas $most) }}{{ end -}}
+{{- if and (gt (int $gateway.replicas) 1) (not .Values.cursorSecretName) }}{{ fail "cursorSecretName: name a secret that all gateways sign cursors with; make it by: kubectl create secret generic chat-cursor --from-literal=cursor=$(openssl rand -hex 32)" }}{{ end -}}
+{{- if and (eq .Values.auth.mode "token") (not (or .Values.auth.jwks .Values.auth.secretName)) }}{{ fail "auth.mode: token needs auth.jwks, an address, or auth.secretName, a secret with the key `secret`" }}{{ end -}}
+{{- if and (eq .Values.models.from "claim") (not .Values.models.claimName) }}{{ fail "models.claimName: models.from=claim needs the name of a claim" }}{{ end -}}
+{{- end }}
+
+{{- /* A release's own name, or with `suffix` that of one of its objects: 43 characters at most, so that the names of its
+pods (17 more), and a worker's id by them, are whole. A Service's name has no dot and begins with a letter. */}}
+{{- define "replyline.named" -}}
+{{- $release := .root.Release.Name -}}
+{{- $name := regexReplaceAll "^([0-9])" (replace "." "-" $release) "replyline-${1}" -}}
+{{- $suffix := ternary (printf "-%s" .suffix) "" (not (empty .suffix)) -}}
+{{- $room := sub 43 (len $suffix) | int -}}
+{{- if or (gt (len $name) $room) (contains "." $release) -}}
+{{- $name = printf "%s-%s" (trunc (int (sub $room 7)) $name | trimSuffix "-") ($release | sha256sum | trunc 6) -}}
+{{- end -}}
+{{- $name }}{{ $suffix -}}
+{{- end }}
+
+{{- define "replyline.name" -}}
+{{- include "replyline.named" (dict "root" . "suffix" "") -}}
+{{- end }}
+
+{{- /* The kind of a pool's workload. */}}
+{{- define "replyline.kindOfPool" -}}
+{{- if .static }}StatefulSet{{ else }}Deployment{{ end -}}
+{{- end }}
+
+{{- /* A pool with the defaults of what it does not say; it fails with one line where its values contradict each other. */}}
+{{- define "replyline.pool" -}}
+{{- $partitions := int .root.Values.topics.partitions -}}
+{{- $worker := dict "lane" "champion" "engine" "native" "drainSeconds" 20 "maxSurge" 1 "static" false "settings" dict "buckets" (list "short" "medium" "long") -}}
+{{- range $name, $value := .given }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $worker $name $value }}{{ end }}{{ end -}}
+{{- $scaling := $worker.autoscaling -}}
+{{- if $scaling -}}
+{{- if hasKey $worker "replicas" }}{{ fail (printf "workers.%s: replicas and autoscaling exclude each other; take one of them out" .pool) }}{{ end -}}
+{{- if $worker.static }}{{ fail (printf "workers.%s: static ids are for fixed pools; take static or autoscaling out" .pool) }}{{ end -}}
+{{- if eq (hasKey $scaling "keda") (hasKey $scaling "hpa") }}{{ fail (printf "workers.%s.autoscaling: name one of keda and hpa" .pool) }}{{ end -}}
+{{- if gt (int $scaling.min) (int $scaling.max) }}{{ fail (printf "workers.%s.autoscaling: min %d is above max %d" .pool (int $scaling.min) (int $scaling.max)) }}{{ end -}}
+{{- if and (hasKey $scaling "hpa") (lt (int $scaling.min) 1) (semverCompare "<1.37.0-0" .root.Capabilities.KubeVersion.Version) }}{{ fail (printf "workers.%s.autoscaling: before Kubernetes 1.37 an HPA keeps one worker at least; set min to 1, or take keda" .pool) }}{{ end -}}
+{{- $_ := set $worker "least" (int $scaling.min) -}}
+{{- $_ := set $worker "most" (int $scaling.max) -}}
+{{- else -}}
+{{- $_ := set $worker "replicas" (hasKey $worker "replicas" | ternary $worker.replicas 3) -}}
+{{- $_ := set $worker "least" (int $worker.replicas) -}}
+{{- $_ := set $worker "most" (int $worker.replicas) -}}
+{{- end -}}
+{{- if gt (int $worker.most) $partitions }}{{ fail (printf "workers.%s: %d workers share %d partitions; set topics.partitions to as many at least" .pool (int $worker.most) $partitions) }}{{ end -}}
+{{- include "replyline.down" $worker -}}
+{{- toYaml $worker -}}
+{{- end }}
+
+{{- /* Set how many of a pool may be away: in a rolling update (`maxUnavailable`) and by evictions (`evictable`). A third,
+or the share that is given, as a number rounded down: Kubernetes rounds a share up for a StatefulSet and for evictions. At
+least one, or none would ever be replaced; but none where a new pod starts first. */}}
+{{- define "replyline.down" -}}
+{{- $given := hasKey . "maxUnavailable" | ternary (toString .maxUnavailable) "" -}}
+{{- $third := div (int .least) 3 -}}
+{{- $down := $third -}}
+{{- if hasSuffix "%" $given }}{{ $down = div (mul (int .least) (trimSuffix "%" $given | int)) 100 -}}
+{{- else if $given }}{{ $down = int $given }}{{ end -}}
+{{- $surges := and (not .static) (not (has (toString .maxSurge) (list "0" "0%"))) -}}
+{{- $_ := set . "evictable" (max 1 $down) -}}
+{{- $_ := set . "maxUnavailable" (ternary $down (max 1 $down) $surges) -}}
+{{- if and .autoscaling (or (not $given) (hasSuffix "%" $given)) }}{{ $_ := set . "maxUnavailable" ($given | default "33%") }}{{ end -}}
+{{- end }}

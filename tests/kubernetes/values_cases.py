@@ -1,0 +1,123 @@
+"""Render the chart with values that are null or of another type, and with odd names, for `make k8s-check`.
+
+Each value of values.yaml and of every example is tried. It renders, or helm ends with a line that names the value. A
+line about a template is a fault: its reader has written values.
+"""
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import yaml
+
+from tests.kubernetes.manifests import faults
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "ops" / "k8s" / "replyline"
+EXAMPLES: Final = sorted((CHART.parent / "examples").glob("*.yaml"))
+# What Go or helm says about a template, not about a value.
+_OF_TEMPLATES: Final = ("nil pointer", "error calling", "wrong type", "can't evaluate", "<nil>", "YAML parse error")
+_OTHERS: Final = {dict: "text", list: {"a": "map"}, str: ["list"], int: ["list"], bool: ["list"], type(None): None}
+_NAMES: Final = ("a", "2026", "a.b", "chat-" + "x" * 48, "a" * 53, "x" * 40 + "-1", "x" * 40 + "-2")
+Values = dict[str, Any]
+# By the schema, or by a template's own check.
+_NAMED: Final = re.compile(r"at '/[\w/~.-]+': |: [\w.]+: ")
+Case = tuple[str, Values]
+"""What is tried, and the values."""
+
+
+def paths(values: Values, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in values.items():
+        yield (*above, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*above, name))
+
+
+def changed(values: Values, path: tuple[str, ...], value: object) -> Values:
+    """Return a copy of the values with another one at `path`."""
+    found = copy.deepcopy(values)
+    holder = found
+    for name in path[:-1]:
+        holder = holder.setdefault(name, {})
+    holder[path[-1]] = value
+    return found
+
+
+def cases() -> Iterator[Case]:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    base = {"cursorSecretName": "chat-cursor"}
+    for source, values, known in [
+        ("values.yaml", base, defaults),
+        *((file.name, read, read) for file in EXAMPLES for read in [yaml.safe_load(file.read_text())]),
+    ]:
+        for path in paths(known):
+            given: Any = known
+            for name in path:
+                given = given[name]
+            for other in (None, _OTHERS[type(given)]):
+                yield f"{source}: {'.'.join(path)}: {other}", changed(values, path, other)
+
+
+def render(folder: Path, values: Values, name: str = "chat") -> tuple[str, str]:
+    """Return the manifests, and what helm says where it makes none."""
+    file = folder / f"{id(values)}.yaml"
+    file.write_text(yaml.safe_dump(values, allow_unicode=True))
+    command = (ROOT / ".cache/k8s/helm", "template", name, CHART, "--values", file, "--kube-version", "1.37.0")
+    made = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    file.unlink()
+    said = [line for line in made.stderr.splitlines() if "found symbolic link" not in line]
+    return made.stdout, "" if made.returncode == 0 else "\n".join(said)
+
+
+def fault(folder: Path, case: Case) -> str:
+    tried, values = case
+    _, said = render(folder, values)
+    if any(each in said for each in _OF_TEMPLATES) or (said and not _NAMED.search(said)):
+        return f"{tried}: {said}"
+    return ""
+
+
+def odd_names(folder: Path) -> Iterator[str]:
+    """Render static and sized pools with the longest name, of releases with odd ones: no two share an object's name."""
+    pools = {"p" * 20: {"static": True}, "q" * 20: {"autoscaling": {"min": 1, "max": 3, "hpa": {}}}}
+    values = {"cursorSecretName": "c", "workers": pools, "gateway": {"grpc": True, "ingress": {"enabled": True}}}
+    seen: dict[tuple[str, str], str] = {}
+    for name in _NAMES:
+        made, said = render(folder, values, name)
+        objects = [each for each in yaml.safe_load_all(made) if each]
+        yield from (f"release {name}: {fault}" for fault in [said, *faults(objects)] if fault)
+        for each in objects:
+            other = seen.setdefault((each["kind"], each["metadata"]["name"]), name)
+            if other != name:
+                yield f"releases {name} and {other}: both have {each['kind']} {each['metadata']['name']}"
+
+
+def rendered_twice(folder: Path) -> Iterator[str]:
+    """GitOps renders at each look, and replaces what differs."""
+    for file in EXAMPLES:
+        values = yaml.safe_load(file.read_text())
+        if render(folder, values) != render(folder, values):
+            yield f"{file.name}: a second rendering differs from the first"
+
+
+def main() -> int:
+    with TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
+        folder = Path(name)
+        tried = list(cases())
+        found = [each for each in pool.map(lambda case: fault(folder, case), tried) if each]
+        found += [*odd_names(folder), *rendered_twice(folder)]
+    for each in found:
+        sys.stderr.write(f"{each}\n")
+    if not found:
+        sys.stdout.write(f"k8s-check: {len(tried)} values that are null or of another type: good\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
