@@ -6,6 +6,7 @@ https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboa
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,6 +21,9 @@ _COLUMNS: Final = 3
 _WIDTH: Final = 24 // _COLUMNS
 _HEIGHT: Final = 8
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+# The labels that the chart's PodMonitor sets; a series of docker compose has none, and is shown by "All".
+_SCOPE: Final = {"namespace": "namespace", "release": "helm_release"}
+_METRIC: Final = re.compile(r"\b((?:replyline_|infer_|process_|model:|replyline:)[\w:]+|up)\b(\{)?")
 # Grafana's names where they are not ours.
 _UNITS: Final = {"cores": "short"}
 
@@ -87,12 +91,35 @@ def _model(board: Board) -> dict[str, Any]:
         "links": [{"type": "dashboards", "tags": ["replyline"], "title": "Replyline", "asDropdown": True}],
         "templating": {
             "list": [
-                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0}
+                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0},
+                *(_variable(name, label) for name, label in _SCOPE.items()),
             ]
         },
         "annotations": {"list": []},
         "panels": [_panel(number, panel) for number, panel in enumerate(board.panels)],
     }
+
+
+def _variable(name: str, label: str) -> dict[str, Any]:
+    """Return a choice among the values of a label; `.*` matches series without the label too."""
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": _DATASOURCE,
+        "query": f'label_values(up{{job=~"gateway|worker"}}, {label})',
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+        "hide": 0,
+    }
+
+
+def scoped(expr: str) -> str:
+    """Return the PromQL whose selectors ask for the namespace and release that are chosen."""
+    scope = ",".join(f'{label}=~"${name}"' for name, label in _SCOPE.items())
+    return _METRIC.sub(lambda found: f"{found[1]}{{{scope}" + ("," if found[2] else "}"), expr)
 
 
 def _panel(number: int, panel: Panel) -> dict[str, Any]:
@@ -122,7 +149,7 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
             "tooltip": {"mode": "multi", "sort": "desc"},
         },
         "targets": [
-            {"refId": chr(ord("A") + index), "datasource": _DATASOURCE, "expr": expr, "legendFormat": legend}
+            {"refId": chr(ord("A") + index), "datasource": _DATASOURCE, "expr": scoped(expr), "legendFormat": legend}
             for index, (legend, expr) in enumerate(panel.lines.items())
         ],
     }

@@ -47,7 +47,9 @@ DECLARED: Final = {
     name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)
 }
 # What no code of ours chooses: Prometheus' labels, a histogram's bounds, the name of a device, pool, model or version.
-_NOT_CHOSEN: Final = {"job", "instance", "le", "gpu", "pool", "model", "revision", "engine", "release"}
+_NOT_CHOSEN: Final = {
+    "job", "instance", "namespace", "helm_release", "le", "gpu", "pool", "model", "revision", "engine", "release",
+}  # fmt: skip
 _SELECTOR: Final = re.compile(r'\b((?:replyline|infer)_\w+)\{((?:[^{}"]|"[^"]*")*)\}')
 _MATCHER: Final = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 _READS: Final = {"now", "gain", "rate", "mean", "quantile", "lowest"}

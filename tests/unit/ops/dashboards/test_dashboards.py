@@ -1,6 +1,7 @@
 """The dashboards are what the program makes, ask for metrics that exist."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -25,7 +26,17 @@ def test_the_files_are_what_the_program_makes() -> None:
 def test_an_expression_asks_only_for_what_exists(expr: str) -> None:
     assert metric_names(expr)
     assert metric_names(expr) <= exposed_names()
-    assert labels_of(expr) <= known_labels(metric_names(expr))
+    assert labels_of(expr) <= known_labels(metric_names(expr)) | {"namespace", "helm_release"}
+
+
+@pytest.mark.parametrize("expr", EXPRESSIONS)
+def test_each_selector_asks_for_the_release_that_is_chosen(expr: str) -> None:
+    """Else a board shows the sum of all releases that one Prometheus scrapes."""
+    scope = '{namespace=~"$namespace",helm_release=~"$release"'
+    for name in metric_names(expr):
+        rest = re.split(rf"(?<![\w:]){name}(?![\w:])", expr)[1:]
+        assert rest
+        assert all(each.startswith(scope) for each in rest), name
 
 
 def test_dashboards_and_panels_have_ids_of_their_own() -> None:
