@@ -13,7 +13,7 @@ from ops.command_line import JsonPath, by_options, settings_of, writable
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import Plan, classes_of, pack, steps_of
 from ops.lifecycle.rollout.policy import Decision, Health, lacks_room, next_state
-from ops.lifecycle.rollout.records import Rollout, decisions, newest, next_record, takes_off
+from ops.lifecycle.rollout.records import Rollout, decisions, foreign_rule, newest, next_record, takes_off
 from ops.lifecycle.rollout.surroundings import Surroundings, wanted
 from ops.lifecycle.versions.moves import allowed
 from ops.lifecycle.versions.using import ready
@@ -189,6 +189,9 @@ async def _newest(settings: Settings) -> Rollout:
 
 def _found(registry: Registry, *, active: bool = False) -> Rollout:
     rollout = newest(registry)
+    foreign = foreign_rule(registry, rollout, wire_unix_ms())
+    if foreign is not None and (active or rollout is None):
+        raise ModelError(foreign)
     if rollout is None:
         raise ModelError("there is no rollout; begin one: replyline rollout start VERSION")
     if active and rollout.ended is not None:
@@ -222,6 +225,8 @@ def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], o
     version, state, running = allowed(registry, options.version), registry.state, newest(registry)
     if running is not None and running.ended is None:
         raise ModelError(f"rollout {running.id} is not over; end it first: replyline rollout stop")
+    if (foreign := foreign_rule(registry, running, wire_unix_ms())) is not None:
+        raise ModelError(foreign)
     champion = state.aliases.get(CHAMPION)
     if champion is None:
         raise ModelError("there is no champion to compare with; name one: replyline versions use VERSION")

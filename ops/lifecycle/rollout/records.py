@@ -152,6 +152,19 @@ def newest(registry: Registry) -> Rollout | None:
     return next(going, rollouts[0] if rollouts else None)
 
 
+def foreign_rule(registry: Registry, rollout: Rollout | None, now_unix_ms: float) -> str | None:
+    """Return why another rollout than the newest has customers, and the remedy: its plan cannot be read here, or it was
+    noted as ended. None if no conversation goes by its rule."""
+    state = registry.state_at(now_unix_ms)
+    if state.rule is None or (rollout is not None and rollout.ended is None and rollout.rules(state)):
+        return None
+    author = next((move.author for move in reversed(registry.moves) if move.author.startswith(ROLLOUT_AUTHOR)), "")
+    return (
+        f"conversations go by a rule of {author or 'a rollout'} that this release cannot read or takes for ended; "
+        "type it on a machine of the release that started it, or take its canary off: replyline versions rollback"
+    )
+
+
 def _read(registry: Registry, started: Noted) -> Rollout | None:
     try:
         plan = unpack(started.plan)

@@ -4,19 +4,25 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+import msgspec
 import pytest
+from msgspec import msgpack
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from ops import cli
-from ops.lifecycle.rollout import prometheus
+from ops.lifecycle.rollout import commands, prometheus
+from ops.lifecycle.rollout.commands import StartOptions
 from ops.lifecycle.rollout.evidence import Evidence
 from ops.lifecycle.rollout.plan import pack
 from ops.lifecycle.rollout.policy import Health
 from ops.lifecycle.rollout.prometheus import Prometheus, asked
 from ops.lifecycle.rollout.records import Rollout, judge, newest, record_of
+from ops.lifecycle.versions.moves import rollback
+from shared.errors import ModelError
 from shared.versions.registry import Checked, Noted, Registry
 from shared.versions.state import Move
+from shared.versions.version import Version
 from tests.unit.ops.lifecycle.rollout.test_policy import BEFORE
 from tests.unit.ops.lifecycle.rollout.test_policy import PLAN as POLICY_PLAN
 
@@ -200,3 +206,34 @@ def test_a_prometheus_that_is_away_or_not_named_is_a_reason() -> None:
 def test_a_query_and_its_bound_go_together(given: list[str]) -> None:
     done = CliRunner().invoke(cli.app, ["rollout", "start", "v", *given])
     assert done.exit_code == 2
+
+
+def of_a_later_release(plan: Any) -> Any:
+    """Return a plan with a class that this release has not."""
+    fields = msgpack.decode(pack(plan))
+    return msgspec.Raw(msgpack.encode({**fields, "classes": ["short", "huge"]}))
+
+
+ENDED = Noted(rollout="r", kind="ended", reason="by a controller whose clock is ahead", unix_ms=2)
+
+
+@pytest.mark.parametrize("end", [None, ENDED], ids=["its plan cannot be read", "noted as ended"])
+@pytest.mark.parametrize("command", ["start", "stop", "pause"])
+def test_no_rollout_begins_over_one_that_still_has_customers(
+    command: str, end: Noted | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = registry_of(PLAN)
+    if end is not None:
+        registry.apply(end)
+    else:
+        registry.notes[0] = replace(registry.notes[0], plan=of_a_later_release(PLAN))
+    version = Version(name="c", model="m", model_revision="c", manifest_sha256="c")
+    monkeypatch.setattr(commands, "allowed", lambda *_: version)
+    assert registry.state.rule is not None
+    with pytest.raises(ModelError, match="replyline versions rollback"):
+        if command == "start":
+            commands._plan(registry, StartOptions(version="c"), (0.01,), 0)
+        else:
+            commands._found(registry, active=True)
+    registry.apply(Move(state=rollback(registry, 10.0), author="ann", reason="", unix_ms=10))
+    assert commands._plan(registry, StartOptions(version="c"), (0.01,), 0).epoch == registry.epoch + 1
