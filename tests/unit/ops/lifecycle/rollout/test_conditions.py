@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -218,7 +219,7 @@ ENDED = Noted(rollout="r", kind="ended", reason="by a controller whose clock is 
 
 
 @pytest.mark.parametrize("end", [None, ENDED], ids=["its plan cannot be read", "noted as ended"])
-@pytest.mark.parametrize("command", ["start", "stop", "pause"])
+@pytest.mark.parametrize("command", ["start", "stop"])
 def test_no_rollout_begins_over_one_that_still_has_customers(
     command: str, end: Noted | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,10 +231,8 @@ def test_no_rollout_begins_over_one_that_still_has_customers(
     version = Version(name="c", model="m", model_revision="c", manifest_sha256="c")
     monkeypatch.setattr(commands, "allowed", lambda *_: version)
     assert registry.state.rule is not None
+    start = partial(commands._plan, registry, StartOptions(version="c"), (0.01,), 0)
     with pytest.raises(ModelError, match="replyline versions rollback"):
-        if command == "start":
-            commands._plan(registry, StartOptions(version="c"), (0.01,), 0)
-        else:
-            commands._found(registry, active=True)
+        start() if command == "start" else commands._found(registry, active=True)
     registry.apply(Move(state=rollback(registry, 10.0), author="ann", reason="", unix_ms=10))
-    assert commands._plan(registry, StartOptions(version="c"), (0.01,), 0).epoch == registry.epoch + 1
+    assert start().epoch == registry.epoch + 1
