@@ -1,1 +1,1 @@
-"""Versions whose answers nobody reads: how many conversations ask them, and how their answers compare."""
+"""Compare the answers of versions in the shadow lane, which no customer sees, with the live ones."""

@@ -1,4 +1,4 @@
-"""`replyline shadow`: versions that answer what customers ask, and that nobody reads (docs/lifecycle.md)."""
+"""`replyline shadow`: compare versions that answer customers' questions unseen (docs/lifecycle.md)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from shared.wire.codec import decode_observation
 from shared.wire.lanes import SHADOW
 from shared.wire.messages import Observation
 
-shadow_app = typer.Typer(help="Versions that answer what customers ask, and that nobody reads.", no_args_is_help=True)
+shadow_app = typer.Typer(help="Versions that answer customers' questions; no customer sees their answers.", no_args_is_help=True)
 
 
 @shadow_app.command("report")

@@ -1,7 +1,7 @@
 """`replyline shadow replay`: ask what was recorded of two models, one after the other, and compare their answers.
 
-Each has a system of its own in memory. A conversation's later questions are asked with the answers that the first model
-gave, so that a difference is of one answer alone. A question whose text nobody consented to is left out.
+Each model gets a separate system in memory. A conversation's later questions are asked with the first model's answers,
+so that a difference is of one answer alone. A question without the consent that keeps its text is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ from shared.wire.shadow import LiveAnswer
 from workers.answer.comparison import Compared
 
 _DEADLINE_MS: Final = 600_000
-"""So long that no answer is late: its words are compared."""
+"""No answer is late: its words are compared, not its time."""
 
 
 async def replay(path: Path, model: Path, against: Path, settings: Settings, console: Console) -> list[Observation]:
-    """Return how `model` answers beside `against`. Raises `SettingsError`, `ServiceError`, `ConnectFailed`."""
+    """Return how the answers of `model` compare with those of `against`. Raises `SettingsError`, `ServiceError`, `ConnectFailed`."""
     recording = read_recording(path)
     asked = [one for _, one in recording.in_order() if one.text]
     if not asked:
@@ -45,7 +45,7 @@ async def replay(path: Path, model: Path, against: Path, settings: Settings, con
 async def _answers(
     asked: Sequence[Asked], live: Sequence[Response] | None, model: Path, settings: Settings, console: Console
 ) -> list[Response]:
-    """Return a model's answers, asked for one by one. Where none are `live`, its own stand in the conversations."""
+    """Return a model's answers, asked for one by one. Without `live` answers its own are the conversations' turns."""
     answers: list[Response] = []
     env = {
         "MODEL__DIR": str(model),
@@ -95,9 +95,9 @@ def question_of(one: Asked, place: int, turns: Turns) -> ResponseCreate:
 
 
 def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str], Sequence[int]]) -> Observation:
-    """Return how an answer compares with the live one; without a comparison, where either has no text."""
+    """Return how an answer compares with the live one; without a comparison if either has no text."""
     by = Compared.of(encode, one.text or "", answer.grounding)
-    told = by.compare(LiveAnswer.of(live.id, live), answer, total_ms=answer.timings.total_ms)
+    comparison = by.compare(LiveAnswer.of(live.id, live), answer, total_ms=answer.timings.total_ms)
     return Observation(
         response_id=answer.id,
         conversation=SessionKey(one.tenant, one.session).digest,
@@ -109,5 +109,5 @@ def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str
         failed=answer.status == "failed",
         unsure=answer.source == "unsure",
         ttft_ms=answer.timings.ttft_ms,
-        compared=told if live.output_text and answer.output_text else None,
+        compared=comparison if live.output_text and answer.output_text else None,
     )

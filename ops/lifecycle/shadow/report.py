@@ -18,14 +18,14 @@ TERMS: Final = (
     "the order of a batch change a word without fault. A shadow's worker yields to all others, as its times show."
 )
 _SPREADS: Final[Mapping[str, Callable[[Comparison], float | None]]] = {
-    "characters from the first difference on": lambda told: 1.0 - told.same_chars,
-    "tokens from the first difference on": lambda told: 1.0 - told.same_tokens,
-    "1 - score": lambda told: 1.0 - told.score,
-    "tokens live": lambda told: told.live_tokens,
-    "tokens of the shadow": lambda told: told.tokens,
-    "first text live, ms": lambda told: told.live_ttft_ms,
-    "whole answer live, ms": lambda told: told.live_total_ms,
-    "whole answer of the shadow, ms": lambda told: told.total_ms,
+    "characters from the first difference on": lambda each: 1.0 - each.same_chars,
+    "tokens from the first difference on": lambda each: 1.0 - each.same_tokens,
+    "1 - score": lambda each: 1.0 - each.score,
+    "tokens live": lambda each: each.live_tokens,
+    "tokens of the shadow": lambda each: each.tokens,
+    "first text live, ms": lambda each: each.live_ttft_ms,
+    "whole answer live, ms": lambda each: each.live_total_ms,
+    "whole answer of the shadow, ms": lambda each: each.total_ms,
 }
 
 
@@ -45,25 +45,25 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 def figures(revision: str, seen: Sequence[Observation]) -> Figures:
     """Return the figures of a version's shadow answers."""
-    told = [each.compared for each in seen if each.compared is not None]
+    found = [each.compared for each in seen if each.compared is not None]
     first = [each.ttft_ms for each in seen if each.compared is not None and each.ttft_ms is not None]
     spreads = {
-        name: quantiles(value for each in told if (value := of(each)) is not None) for name, of in _SPREADS.items()
+        name: quantiles(value for each in found if (value := of(each)) is not None) for name, of in _SPREADS.items()
     }
     return Figures(
         revision=revision,
-        live_revisions=tuple(sorted({each.live_revision for each in told})),
-        compared=len(told),
-        unanswered=len(seen) - len(told),
-        equal=sum(each.equal for each in told),
-        live_unfounded=sum(each.live_unfounded for each in told),
-        unfounded=sum(each.unfounded for each in told),
+        live_revisions=tuple(sorted({each.live_revision for each in found})),
+        compared=len(found),
+        unanswered=len(seen) - len(found),
+        equal=sum(each.equal for each in found),
+        live_unfounded=sum(each.live_unfounded for each in found),
+        unfounded=sum(each.unfounded for each in found),
         spreads=spreads | {"first text of the shadow, ms": quantiles(first)},
     )
 
 
 def headline(of: Figures) -> dict[str, str]:
-    """Return what is to be seen at once."""
+    """Return the figures above the table."""
     return {
         "answers compared": f"{of.compared:,}",
         "equal": f"{of.equal / of.compared:.1%}" if of.compared else "–",
@@ -78,20 +78,20 @@ def rows(of: Figures) -> list[list[Cell]]:
 
 
 def page(of: Figures, seen: Sequence[Observation]) -> str:
-    """Return the page as one HTML file, with how far the answers go together."""
-    told = [each.compared for each in seen if each.compared is not None]
+    """Return the page as one HTML file, with how far the answers agree."""
+    found = [each.compared for each in seen if each.compared is not None]
     lines = [
-        Line("score", _curve([each.score for each in told])),
-        Line("tokens before the first difference", _curve([each.same_tokens for each in told]), colour=1),
-        Line("characters before it", _curve([each.same_chars for each in told]), colour=5),
+        Line("score", _curve([each.score for each in found])),
+        Line("tokens before the first difference", _curve([each.same_tokens for each in found]), colour=1),
+        Line("characters before it", _curve([each.same_chars for each in found]), colour=5),
     ]
     plot = Plot(title="Alike, as a share of the answer", x="share of the answers, %", y="", lines=lines)
     live = ", ".join(each or "unnamed" for each in of.live_revisions)
     parts = [
-        Part(title="How far they go together", text=TERMS, plots=[plot] if told else ()),
+        Part(title="How far they agree", text=TERMS, plots=[plot] if found else ()),
         Part(title="Figures", titles=COLUMNS, rows=rows(of)),
     ]
-    return report(f"Version {of.revision} as a shadow", f"Beside {live}.", parts, headline=headline(of))
+    return report(f"Version {of.revision} as a shadow", f"Compared with {live}.", parts, headline=headline(of))
 
 
 def _curve(shares: Sequence[float]) -> list[tuple[float, float]]:
