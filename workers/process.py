@@ -164,7 +164,7 @@ class WorkerProcess:
             means=means,
             hangup=hangup,
             kept_ms=worker.previous_s * 1_000,
-            keeps_previous=worker.engine in CPU_ENGINES,  # a GPU's memory is not known before a load fails
+            knows_memory=worker.engine in CPU_ENGINES,
         )
 
     def tell(self, readiness: Readiness) -> None:

@@ -207,7 +207,8 @@ class WorkerSettings(Group):
         le=86_400,
         description=(
             "seconds that a replaced model version stays loaded, so that switching back is instant (0: until its last "
-            "answers end); on CPU engines the previous champion stays loaded until another version needs its memory"
+            "answers end); the previous champion stays loaded until another version needs its memory (on a GPU until "
+            "another is loaded)"
         ),
     )
     drain_s: float = Field(

@@ -62,8 +62,9 @@ class Means:
 
 @dataclass(slots=True, kw_only=True)
 class Switcher:
-    """`hangup` is set at a SIGHUP. A version stays loaded for `kept_ms` after another serves; the champion's previous
-    one with `keeps_previous` until its memory is needed. `refused` are those that are wanted and not loaded."""
+    """`hangup` is set at a SIGHUP. A version stays loaded for `kept_ms` after another serves, the champion's previous
+    one until its memory is needed. With `knows_memory` that is when a version to load does not fit; else, as on a GPU,
+    at each load. `refused` are those that are wanted and not loaded."""
 
     lane: Lane
     log: VersionsLog
@@ -71,7 +72,7 @@ class Switcher:
     means: Means
     hangup: asyncio.Event
     kept_ms: float
-    keeps_previous: bool = False
+    knows_memory: bool = True
     refused: dict[Revision, Refusal] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
@@ -79,6 +80,7 @@ class Switcher:
     _loading: Revision | None = field(default=None, init=False)
     _rehearsing: bool = field(default=False, init=False)
     _cramped: bool = field(default=False, init=False)
+    _num_closing: int = field(default=0, init=False)
     _retry: dict[Revision, float] = field(default_factory=dict, init=False)
     _epoch: int = field(default=0, init=False)
     _left: dict[Revision, float] = field(default_factory=dict, init=False)
@@ -149,7 +151,7 @@ class Switcher:
             loading=self._loading,
             retry=self._retry,
             kept_ms=self.kept_ms,
-            previous=in_force.aliases.get("previous") if self.keeps_previous and self.lane == CHAMPION else None,
+            previous=in_force.aliases.get("previous") if self.lane == CHAMPION else None,
             cramped=self._cramped,
         )
 
@@ -189,6 +191,8 @@ class Switcher:
                 await self._tasks.cancel(f"load {revision}")
             case Close(revision):
                 self._left.pop(revision, None)
+                self._cramped = False  # one at a time: this may be enough
+                self._num_closing += 1
                 self._tasks.start(self._close(self.versions.remove(revision)), f"close {revision}")
             case None:
                 return False
@@ -204,8 +208,10 @@ class Switcher:
         log.info("switch_done", version=revision, before=before, epoch=self.versions.epoch)
 
     async def _close(self, served: Served) -> None:
-        await self.means.close(served)
-        self._cramped = False
+        try:
+            await self.means.close(served)
+        finally:
+            self._num_closing -= 1
         log.info("version_closed", version=served.revision)
 
     async def _load(self, revision: Revision) -> None:
@@ -246,12 +252,14 @@ class Switcher:
             self._folder = candidate.revision
             return None
         plan = candidate.memory_plan()
-        if plan is None or plan.fits:
+        if plan.fits if plan is not None else self.knows_memory:
             return candidate
         now = self._situation()
-        if now.loaded - {now.serving, now.target, *now.beside}:
-            self._cramped, self._retry[revision] = True, now_unix_ms() + _ROOM_MS
+        if self._num_closing or now.loaded - {now.serving, now.target, *now.beside}:
+            self._cramped, self._retry[revision] = not self._num_closing, now_unix_ms() + _ROOM_MS
             return None
+        if plan is None:
+            return candidate
         raise Refused("memory", f"{plan.describe()}; {plan.remedy}")
 
     async def _rehearse(self, candidate: Candidate) -> None:

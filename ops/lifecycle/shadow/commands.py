@@ -20,7 +20,9 @@ from shared.wire.codec import decode_observation
 from shared.wire.lanes import SHADOW
 from shared.wire.messages import Observation
 
-shadow_app = typer.Typer(help="Versions that answer customers' questions; no customer sees their answers.", no_args_is_help=True)
+shadow_app = typer.Typer(
+    help="Versions that answer customers' questions; no customer sees their answers.", no_args_is_help=True
+)
 
 
 @shadow_app.command("report")

@@ -30,7 +30,7 @@ _DEADLINE_MS: Final = 600_000
 
 
 async def replay(path: Path, model: Path, against: Path, settings: Settings, console: Console) -> list[Observation]:
-    """Return how the answers of `model` compare with those of `against`. Raises `SettingsError`, `ServiceError`, `ConnectFailed`."""
+    """Compare the answers of `model` and `against`. Raises `SettingsError`, `ServiceError`, `ConnectFailed`."""
     recording = read_recording(path)
     asked = [one for _, one in recording.in_order() if one.text]
     if not asked:

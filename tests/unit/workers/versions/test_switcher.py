@@ -213,6 +213,39 @@ async def test_an_idle_version_that_nobody_wants_gives_way_where_memory_is_short
         assert "v1" not in bench.versions.revisions
 
 
+@pytest.mark.parametrize("knows_memory", [True, False], ids=["a CPU", "a GPU"])
+async def test_the_previous_champion_stays_loaded_until_another_version_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, knows_memory: bool
+) -> None:
+    async with switching(monkeypatch, kept_ms=0.0) as bench:
+        bench.switcher.knows_memory = knows_memory
+        bench.move("v2", previous="v1")
+        await bench.until(lambda: bench.versions.serving.revision == "v2")
+        bench.move("v2", previous="v1")
+        for _ in range(3):
+            await bench.switcher._act()
+        assert set(bench.versions.revisions) == {"v1", "v2"}
+        bench.move("v3", previous="v2")
+        await bench.until(lambda: bench.versions.serving.revision == "v3")
+        await bench.until(lambda: set(bench.versions.revisions) == {"v2", "v3"})
+        bench.move("v2", previous="v3")
+        await bench.until(lambda: bench.versions.serving.revision == "v2")
+        assert bench.remembered == ["v2", "v3", "v2"]
+
+
+async def test_the_previous_champion_stays_if_closing_another_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with switching(monkeypatch) as bench:
+        for revision, previous in (("v2", "v1"), ("v3", "v2")):
+            bench.move(revision, previous=previous)
+            await bench.until(lambda revision=revision: bench.versions.serving.revision == revision)
+        assert set(bench.versions.revisions) == {"v1", "v2", "v3"}
+        scarce = lambda _: _SCARCE if len(bench.versions.revisions) > 2 else None  # noqa: E731
+        monkeypatch.setattr(Candidate, "memory_plan", scarce)
+        bench.move("v3", loading="v4", previous="v2")
+        await bench.until(lambda: "v4" in bench.versions.revisions)
+        assert set(bench.versions.revisions) == {"v2", "v3", "v4"}
+
+
 def test_a_version_that_does_not_fit_is_refused_by_its_numbers(
     monkeypatch: pytest.MonkeyPatch, model_folder: object
 ) -> None:
