@@ -1,4 +1,4 @@
-"""The gateway process: everything is built here and handed on. `replyline gateway`."""
+"""The gateway process: build all parts and run them. `replyline gateway`."""
 
 import asyncio
 import secrets
@@ -211,17 +211,17 @@ class GatewayProcess:
                 "copies": lambda: self._kafka.copies.weak,
                 "draining": self._leaving,
             },
-            # The FAQ answers then, and what is held here is resumed: the door stays open.
+            # Without these the FAQ answers and open answers can be resumed, so the gateway stays ready.
             optional=frozenset({"kafka", "redis"}),
             drain=self._draining,
         )
 
     def _leaving(self) -> str | None:
         leaves = self._admission_gate.draining and not self._draining.done
-        return "it takes nobody new" if leaves else None
+        return "it accepts no new connections" if leaves else None
 
     def _show_what_is_set(self) -> None:
-        """Set the metrics that say what this gateway promises, and whether a rollout runs."""
+        """Export the promise and whether a rollout is active."""
         promised = self._settings.promise
         metrics.promise.labels("first_token").set(promised.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(promised.deadline_ms / 1_000)
@@ -233,7 +233,7 @@ class GatewayProcess:
         async with await serve_status(ListenAddress.of_settings("gateway", settings, "metrics_port"), self._ready):
             if self._jwks is not None:
                 await self._jwks.start()
-            async with AsyncExitStack() as closing:  # one part that fails to close does not keep the others open
+            async with AsyncExitStack() as closing:  # if one part fails to close, the others are closed all the same
                 server = await self._doors.listen(closing)
                 closing.callback(lambda: get_logger().info("gateway_stopped", unfinished=self._unfinished))
                 closing.push_async_callback(self._redis.close)
@@ -252,7 +252,9 @@ class GatewayProcess:
         host, port = server.sockets[0].getsockname()[:2]
         get_logger().info("gateway_listening", host=host, port=port)
         if self._settings.auth.decided_mode == "anonymous":
-            get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
+            get_logger().warning(
+                "anonymous", tenant=self._settings.tenant, means="any client that reaches this port may ask questions"
+            )
         if self._jwks is not None:
             self._tasks.start(self._jwks.watch(), "jwks")
         if self._revocations is not None:
@@ -274,7 +276,7 @@ class GatewayProcess:
             await self._drain(server)
 
     async def _startup(self) -> None:
-        """Connect, as long as it takes; meanwhile the page is served and the FAQ answers."""
+        """Connect, for as long as it takes. Until then the page is served and the FAQ answers."""
         kafka = self._kafka
         self._tasks.start(self._redis.history.await_first_answer(), "redis")
         self._tasks.start(kafka.watch.run(), "outages")
@@ -316,7 +318,7 @@ class GatewayProcess:
         get_logger().info("gateway_drained")
 
     async def _drain(self, server: Server) -> None:
-        """Leave, and finish what is in flight within the limit."""
+        """Stop accepting, and finish the open answers within the time limit."""
         await self._leave(server)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.gateway.drain_s):
@@ -328,7 +330,7 @@ def _cursor_secret(gateway: GatewaySettings) -> bytes:
     secret = gateway.cursor_secret_bytes()
     if secret is not None:
         return secret
-    get_logger().info("cursor_secret_unset", means="a client that lost its socket resumes at this gateway only")
+    get_logger().info("cursor_secret_unset", means="a client that lost its socket can resume only at this gateway")
     return secrets.token_bytes(32)
 
 

@@ -1,4 +1,4 @@
-"""Build a gateway: its clients of Kafka and of Redis, its parts, and what it forwards and posts."""
+"""Build a gateway: its Kafka and Redis clients, its parts, and its forwarders."""
 
 import asyncio
 from collections.abc import Callable
@@ -57,16 +57,16 @@ _IDLE_POLL_S: Final = 0.02
 
 
 class KafkaClients:
-    """Kafka's clients, but for the inbox's."""
+    """The Kafka clients, except those for the inbox."""
 
     def __init__(self, settings: Settings, source: str) -> None:
         kafka, topics, partition = settings.kafka, settings.kafka.topics, settings.gateway.reply_partition
         reader = partial(PartitionReader, kafka, client_id=source)
         log = partial(LogReader, kafka, client_id=source)
         self.producer = Producer(kafka, client_id=source)
-        # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
+        # Separate from `producer`: a producer that fails to deliver is replaced, and questions would wait for that.
         self.handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
-        self.side_producer = Producer(kafka, client_id=f"{source}-side")  # of shadows and observations
+        self.side_producer = Producer(kafka, client_id=f"{source}-side")  # for shadow requests and observations
         self.replies = reader(topic=topics.replies, partitions=[partition])
         self.reports = reader(topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True)
         self.erasures = reader(topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True)
@@ -77,7 +77,8 @@ class KafkaClients:
         self.watch = KafkaWatch(kafka, lambda: self.replies.connected)
 
     def missing(self) -> str | None:
-        """Return why Kafka cannot be used, for `/ready`: a client may ask for a person as soon as that says so."""
+        """Return why Kafka cannot be used, for `/ready`. Includes the hand-off producer: a client may ask for a person
+        as soon as the gateway is ready."""
         clients = (self.producer, self.handoff_producer, self.replies)
         return None if all(client.connected for client in clients) else self.watch.why
 
@@ -98,7 +99,7 @@ class KafkaClients:
 
 
 class RedisClients:
-    """Redis' clients of a gateway."""
+    """The Redis clients of a gateway."""
 
     def __init__(self, settings: Settings) -> None:
         self.history = History(settings.redis, kv=settings.redis_of_kv, journal_of=settings.journal_of)
@@ -116,7 +117,7 @@ class RedisClients:
 
 
 class Forwarders:
-    """Forwards other services' requests from the inbox, and those that wait in abandoned lanes."""
+    """Forwards other services' requests from the inbox, and the requests in lanes without workers."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Forwarders:
         tasks.start(self._abandoned.watch(tasks), "abandoned lanes")
 
     async def leave(self, tasks: Tasks) -> None:
-        """Leave what is not forwarded to the other gateways."""
+        """Leave requests that are not forwarded yet to the other gateways."""
         await tasks.cancel("abandoned lanes")
         await self._abandoned.leave(tasks)
         await self._inbox.leave(tasks)
@@ -158,7 +159,7 @@ class Forwarders:
 
 @dataclass(kw_only=True)
 class Serving:
-    """What serves a gateway's clients: parts that share one table of requests in flight and one of connections."""
+    """The parts that serve a gateway's clients. They share one table of open requests and one of connections."""
 
     limits: AdmissionLimits
     token_count: TokenCount
@@ -221,7 +222,7 @@ class Serving:
         self.gateway = self._make_gateway()
 
     def _on_end(self) -> tuple[Callable[[Entry, Response], object], ...]:
-        """Return what each ended answer releases, and where it is counted."""
+        """Return the functions to call for each ended answer: they release its resources and count it."""
         gate = self.admission_gate
         return (
             lambda entry, _: gate.admissions.release(entry.response_id),
@@ -279,6 +280,6 @@ class Serving:
         )
 
     async def idle(self) -> None:
-        """Wait until no request is in flight."""
-        while len(self.inflight) or len(self._beside) or len(self.people):  # noqa: ASYNC110 - asked once in a process's life
+        """Wait until no request is open."""
+        while len(self.inflight) or len(self._beside) or len(self.people):  # noqa: ASYNC110 - called once, at shutdown
             await asyncio.sleep(_IDLE_POLL_S)

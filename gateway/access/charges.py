@@ -1,4 +1,4 @@
-"""Decide what each message costs, and which payers are charged; count what this process charges by itself. Pure."""
+"""Decide what each message costs and whom to charge, and count the charges of this process. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from shared.wire.messages import HandoffReason
 from shared.wire.session_key import SessionKey
 
 Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
-"""The messages that cost."""
+"""The kinds of messages that cost something."""
 Payer = Literal["subject", "tenant", "address", "session"]
 
-_HANDOFFS_PER_MINUTE: Final = 6  # of one session; an open one is sent again
-_PART: Final = 5  # of a tenant's hand-offs one subject or address may have so much
-# An erasure reaches every worker and both Redis, a hand-off a person.
+_HANDOFFS_PER_MINUTE: Final = 6  # per session; an open hand-off is sent again
+_PART: Final = 5  # one subject or address may use this fraction of a tenant's hand-offs
+# An erasure involves every worker and both Redis servers, a hand-off involves a person.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
     "ask": 1,
     "resume": 1,
@@ -28,7 +28,7 @@ COSTS_UNITS: Final[Mapping[Kind, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a message. `subject` is empty where no tokens are checked, `address` where there is none."""
+    """The sender of a message. `subject` is empty if no tokens are checked, `address` if it is unknown."""
 
     session: SessionKey
     subject: str = ""
@@ -37,7 +37,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """`units` of the `per_minute` that the payer of this name may use up."""
+    """`units` to charge to the payer called `name`, of its `per_minute`."""
 
     payer: Payer
     name: str
@@ -52,8 +52,8 @@ class Tariff:
     costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
     def here(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """Return the charges that this gateway counts by itself: no other count is looked up for a client with many
-        addresses or sessions."""
+        """Return the charges that this gateway counts locally. They bound clients with many addresses or sessions, for
+        which no shared count is looked up."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
             name = f"{caller.session.tenant}/{caller.session.session_id}"
@@ -61,7 +61,7 @@ class Tariff:
         return _due(charges)
 
     def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """Return the charges that all gateways count together, of one tenant."""
+        """Return the charges that all gateways of a tenant count together."""
         subject = f"subject/{caller.subject}" if caller.subject else ""
         return _due(
             [
@@ -71,8 +71,8 @@ class Tariff:
         )
 
     def opened(self, reason: HandoffReason, caller: Caller) -> list[Charge]:
-        """Return the charges of a hand-off that is made, beside that of asking for it: each customer has a fair share
-        of the tenant's."""
+        """Return the charges for opening a hand-off, in addition to those for requesting it. Each customer may use a
+        share of the tenant's limit."""
         name, most = "fallbacks" if reason == "fallbacks" else "requested", self.handoff.per_minute
         if not most:
             return []
@@ -83,29 +83,31 @@ class Tariff:
         return charges
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
-        """Return the charge of one message, at most a minute's worth: more could never be paid."""
+        """Return the charge of one message. It is at most a minute's worth, because a larger one could never be
+        paid."""
         return Charge(payer, name, min(self.costs_units[kind], per_minute), per_minute)
 
 
 def _due(charges: list[Charge]) -> list[Charge]:
-    """Return the charges that have a payer and cost something: 0 is no limit, or free."""
+    """Return the charges that have a payer and cost something. 0 means no limit, or no cost."""
     return [charge for charge in charges if charge.name and charge.units]
 
 
 MINUTE_MS: Final = 60_000.0
-ROUNDING_MS: Final = 0.5  # what a minute's worth of sums of milliseconds may be off
+ROUNDING_MS: Final = 0.5  # rounding error of a minute's worth of sums of milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Overdrawn:
-    """The charge that is one too many, and in how many ms it would not be."""
+    """The charge that exceeds its limit, and in how many ms it would not."""
 
     charge: Charge
     wait_ms: float
 
 
 class LocalQuota:
-    """A token bucket a payer, a minute's worth deep; at most `max_names`, the longest unused forgotten first."""
+    """One token bucket per payer, a minute's worth deep. At most `max_names` are kept; the least recently used are
+    dropped."""
 
     def __init__(self, max_names: int = 10_000) -> None:
         self._max_names = max_names
@@ -115,11 +117,19 @@ class LocalQuota:
         return len(self._full_ms)
 
     def charge(self, charges: Sequence[Charge], now_ms: float, *, tenant: str = "") -> Overdrawn | None:
-        """Charge all of the charges, or none where one is too many, which is returned. `now_ms` is monotonic; `tenant`
-        tells payers of one name apart.
+        """Make all of the charges, or none if one exceeds its limit.
 
-        A bucket is kept as the time at which it will be full again (the generic cell rate algorithm, ITU-T I.371): each
-        unit moves that time by its share of the minute, and it may not lie more than a minute ahead."""
+        A bucket is stored as the time at which it will be full again (the generic cell rate algorithm, ITU-T I.371):
+        each unit moves that time by its share of the minute, and it may be at most a minute in the future.
+
+        Args:
+            charges: the charges to make
+            now_ms: monotonic time
+            tenant: distinguishes payers of the same name
+
+        Returns:
+            The charge that exceeds its limit; None if all were made.
+        """
         full_ms: dict[tuple[str, str], float] = {}
         for charge in charges:
             name: tuple[str, str] = (charge.payer, f"{tenant}/{charge.name}")

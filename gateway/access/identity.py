@@ -1,9 +1,9 @@
-"""Verify tokens. Pure: token, keys, revocations and the time in, an identity or the refusal out.
+"""Verify tokens. Pure: token, keys, revocations and time in, an identity or a refusal out.
 
-A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithm is the key's, never the token's
-choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside `alg`
-and `kid` (`jku`, `jwk`, `x5u`) is never followed. Of the many ways to write one signature in base64url only the
-canonical one passes. A refusal quotes no part of a token.
+Tokens are JSON Web Tokens in compact form (RFC 7519), checked according to RFC 8725: the key determines the algorithm,
+not the token; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` are required; header fields other
+than `alg` and `kid` (`jku`, `jwk`, `x5u`) are never followed. Only the canonical base64url encoding of a signature is
+accepted. An error never quotes a token.
 """
 
 import re
@@ -23,7 +23,7 @@ from shared.wire.fields import Tenant
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_UNIX_S: Final = 253_402_300_799  # the end of the year 9999
-# Times are checked against the caller's clock; a subject's form with our own claims'.
+# Times are checked below against the caller's clock, and the subject together with our own claims.
 _CHECKED: Final[Options] = {
     "require": ["iss", "aud", "exp", "sub", "tenant"],
     "verify_exp": False,
@@ -40,9 +40,14 @@ Subject = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`expires_unix_ms` is when a session with it ends. `instructs`: it may give the model instructions of its own.
-    `edge`: it is an edge's, which speaks for every conversation of its tenant (docs/security.md). `issued_unix_ms` is 0
-    if the token does not say."""
+    """The identity in a token.
+
+    Attributes:
+        expires_unix_ms: when a session with this token ends
+        instructs: the client may replace the shop's instructions to the model
+        edge: the token belongs to an edge, which acts for every conversation of its tenant (docs/security.md)
+        issued_unix_ms: when the token was issued; 0 if the token does not say
+    """
 
     tenant: str
     subject: str
@@ -61,15 +66,15 @@ class Identity:
 class TokenRules:
     issuer: str
     audience: str
-    leeway_ms: float = 5_000.0  # so much the issuer's clock may be off
+    leeway_ms: float = 5_000.0  # allowed difference of the issuer's clock
     max_bytes: int = 8_192
 
 
 @dataclass(slots=True)
 class TokenGate:
-    """The rules with the present keys; the reader of newer keys replaces them. The wall clock, by which tokens expire,
-    is `correction_ms` ahead of the given times. `revoked_until` has, by tenant and subject, the moment in Unix
-    milliseconds up to which their tokens are revoked."""
+    """The rules, the current keys, which the JWKS reader replaces, and the revocations. The clock by which tokens expire
+    is `correction_ms` ahead of the times passed in. `revoked_until` maps tenant and subject to the time, in Unix
+    milliseconds, up to which their tokens are revoked."""
 
     rules: TokenRules
     keys: KeySet
@@ -108,8 +113,12 @@ class _Claims(msgspec.Struct):
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
-    """Check a token. Raises `ProtocolError`: `token_expired`; `keys_unavailable` (retriable) where its key may be among
-    those that could not be read; `unauthorized` for all else."""
+    """Return the identity in a token.
+
+    Raises:
+        ProtocolError: `token_expired`; `keys_unavailable` (retriable) if the token's key may be among those that could
+            not be read; `unauthorized` otherwise
+    """
     header = _header(token, rules)
     algorithm = _algorithm(header)
     key = keys.find(algorithm, header.kid)
@@ -119,7 +128,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> I
 
 
 def lacks_key(token: str, keys: KeySet, rules: TokenRules) -> bool:
-    """Return whether a token names a key that is not known, and that newer public keys may have."""
+    """Return whether a token names an unknown key that newer public keys may include."""
     try:
         header = _header(token, rules)
         algorithm = _algorithm(header)
@@ -132,7 +141,7 @@ def _header(token: str, rules: TokenRules) -> _Header:
     if len(token) > rules.max_bytes:
         raise _refusal(f"the token is longer than {rules.max_bytes} bytes")
     if not _COMPACT.fullmatch(token):
-        raise _refusal("this is no signed JSON Web Token in compact form")
+        raise _refusal("the token is not a signed JSON Web Token in compact form")
     segments = token.split(".")
     try:
         decoded = [urlsafe_b64decode(segment + "=" * (-len(segment) % 4)) for segment in segments]
@@ -153,18 +162,18 @@ def _algorithm(header: _Header) -> Algorithm:
     for algorithm in ALGORITHMS:
         if header.alg == algorithm:
             return algorithm
-    raise _refusal(f"the token's algorithm is none of {', '.join(ALGORITHMS)}")
+    raise _refusal(f"the token's algorithm is not one of {', '.join(ALGORITHMS)}")
 
 
 def _unknown_key(keys: KeySet, algorithm: Algorithm) -> ProtocolError:
     if algorithm != "HS256" and not keys.complete:
         return _refusal(
-            "the keys to check tokens with cannot be read now; try again",
+            "the public keys cannot be read at the moment; try again",
             code="keys_unavailable",
             kind="server_error",
             retriable=True,
         )
-    return _refusal("the token is signed with a key that is not known here")
+    return _refusal("the token is signed with an unknown key")
 
 
 def _claims(token: str, key: TokenKey, rules: TokenRules) -> _Claims:
@@ -182,8 +191,9 @@ def _claims(token: str, key: TokenKey, rules: TokenRules) -> _Claims:
         raise _refusal("the token's issuer (iss) is not the one trusted here") from None
     except jwt.InvalidAudienceError:
         raise _refusal("the token is not meant for this service (aud)") from None
-    except (jwt.MissingRequiredClaimError, msgspec.ValidationError) as error:  # it names the field, and never its value
-        raise _refusal(f"the token's claims are not as they must be: {error}") from None
+    # the error names the field, never its value
+    except (jwt.MissingRequiredClaimError, msgspec.ValidationError) as error:
+        raise _refusal(f"the token's claims are not valid: {error}") from None
     except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError):
         raise _refusal("the token's signature is not valid") from None
     except (jwt.PyJWTError, *UNREADABLE, ValueError):
@@ -191,14 +201,15 @@ def _claims(token: str, key: TokenKey, rules: TokenRules) -> _Claims:
 
 
 def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identity:
-    """PyJWT would go by a clock of its own."""
+    """Return the identity in checked claims, judging its times by the caller's clock. (PyJWT would use the
+    system's.)"""
     if not 0 <= claims.exp <= _MAX_UNIX_S:
-        raise _refusal("the token's exp is no time")
+        raise _refusal("the token's exp is not a valid time")
     for begin in (claims.nbf, claims.iat):
         if begin is not None and begin * 1_000 > now_unix_ms + rules.leeway_ms:
             raise _refusal("the token is not valid yet (nbf, iat)")
     expires_unix_ms = claims.exp * 1_000.0
-    if now_unix_ms >= expires_unix_ms:  # by the issuer's clock it may still be valid
+    if now_unix_ms >= expires_unix_ms:  # it may still be valid by the issuer's clock
         expires_unix_ms += rules.leeway_ms
     if now_unix_ms >= expires_unix_ms:
         raise _refusal("the token has expired; ask for a new one", code="token_expired")

@@ -1,9 +1,9 @@
-"""Read public keys from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
+"""Read public keys from a file or a URL periodically, outside the event loop, and keep the last good ones.
 
-There is one read at a time, and no client waits for it longer than `Jwks.timeout_s`. Keys are read at the start, at
-every `Jwks.refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
-known, at most once every `Jwks.cooldown_s`: a client that invents key ids causes one request in that time, and waits
-for it itself.
+Only one read is in progress at a time, and no client waits for it longer than `Jwks.timeout_s`. Keys are read at the
+start, every `Jwks.refresh_s` (which also drops keys that their issuer has withdrawn), and when a token names an unknown
+key, at most once per `Jwks.cooldown_s`: a client that invents key ids causes one request per cooldown, and only that
+client waits for it.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ _RETRY_S: Final = 5.0
 log = get_logger()
 
 
-class KeysUnreadable(Exception):  # noqa: N818 - what happened, not a kind of error
-    """The message is the cause, in a few words."""
+class KeysUnreadable(Exception):  # noqa: N818 - an event, not a kind of error
+    """The keys could not be read. The message is the cause in a few words."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Jwks:
-    """Keeps `gate.keys` fresh. `own_keys` are those that no JWKS names: the secret's."""
+    """Keeps `gate.keys` up to date. `own_keys` are the keys that are not in the JWKS: the secret's."""
 
     source: str
     gate: TokenGate
@@ -47,7 +47,7 @@ class Jwks:
     _issuer: Availability = field(default_factory=lambda: Availability("JWKS"))
     _read_unix_ms: float | None = None
     _tried_s: float | None = None
-    """When it was last tried to read them, by the monotonic clock."""
+    """When the last read was attempted, by the monotonic clock."""
     _reading: asyncio.Task[None] | None = None
     _thread: asyncio.Task[tuple[TokenKey, ...]] | None = None
 
@@ -56,7 +56,7 @@ class Jwks:
         return None if self._read_unix_ms is not None else f"no JWKS at {self.source}"
 
     async def start(self) -> None:
-        """Read a file's keys. Raises `SettingsError` where it holds none. A URL may answer later."""
+        """Read the keys from a file. Raises `SettingsError` if it contains none. A URL is read later, by `watch`."""
         if _is_url(self.source):
             return
         try:
@@ -65,7 +65,7 @@ class Jwks:
             raise SettingsError(f"{PREFIX}AUTH__JWKS={self.source}: {error}") from None
 
     async def watch(self) -> None:
-        """Read at the settings' rhythm, sooner after a failure."""
+        """Read the keys every `refresh_s`, and sooner after a failure."""
         if self._read_unix_ms is None:
             await self._read()
         while True:
@@ -73,7 +73,7 @@ class Jwks:
             await self._read()
 
     async def prepare(self, token: str) -> None:
-        """Before a token is checked: read the keys again if it names one that is not known, and it is time."""
+        """Read the keys again before a token is checked, if it names an unknown key and the cooldown has passed."""
         if not lacks_key(token, self.gate.keys, self.gate.rules):
             return
         if self._reading is None and self._cooling():
@@ -84,7 +84,7 @@ class Jwks:
         return self._tried_s is not None and monotonic_s() - self._tried_s < self.cooldown_s
 
     async def _read(self) -> None:
-        """Read the keys once for all callers that wait; a caller that is cancelled does not stop it."""
+        """Read the keys once for all waiting callers. Cancelling one caller does not stop the read."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_once(), name="read the JWKS")
         await asyncio.shield(self._reading)
@@ -102,16 +102,20 @@ class Jwks:
             self._reading = None
 
     async def _read_in_time(self, timeout_s: float) -> tuple[TokenKey, ...]:
-        """Read the keys within the time. Raises `KeysUnreadable`. No socket's timeout covers a slow name server, or
-        headers that drip: the thread goes on then, and the next read waits for it rather than for a second one."""
+        """Read the keys within the time. Raises `KeysUnreadable`.
+
+        No socket timeout covers a slow name server or headers that arrive byte by byte. In that case the thread
+        continues, and the next read waits for it instead of starting another.
+        """
         thread = self._thread
         if thread is None or thread.done():
             thread = asyncio.create_task(asyncio.to_thread(read_keys, self.source, timeout_s))
-            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may come too late
+            # retrieves the exception of a read that ends after the timeout
+            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             self._thread = thread
         await asyncio.wait({thread}, timeout=timeout_s)
         if not thread.done():
-            raise KeysUnreadable("no whole answer in time")
+            raise KeysUnreadable("no complete response in time")
         return thread.result()
 
     def _keep(self, keys: tuple[TokenKey, ...]) -> None:
@@ -124,7 +128,7 @@ class Jwks:
 
 
 def read_keys(source: str, timeout_s: float) -> tuple[TokenKey, ...]:
-    """Blocks: each wait for the socket is bounded by `timeout_s`, all of them together are not. Raises
+    """Read and parse the keys. Blocks; `timeout_s` bounds each wait for the socket, but not their sum. Raises
     `KeysUnreadable`."""
     try:
         data = _fetch(source, timeout_s) if _is_url(source) else _read_file(Path(source))
@@ -143,7 +147,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _fetch(url: str, timeout_s: float) -> bytes:
-    """Return the body, whole within the time: a server that drips is no better than one that is silent."""
+    """Return the complete body within the time, also from a server that sends it byte by byte."""
     until = monotonic_s() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "replyline"})  # noqa: S310 - http(s) by the settings
     with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
@@ -151,7 +155,7 @@ def _fetch(url: str, timeout_s: float) -> bytes:
         while piece := response.read1(_PIECE_BYTES):
             data = _bounded(data + piece)
             if monotonic_s() > until:
-                raise TimeoutError("no whole answer in time")
+                raise TimeoutError("no complete response in time")
     return data
 
 
@@ -162,7 +166,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A refusal of redirects: keys come from the address in the settings alone."""
+    """Refuses redirects: keys are read only from the address in the settings."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -173,18 +177,18 @@ def _is_url(source: str) -> bool:
 
 
 def token_gate(auth: AuthSettings) -> TokenGate | None:
-    """Return the gate that checks tokens; None where anyone may ask."""
+    """Return the gate that checks tokens; None if clients need no token."""
     if auth.decided_mode != "token":
         return None
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
     secret = auth.secret_bytes()
-    # Until a JWKS has been read, a key that is not known may be in it.
+    # An unknown key may be in the JWKS until that has been read.
     keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)
     return TokenGate(rules, keys, correction_ms)
 
 
 def open_jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
-    """Return the reader of public keys; None where none are read."""
+    """Return the reader of public keys; None if no JWKS is configured."""
     if gate is None or auth.jwks is None:
         return None
     return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)

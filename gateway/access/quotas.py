@@ -1,8 +1,7 @@
-"""Bound how much clients may use up a minute, whatever they do: by address at this gateway, by subject and tenant at
-all.
+"""Limit how much clients may use per minute: by address at this gateway, by subject and tenant across all gateways.
 
-The shared counts are in Redis, one call for all that a message is charged. While it is away each gateway counts by
-itself, and no message fails by it: one waits for `redis.timeout_ms`, the others for nothing.
+The shared counts are in Redis, with one call for all charges of a message. While Redis is unavailable each gateway
+counts by itself and no message fails: the first one waits for `redis.timeout_ms`, the others do not wait.
 """
 
 import hashlib
@@ -17,8 +16,8 @@ from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import HandoffReason
 
-# As LocalQuota.charge, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
-# microseconds. → the number of the key that is overdrawn (0: none), and for how long.
+# Like `LocalQuota.charge`, by the clock of Redis. ARGV: a minute, the rounding error, then each key's share of a
+# minute, all in microseconds. Returns the number of the key that exceeds its limit (0: none), and for how long.
 _TAKE: Final = """
 local time = redis.call('TIME')
 local now, minute, rounding = time[1] * 1000000 + time[2], tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -36,7 +35,7 @@ return {0, '0'}
 
 
 class Quotas:
-    """The counts of what clients use up. Each charge is made whole, or `ProtocolError` is raised with the time to
+    """The counts of what clients use. Each charge is made as a whole, or `ProtocolError` is raised with the time to
     wait."""
 
     def __init__(self, tariff: Tariff, redis: RedisSettings) -> None:
@@ -47,7 +46,7 @@ class Quotas:
         self._take = self._redis.script(_TAKE)
 
     def charge_here(self, kind: Kind, caller: Caller) -> None:
-        """Make the charges that this gateway counts by itself."""
+        """Make the charges that this gateway counts locally."""
         _check(self._local.charge(self._tariff.here(kind, caller), _now_ms()))
 
     async def charge_shared(self, kind: Kind, caller: Caller) -> None:
@@ -60,7 +59,7 @@ class Quotas:
         await self.charge_shared(kind, caller)
 
     async def charge_handoff(self, reason: HandoffReason, caller: Caller) -> None:
-        """Charge a hand-off that is about to be made."""
+        """Charge a hand-off that is about to be opened."""
         _check(await self._charge_shared(caller.session.tenant, self._tariff.opened(reason, caller)))
 
     async def close(self) -> None:
@@ -80,13 +79,13 @@ class Quotas:
 
 
 def _check(overdrawn: Overdrawn | None) -> None:
-    """Check what a charge's bucket has left. Raises `ProtocolError`."""
+    """Raise `ProtocolError` if a charge exceeds its limit."""
     if overdrawn is None:
         return
     charge, wait_ms = overdrawn.charge, int(overdrawn.wait_ms) + 1
     raise ProtocolError(
         "rate_limited",
-        f"more than this {charge.payer} may have a minute ({charge.per_minute}); wait {wait_ms} ms",
+        f"over the limit of this {charge.payer} ({charge.per_minute} per minute); wait {wait_ms} ms",
         kind="rate_limit_error",
         retriable=True,
         retry_after_ms=wait_ms,
@@ -94,7 +93,7 @@ def _check(overdrawn: Overdrawn | None) -> None:
 
 
 def _key(tenant: str, name: str) -> str:
-    """Return a bucket's Redis key. A tenant's keys are in one slot of a cluster, and show no name."""
+    """Return a bucket's Redis key. A tenant's keys share one slot of a cluster, and contain no names."""
     return f"replyline:quota:{{{_digest(tenant)}}}:{_digest(name)}"
 
 

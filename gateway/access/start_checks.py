@@ -1,26 +1,27 @@
-"""Look at what a gateway needs before it starts."""
+"""Check the requirements of a gateway before it starts."""
 
 from shared.errors import SettingsError
 from shared.process.lifetime import raise_file_limit
 from shared.settings import PREFIX, Settings
 from shared.telemetry.logs import get_logger
 
-# Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
+# In addition to the clients' sockets: those of Kafka and Redis, and files opened briefly.
 _SPARE_FILES = 256
 
 
 def check_who_may_ask(settings: Settings) -> None:
-    """Check that authentication is configured. Raises `SettingsError`: a gateway that was not told who may ask does not
-    start."""
+    """Raise `SettingsError` if authentication is not configured. A gateway starts only if its settings say who may
+    ask."""
     if settings.auth.decided_mode is None:
         raise SettingsError(
-            f"it is not said who may ask: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, or "
-            f"{PREFIX}AUTH__MODE=anonymous to let anyone in as tenant {settings.tenant!r}"
+            f"authentication is not configured: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, "
+            f"or {PREFIX}AUTH__MODE=anonymous to accept any client as tenant {settings.tenant!r}"
         )
 
 
 def check_files(max_connections: int) -> None:
-    """Warn where a process may have fewer files than clients: those above are not even refused."""
+    """Warn if the process may open fewer files than it may have clients. Clients above that number would not even get
+    an error."""
     wanted = max_connections + _SPARE_FILES
     allowed = raise_file_limit(wanted)
     if allowed < wanted:

@@ -1,8 +1,8 @@
-"""Hold the keys that tokens are checked with. Pure.
+"""The keys that tokens are checked with. Pure.
 
-A key has one algorithm, by its type: a secret HS256, an RSA key RS256, a P-256 key ES256, an Ed25519 key EdDSA. So no
-token can have a public key used as a secret, whatever its header claims (CVE-2015-9235). A key's id is looked up in the
-set and is nothing else: no path, no address.
+The type of a key determines its algorithm: HS256 for a secret, RS256 for RSA, ES256 for P-256, EdDSA for Ed25519. So no
+token can have a public key used as a secret, whatever its header claims (CVE-2015-9235). A key's id is only looked up
+in the set; it is never used as a path or an address.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ import msgspec
 from shared.settings.auth import Algorithm
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises: not JSON of this form, text that is not UTF-8, or nesting without end."""
+"""What decoding raises: not JSON of this form, not UTF-8, or nested too deeply."""
 _MIN_RSA_BITS: Final = 2_048  # RFC 7518, 3.3
 _ALGORITHM_OF: Final[dict[tuple[str, str | None], Algorithm]] = {
     ("RSA", None): "RS256",
@@ -25,7 +25,7 @@ _ALGORITHM_OF: Final[dict[tuple[str, str | None], Algorithm]] = {
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """`material` is the secret's bytes, or a public key of `cryptography`."""
+    """One key. `material` is the secret's bytes, or a public key of `cryptography`."""
 
     algorithm: Algorithm
     kid: str | None
@@ -34,14 +34,14 @@ class TokenKey:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """`complete` is false while the newest keys could not be read: one that is not in the set may exist then."""
+    """The known keys. `complete` is False while the newest keys could not be read, so an unknown key may be valid."""
 
     keys: tuple[TokenKey, ...] = ()
     complete: bool = True
 
     def find(self, algorithm: Algorithm, kid: str | None) -> TokenKey | None:
-        """Return the key that a token names. One that names none is checked by the only key of its algorithm; the
-        secret's has no name, so a name is not asked for."""
+        """Return the key that a token names, or the only key of its algorithm if it names none. The secret has no id,
+        so its id is ignored."""
         fitting = [key for key in self.keys if key.algorithm == algorithm]
         if kid is not None and algorithm != "HS256":
             return next((key for key in fitting if key.kid == kid), None)
@@ -67,13 +67,12 @@ def secret_key(secret: bytes) -> TokenKey:
 
 
 def parse_jwks(data: bytes) -> tuple[TokenKey, ...]:
-    """Return the set's public signature keys (RFC 7517); others, secrets and private keys among them, are skipped.
-
-    Raises `ValueError` where none is left: a set that admits no client is a fault."""
+    """Return the set's public signature keys (RFC 7517). Other entries, including secrets and private keys, are
+    skipped. Raises `ValueError` if no key is left, because such a set would admit no client."""
     try:
         entries = msgspec.json.decode(data, type=_Jwks).keys
     except UNREADABLE as error:
-        raise ValueError(f"no JWKS: {error}") from None
+        raise ValueError(f"not a JWKS: {error}") from None
     found: dict[tuple[str, str | None], TokenKey] = {}
     for entry in entries:
         key = _public_key(entry)

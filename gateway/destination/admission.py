@@ -1,7 +1,7 @@
-"""Decide whether a request is accepted, and whether the workers get it. Pure.
+"""Decide whether a request is accepted, and whether it is sent to the workers. Pure.
 
-A request that cannot be accepted is refused with the reason and the time to wait. The fallback answers a request that
-the workers cannot answer in time; it never reaches Kafka.
+A request that cannot be accepted is refused with the reason and the time to wait. If the workers cannot answer a
+request in time, the fallback answers it, and it never reaches Kafka.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from shared.wire.messages import Bucket, ResponseCreate
 
 _RETRY_AFTER_MS = 1_000
 _LEAST_BREAKER_MS: Final = 1_500.0
-# All workers are switched off only where most of their words are late: one that is sick has its own breaker.
+# The breaker of a whole lane opens only if most first replies are late; a single slow worker has its own breaker.
 _MOST_PER_HUNDRED: Final = 50
 
 FallbackReason = Literal["infeasible", "breaker", "share", "held", "memory", "deadline", "worker", "silent", "broker"]
@@ -47,9 +47,9 @@ class AdmissionLimits:
 def check_inflight(
     limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool = False, memory_full: bool = False
 ) -> None:
-    """Raise `ProtocolError` if there is no room for one more unanswered request."""
+    """Raise `ProtocolError` if the gateway has no room for one more open request."""
     if draining:
-        raise _overloaded("shutting_down", "this gateway is going away; reconnect")
+        raise _overloaded("shutting_down", "this gateway is shutting down; reconnect")
     check_connection(limits, of_connection)
     if inflight >= limits.max_inflight:
         raise _overloaded("queue_full", f"{counted(inflight, 'answer is', 'answers are')} in flight; try again")
@@ -62,8 +62,8 @@ def _overloaded(code: str, message: str) -> ProtocolError:
 
 
 def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
-    """Raise `ProtocolError` where a connection may not wait for one more answer: every cursor of it has each of
-    them."""
+    """Raise `ProtocolError` if the connection has its maximum of open answers. The limit bounds its cursors, each of
+    which lists all of them."""
     if of_connection >= limits.max_inflight_per_connection:
         raise ProtocolError(
             "too_many_inflight",
@@ -75,7 +75,7 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
 
 
 def check_length(max_input_tokens: int, num_tokens: int) -> None:
-    """Raise `ProtocolError` where the input is too long."""
+    """Raise `ProtocolError` if the input is too long."""
     if num_tokens > max_input_tokens:
         raise ProtocolError(
             "input_too_long",
@@ -85,7 +85,7 @@ def check_length(max_input_tokens: int, num_tokens: int) -> None:
 
 
 def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float) -> Deadline:
-    """Return the absolute deadline of a request received now. Raises `ProtocolError` for one beyond the longest
+    """Return the absolute deadline of a request received now. Raises `ProtocolError` if it exceeds the longest deadline
     allowed."""
     whole_ms = request.deadline_ms if request.deadline_ms is not None else limits.deadline_ms
     if whole_ms > limits.max_deadline_ms:
@@ -101,9 +101,14 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPolicy:
-    """Forget a worker after `worker_ttl_ms` without a report. If the first token is predicted later than
-    `infeasible_ratio` times the wait, the fallback answers, except for one request a bucket every
-    `probe_interval_ms`, which tests the prediction."""
+    """Limits of admission.
+
+    Attributes:
+        worker_ttl_ms: a worker is forgotten after this long without a report
+        infeasible_ratio: the fallback answers if the predicted time to the first token exceeds the time left by this
+            factor
+        probe_interval_ms: one request per bucket and interval is sent in spite of that, to test the prediction
+    """
 
     enabled: bool = True
     worker_ttl_ms: float = 3_000.0
@@ -114,8 +119,12 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`fallback`: why the fallback answers; None if the workers get the request. `eta_ms` is the predicted time
-    from receipt to first token; None if no worker is known that serves the bucket."""
+    """The result of `Admission.decide`.
+
+    Attributes:
+        fallback: why the fallback answers; None if the workers get the request
+        eta_ms: predicted time from receipt to the first token; None if no known worker serves the bucket
+    """
 
     fallback: FallbackReason | None
     eta_ms: float | None
@@ -123,7 +132,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request to which no worker has replied yet."""
+    """A request without a reply from a worker yet."""
 
     received_unix_ms: float
     threshold_ms: float
@@ -134,13 +143,13 @@ class _Sent:
 
     @property
     def overdue_unix_ms(self) -> float:
-        """The time after which a first reply is late."""
+        """The time after which the first reply is late."""
         return self.received_unix_ms + self.threshold_ms
 
 
 class Admission:
-    """The decisions of one gateway, owned by its event loop. Call `decide` for each request; where the workers get it
-    also `note_first_reply`, `release` at the answer's end, and `withdraw` if it could not be published."""
+    """Admission to one lane, owned by the gateway's event loop. Call `decide` for each request. If the workers get it,
+    also call `note_first_reply`, `release` at the answer's end, and `withdraw` if it could not be published."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
@@ -152,7 +161,7 @@ class Admission:
 
     @property
     def inflight(self) -> int:
-        """Return the number of requests that the workers got and whose answer has not ended."""
+        """Return the number of requests with the workers whose answer has not ended."""
         return len(self._shares)
 
     def decide(
@@ -167,10 +176,20 @@ class Admission:
         now_unix_ms: float,
         cold: bool = False,
     ) -> Decision:
-        """Return whether the workers get a request now; one that they get is in the books from here on. `partition`: of
-        the bucket's topic; None where that is not known. `cold`: the lane has kept nothing of the conversation."""
+        """Decide whether a request is sent to the workers now, and register it if it is.
+
+        Args:
+            request_id: the request's id
+            tenant: its tenant
+            bucket: its bucket
+            deadline: its deadline
+            partition: the partition of the bucket's topic; None if unknown
+            received_unix_ms: when the request was received
+            now_unix_ms: the current time
+            cold: the lane's workers hold no KV of the conversation
+        """
         self._give_up_waiting(now_unix_ms)
-        self.withdraw(request_id)  # where it was erased and is asked again
+        self.withdraw(request_id)  # the request was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
         owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
@@ -186,7 +205,7 @@ class Admission:
         return Decision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
-        """Return whether the workers could answer a request in time, by what they report; nothing is noted of it."""
+        """Return whether the workers could answer a request in time, according to their reports. Registers nothing."""
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         if reader is None or not self._lets_through(self.fleet.owner(bucket, partition), now_unix_ms):
             return False
@@ -194,7 +213,7 @@ class Admission:
         return wait_ms is None or not self._is_late(wait_ms, deadline, now_unix_ms)
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
-        """Note a worker's reply; return the time since receipt where it is the first, None for any other."""
+        """Record a worker's reply. Return the time since receipt if it is the first one, otherwise None."""
         sent = self._silent.pop(request_id, None)
         if sent is None:
             return None
@@ -207,8 +226,8 @@ class Admission:
         self._shares.release(request_id)
 
     def withdraw(self, request_id: str) -> None:
-        """Withdraw a request that its client cancelled, that Kafka did not take, or whose id another has now: it counts
-        neither for nor against the workers."""
+        """Remove a request that its client cancelled, that Kafka rejected, or whose id is used again. It counts neither
+        for nor against the workers."""
         sent = self._silent.pop(request_id, None)
         if sent is not None:
             self.breaker.withdraw(sent.probe)
@@ -228,8 +247,17 @@ class Admission:
         *,
         short: bool,
     ) -> FallbackReason | None:
-        """`late` is the worker that would get the request, and by its report too late for it. A `short` deadline cannot
-        show that the report is wrong, so it takes none of the requests that may try."""
+        """Return why the fallback answers; None if it does not.
+
+        Args:
+            tenant: the request's tenant
+            bucket: its bucket
+            owner: the worker that owns its partition
+            late: the worker that would get the request and reports that it would be too late
+            now_unix_ms: the current time
+            short: the client asked for less time than the promise. Such a request cannot disprove a report, so it is
+                not used to test the prediction.
+        """
         if not self._policy.enabled:
             return None
         if not self._lets_through(owner, now_unix_ms):
@@ -238,7 +266,7 @@ class Admission:
             return "share"
         interval_ms = self._policy.probe_interval_ms
         in_vain = late is not None and (short or not late.may_try(bucket, now_unix_ms, interval_ms=interval_ms))
-        # The workers give up what the greatest tenant has waiting before they give up this.
+        # The workers would first give up waiting requests of the tenant that has the most, so this one is sent.
         return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
 
     def _note_sent(
@@ -261,13 +289,13 @@ class Admission:
         return wait_ms > (deadline.first_token_unix_ms - now_unix_ms) * self._policy.infeasible_ratio
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
-        """Count requests as late that have had no reply for too long."""
+        """Count requests as late that have waited too long for their first reply."""
         while self._overdue and self._overdue[0][0] < now_unix_ms:
             overdue_unix_ms, request_id = heapq.heappop(self._overdue)
             sent = self._silent.get(request_id)
             if sent is None or sent.overdue_unix_ms != overdue_unix_ms:  # it was asked again since
                 continue
-            if sent.short:  # workers skip a record whose deadline is long over
+            if sent.short:  # workers skip a record whose deadline has long passed
                 self.withdraw(request_id)
             else:
                 del self._silent[request_id]

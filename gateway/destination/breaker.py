@@ -1,14 +1,15 @@
-"""Break the circuit between a gateway and a worker, or all of them. Pure.
+"""A circuit breaker between a gateway and a worker, or all workers of a lane. Pure.
 
     CLOSED → OPEN → HALF_OPEN → CLOSED or OPEN
 
 It measures the time from a request's receipt to a worker's first reply: the first text, or a terminal event without
-any. Whole answers are not measured, since their time depends on the length asked for; nor first texts alone, since the
-fallback cuts those off at the deadline. A request that a worker refuses in time, as it has to under load, is no fault.
-A request without a reply counts once it has waited too long.
+text. Whole answers are not measured, because their time depends on the length asked for; nor are first texts alone,
+because the fallback cuts those off at the deadline. A request that a worker refuses in time, as it must under load, is
+no fault. A request without a reply counts as late once it has waited too long.
 
-The P99 is above its threshold where more than one reply in a hundred of the window is late (M. Nygard, Release It!; the
-states are his). Closing needs more than staying closed: every probe's reply within `close_ratio` of the threshold.
+The P99 is above its threshold if more than one reply in a hundred of the window is late (M. Nygard, Release It!, who
+also defines the states). Closing requires more than staying closed: every probe's reply within `close_ratio` of the
+threshold.
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 _PER_HUNDRED: Final = 100
-# One straggler among fifty words is no P99.
+# One late reply among fifty is no evidence of a high P99.
 _FEWEST_LATE: Final = 5
 _SLICES: Final = 30
 
@@ -30,9 +31,16 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """The bounds of a breaker. Of fewer than `fewest_words` there is no P99. It opens where more than
-    `late_per_hundred` are late. Once open, only the fallback answers for `open_ms`; then `num_probes` close it, if all
-    are in time."""
+    """The limits of a breaker.
+
+    Attributes:
+        window_ms: length of the window
+        fewest_words: with fewer first replies in the window, the breaker does not open
+        late_per_hundred: it opens if more than this many of a hundred are late
+        open_ms: how long only the fallback answers once it is open
+        num_probes: the breaker closes after this many probes, if all are in time
+        close_ratio: a probe is in time within this share of its threshold
+    """
 
     window_ms: float = 30_000.0
     fewest_words: int = 20
@@ -52,7 +60,8 @@ class _Slice:
 
 
 class Breaker:
-    """`words` and `late` are the window's counts; after it has opened, those that made it open."""
+    """Counts first replies. `words` and `late` are the counts of the window; once the breaker is open, those that
+    opened it."""
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
@@ -66,7 +75,7 @@ class Breaker:
         self._probes_good = 0
 
     def allows(self, now_unix_ms: float) -> bool:
-        """Return whether a request may be sent now. An open breaker half-opens by this when its time is over."""
+        """Return whether a request may be sent now. Half-opens an open breaker after `open_ms`."""
         if self.state is BreakerState.CLOSED:
             return True
         if self.state is BreakerState.OPEN:
@@ -78,25 +87,26 @@ class Breaker:
         return self._probes_out + self._probes_good < self._policy.num_probes
 
     def sent(self) -> int | None:
-        """Note that a request is sent, as `allows` allowed it; return, of a probe, which half-opening's it is."""
+        """Count a sent request, which `allows` permitted. Return the half-open episode that it probes, or None if it is
+        no probe."""
         if self.state is BreakerState.CLOSED:
             return None
         if self.state is BreakerState.OPEN:
-            raise AssertionError("an open breaker lets nothing through")
+            raise AssertionError("the breaker is open: call `allows` first")
         self._probes_out += 1
         return self._episode
 
     def withdraw(self, probe: int | None) -> None:
-        """Note that a request did not reach the workers after all."""
+        """Remove a request that did not reach the workers after all."""
         if self._counts(probe):
             self._probes_out -= 1
 
     def measured(self, *, took_ms: float, threshold_ms: float, probe: int | None, now_unix_ms: float) -> None:
-        """Count a request's time to its first reply, or that it has none after more than the threshold."""
+        """Count a request's time to its first reply, or the time that it has waited without one."""
         if self._counts(probe):
             self._probes_out -= 1
             self._judge_probe(took_ms <= threshold_ms * self._policy.close_ratio, now_unix_ms)
-        elif self.state is BreakerState.CLOSED:  # else it was sent before the breaker opened: that is known
+        elif self.state is BreakerState.CLOSED:  # otherwise it was sent before the breaker opened and adds no evidence
             self._count(took_ms > threshold_ms, now_unix_ms)
             enough = self.words >= self._policy.fewest_words and self.late >= _FEWEST_LATE
             if enough and self.late * _PER_HUNDRED > self.words * self._policy.late_per_hundred:

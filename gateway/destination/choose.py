@@ -1,4 +1,5 @@
-"""Decide where a question goes: by the registry's rule, then by the ladder, for the lane that answers in time. Pure."""
+"""Choose where a question goes: the registry's rule names a lane, and the ladder finds the lane that answers in time.
+Pure."""
 
 from collections.abc import Callable
 
@@ -20,9 +21,15 @@ None while the number of partitions is unknown."""
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The registry's state at `now_unix_ms`, the lanes' workers, breakers and shares, the ladder, and whether memory is
-    short (`sheds`). The state stays the same while a question waits for Redis; `admissions` and `ladder` are the
-    gateway's own, so a worker or breaker that changes during the wait counts."""
+    """A snapshot by which a question's destination is chosen.
+
+    Attributes:
+        state: the registry's state at `now_unix_ms`; unchanged while a question waits for Redis
+        admissions: the lanes' workers, breakers and shares. These and `ladder` are the gateway's live objects, so a
+            worker or breaker that changes during the wait counts.
+        partition_of: returns the partition of a bucket's topic
+        sheds: memory is short
+    """
 
     now_unix_ms: float
     state: State
@@ -37,8 +44,8 @@ class View(Struct, frozen=True, kw_only=True):
         return self.sheds or self.state.rung == "faq"
 
     def is_live(self, lane: Lane, bucket: Bucket) -> bool:
-        """Return whether a worker of the lane that serves the bucket has reported a moment ago, with the lane's version
-        loaded. The champion's is asked by any version: no other lane answers for it."""
+        """Return whether a worker of the lane recently reported that it serves the bucket with the lane's version
+        loaded. For the champion's lane any version counts, because no other lane can answer for it."""
         revision = None if lane == CHAMPION else self.state.revision(lane)
         return self.admissions.is_live(lane, bucket, self.now_unix_ms, revision)
 
@@ -49,9 +56,11 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
-    """Return the destination that the registry's rule names for a conversation's question: the champion's if no live
-    worker of the rule's lane has the lane's version. A conversation has questions of each bucket, and one lane for all
-    of them: one that serves each bucket that the champion serves."""
+    """Return the destination that the registry's rule names for a conversation's question.
+
+    It is the champion's if no live worker of the rule's lane has the lane's version. A conversation uses one lane for
+    questions of all buckets, so the rule's lane must serve every bucket that the champion serves.
+    """
     lane = view.state.lane(session)
     if lane != CHAMPION:
         served = {bucket, *(each for each in BUCKETS if view.is_live(CHAMPION, each))}
@@ -60,15 +69,16 @@ def by_rule(session: SessionKey, bucket: Bucket, view: View) -> Destination:
 
 
 def destination_in(lane: Lane, bucket: Bucket, state: State) -> Destination:
-    """Return a lane's destination without asking the rule."""
+    """Return a lane's destination without applying the rule."""
     return Destination(lane, state.revision(lane), state.epoch or None, bucket=bucket)
 
 
 def choose(question: Question, wanted: Destination, view: View) -> Destination | Fallback:
-    """Return where a question goes that the rule sends to `wanted`; the workers that get it have it in their books.
+    """Return the destination of a question that the rule sends to `wanted`, and register it with the lane that gets it.
 
-    Only the champion's questions use the ladder: another model's answer would say nothing of a canary. If no rung has
-    a place the reason is that of the first rung that was asked."""
+    Only the champion's questions use the ladder: an answer by another model would be no evidence about a canary. If no
+    rung accepts the question, the reason is that of the first rung tried.
+    """
     view.ladder.hold = view.state.rung
     if view.closed:
         return Fallback("memory" if view.sheds else "held", wanted)
@@ -82,7 +92,7 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
         if isinstance(asked, Destination):
             taken = asked
             break
-        if asked.reason == "share":  # a tenant that has too much of one lane gets no other
+        if asked.reason == "share":  # a tenant that exceeds its share of one lane gets no other lane
             return asked
         first = first or asked
     _note(question, taken, live, wanted, view)
@@ -90,8 +100,8 @@ def choose(question: Question, wanted: Destination, view: View) -> Destination |
 
 
 def below(question: Question, given_up: Destination, view: View) -> Destination | None:
-    """Return the destination of a question that a lane's workers have given up, on a lower rung that answers in the
-    time left; None if no rung does."""
+    """Return the destination on a lower rung for a question that a lane's workers gave up; None if no rung can answer
+    it in the time left."""
     view.ladder.hold = view.state.rung
     found: Destination | None = None
     for step in view.ladder.below(given_up.lane, view.steps(question.bucket)):
@@ -105,7 +115,7 @@ def below(question: Question, given_up: Destination, view: View) -> Destination 
 
 
 def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Destination | Fallback:
-    """Return a lane's destination if its workers get the question."""
+    """Return a lane's destination if its workers get the question, otherwise the reason why not."""
     partition = view.partition_of(question.session, question.bucket, lane, wanted.claimed.partition)
     decision = view.admissions.of(lane).decide(
         question.request_id,
@@ -124,7 +134,7 @@ def _ask(question: Question, lane: Lane, wanted: Destination, view: View) -> Des
 
 
 def _note(question: Question, taken: Destination | None, live: list[Step], wanted: Destination, view: View) -> None:
-    """Note in the ladder which rung took a question, and whether the one above the level had a place for it."""
+    """Record in the ladder which rung got a question, and whether the rung above the level could have answered it."""
     if not _counts(question):
         view.ladder.seat(question.session, _step(taken))
         return
@@ -138,7 +148,8 @@ def _note(question: Question, taken: Destination | None, live: list[Step], wante
 
 
 def _counts(question: Question) -> bool:
-    """Return whether a question's outcome moves the ladder: not if its client asks for less time than the promise."""
+    """Return whether a question's outcome may move the ladder: not if its client asks for less time than the
+    promise."""
     return question.deadline.promised is None
 
 

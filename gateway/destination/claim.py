@@ -1,4 +1,4 @@
-"""Claim the partition of a conversation's next question, in Redis for every gateway (docs/decisions/0036)."""
+"""Claim the partition of a conversation's next question, in Redis for all gateways (docs/decisions/0036)."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -23,21 +23,28 @@ from shared.wire.requests import Order
 from shared.wire.session_key import SessionKey
 from shared.wire.topics import TopicNames
 
-# A conversation stays for this long after an answer: its worker is still writing the turn and its KV to Redis.
+# A conversation keeps its partition for this long after an answer, while its worker writes the turn and its KV to
+# Redis.
 _RESTS_MS: Final = 1_000
 _CLOCKS_DIFFER_MS: Final = 5_000
 _DRAIN_S: Final = 1.0
-# A worker that hangs does not keep a conversation for longer.
+# Limits for how long a worker that hangs keeps a conversation after a cancel.
 _CANCEL_HEARD_S: Final = 2.0
 _WHY: Final[Mapping[How, Why]] = {"kept": "kv", "moved": "moved", "pinned": "pinned"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Claims:
-    """The conversations' partitions; owned by the gateway's event loop. Without `places` each key's hash alone decides.
-    A question that is open here (`is_open`) holds its conversation even if Redis is away; Redis may not know yet of one
-    that ended here a short while ago (`has_ended`). One that was cancelled holds it until its worker, which writes the
-    turn, has ended it too."""
+    """The partitions of the conversations; owned by the gateway's event loop.
+
+    A question keeps its conversation on one partition while it is open. A cancelled question does so until its worker,
+    which writes the turn, has ended it too.
+
+    Attributes:
+        places: the claims in Redis; None if the hash of the key alone decides
+        is_open: returns whether a question is open at this gateway, which counts even if Redis is unavailable
+        has_ended: returns whether a question ended here recently, which Redis may not show yet
+    """
 
     places: Places | None
     producer: Producer
@@ -49,8 +56,14 @@ class Claims:
     _releasing: Tasks = field(default_factory=lambda: Tasks(task_failed), init=False)
 
     async def claim(self, question: Question, wanted: Destination, view: View) -> tuple[Destination, View]:
-        """Return the wanted destination with the claimed partition, and the view at the time when it was claimed. Redis
-        is not asked for a question that no worker gets. Raises `BrokerUnavailable`."""
+        """Claim a partition for a question. Redis is not asked for a question that no worker gets.
+
+        Returns:
+            The wanted destination with the claimed partition, and the view as of the time of the claim.
+
+        Raises:
+            BrokerUnavailable: the number of partitions is unknown and Kafka is unavailable
+        """
         session, request_id = question.session, question.request_id
         held, concurrent = self._held(session), tuple(self._still_open(session))
         topic = self.topics.requests(question.bucket, wanted.lane)
@@ -59,7 +72,7 @@ class Claims:
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
         waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
         claimed = offer(home, {}).to(held, pinned=True)
-        if question.generation_known:  # Redis has answered a moment ago
+        if question.generation_known:  # Redis answered a moment ago
             offered = offer(home, waits) if held is None else _only(held)
             until_unix_ms = question.deadline.later(question.clock_ms).deadline_unix_ms
             with suppress(StoreUnavailable):
@@ -74,8 +87,8 @@ class Claims:
         return replace(wanted, claimed=Claimed(partition, claimed.why, concurrent, is_new=is_new)), view
 
     async def follow(self, order: Order, topic: str) -> int | None:
-        """Return the partition for a request of another service: by its key, unless an earlier question holds its
-        conversation elsewhere; None if the key's hash decides. Raises `BrokerUnavailable`."""
+        """Return the partition for a request of another service: that of its key's hash, unless an earlier question
+        keeps its conversation on another one; None if the producer's hash decides. Raises `BrokerUnavailable`."""
         if self.places is None or (home := await self._home(topic, order.session)) is None:
             return None
         held = self._held(order.session)
@@ -90,11 +103,11 @@ class Claims:
         return partition % self.producer.known_partitions(topic)
 
     def hold(self, session: SessionKey, request_id: str, partition: int | None) -> None:
-        """Hold a conversation for an open question: one that was claimed here, or by another gateway."""
+        """Keep a conversation on a partition for an open question that was claimed here or by another gateway."""
         self._open.setdefault(session, {})[request_id] = partition
 
     def release(self, session: SessionKey, request_id: str) -> None:
-        """Release the conversation of a question that has ended. Does not wait."""
+        """Release the conversation of an ended question. Does not wait for Redis."""
         if (timer := self._with_worker.pop(request_id, None)) is not None:
             timer.cancel()
         held = self._open.get(session, {})
@@ -107,24 +120,24 @@ class Claims:
             self._releasing.start(self._release(self.places, session, request_id))
 
     def leave_to_worker(self, session: SessionKey, request_id: str) -> None:
-        """Release the conversation of a question that this gateway has cancelled once its worker has ended it too
-        (`release`), which is later than usual if that one is just starting."""
+        """Release the conversation of a question that this gateway cancelled, once its worker has ended it too
+        (`release`), or after `_CANCEL_HEARD_S`."""
         loop = asyncio.get_running_loop()
         self._with_worker[request_id] = loop.call_later(_CANCEL_HEARD_S, self.release, session, request_id)
 
     def partition_of(self, session: SessionKey, bucket: Bucket, lane: Lane, claimed: int | None) -> int | None:
-        """Return the partition of a bucket's topic in a lane, as `PartitionOf` says."""
+        """Return the partition of a bucket's topic in a lane (see `PartitionOf`)."""
         topic = self.topics.requests(bucket, lane)
         if claimed is not None and (num_partitions := self.producer.known_partitions(topic)):
             return claimed % num_partitions
         return self.producer.partition_of(topic, session.record_key)
 
     async def close(self) -> None:
-        """Release what is being released."""
+        """Wait for the releases in progress."""
         await self._releasing.drain(_DRAIN_S)
 
     async def _home(self, topic: str, session: SessionKey) -> int | None:
-        """Return the partition of a conversation by its key's hash; None if there is no such topic. Raises
+        """Return the partition that a conversation's key hashes to; None if the topic is missing. Raises
         `BrokerUnavailable`."""
         await self._learn_partitions(topic, 0)
         return self.producer.partition_of(topic, session.record_key)
@@ -152,12 +165,12 @@ class Claims:
         return Claimed(at, _WHY.get(how, wanted.why), others, is_new=how == "new")
 
     async def _learn_partitions(self, topic: str, partition: int) -> None:
-        """Ask Kafka for a topic's number of partitions, if it was not asked yet, or another gateway knows of more."""
+        """Read a topic's number of partitions from Kafka, if it is unknown or less than another gateway uses."""
         if partition >= self.producer.known_partitions(topic):
             await self.producer.num_partitions(topic)
 
     def _held(self, session: SessionKey) -> int | None:
-        """Return the partition of an open question of the conversation here."""
+        """Return the partition of an open question of the conversation at this gateway."""
         return next((each for each in self._still_open(session).values() if each is not None), None)
 
     def _still_open(self, session: SessionKey) -> dict[str, int | None]:
@@ -165,10 +178,10 @@ class Claims:
         return {each: at for each, at in held.items() if self.is_open(each) or each in self._with_worker}
 
     async def _release(self, places: Places, session: SessionKey, request_id: str) -> None:
-        with suppress(StoreUnavailable):  # then it is released by its deadline
+        with suppress(StoreUnavailable):  # Redis then releases it at its deadline
             await places.release(session, request_id, wire_unix_ms() + _RESTS_MS)
 
 
 def _only(partition: int) -> Offer:
-    """Offer this partition, wherever the last question went."""
+    """Return an offer of this partition only, wherever the last question went."""
     return Offer(partition, "pinned", frozenset())

@@ -1,4 +1,4 @@
-"""Count a question's tokens, off the event loop: its bucket is part of its destination."""
+"""Count a question's tokens outside the event loop. The count decides its bucket, which is part of its destination."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from shared.wire.topics import bucket_of_length, surely_short
 
 @dataclass(slots=True)
 class TokenCount:
-    """Counts questions of at most `max_input_tokens`."""
+    """Counts the tokens of questions of at most `max_input_tokens`."""
 
     tokenizer: Tokenizer
     max_input_tokens: int
 
     async def bucket_of(self, text: str) -> Bucket:
-        """Return a question's bucket. A text whose bytes already show that it is short is not counted. Raises
+        """Return a question's bucket. A text with few enough bytes is short without being counted. Raises
         `ProtocolError` if it is too long."""
         num_tokens = 0 if surely_short(text) else await asyncio.to_thread(self.tokenizer.count, text)
         check_length(self.max_input_tokens, num_tokens)

@@ -1,4 +1,4 @@
-"""Where a question goes, as one value: to a lane's workers, or to the fallback. Pure."""
+"""The destination of a question as one value: a lane's workers, or the fallback. Pure."""
 
 from typing import Final
 
@@ -15,8 +15,12 @@ _UNCLAIMED: Final = Claimed()
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A question that seeks a destination. Its times on the wire are `clock_ms` ahead of this process's. Without
-    `generation_known` Redis did not answer a moment ago, and is not asked again."""
+    """The properties of a question by which its destination is chosen.
+
+    Attributes:
+        clock_ms: how far the time on the wire is ahead of this process's clock
+        generation_known: False if Redis did not answer a moment ago; it is then not asked again
+    """
 
     request_id: str
     session: SessionKey
@@ -28,11 +32,13 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Destination(Struct, frozen=True):
-    """The workers that a question is sent to: those of a lane, by the topic of its bucket.
+    """The workers that a question is sent to: those of a lane, through the topic of its bucket.
 
-    `revision` is the lane's version by the registry's state of `epoch`; None if the registry is empty. `partition` is
-    that of the topic; None if the key's hash decides. `eta_ms` is the predicted time from receipt to the first text;
-    None if no worker predicts it."""
+    Attributes:
+        revision: the lane's version in the registry's state of `epoch`; None if the registry is empty
+        partition: partition of the topic; None if the hash of the key decides
+        eta_ms: predicted time from receipt to the first text; None if no worker predicts it
+    """
 
     lane: Lane = CHAMPION
     revision: str | None = None
@@ -47,7 +53,7 @@ TO_CHAMPION: Final = Destination()
 
 
 class Fallback(Struct, frozen=True):
-    """The fallback answers, for this reason; `wanted` is the destination that the registry's rule names."""
+    """The fallback answers, for this reason. `wanted` is the destination that the registry's rule names."""
 
     reason: FallbackReason
     wanted: Destination

@@ -1,14 +1,14 @@
-"""Estimate when a worker would give a request its first token, if it were sent now. Pure.
+"""Predict when a worker would return the first token of a request sent now. Pure.
 
-A worker reports a few times a second, with the partitions that it reads: a request's partition chooses its worker, and
-only that one's estimate counts. Between reports, the requests sent to it since are added, less what the machine can
-have done in that time, so a burst shows before the next report.
+Workers report a few times a second, with the partitions that they read. The partition of a request decides its worker,
+and only that worker's estimate counts. Between two reports the gateway adds the requests it has sent to the worker and
+subtracts the work that the machine can have done, so a burst shows before the next report.
 
-A report's age is measured from its receipt here: a worker's own clock, which may be minutes off, is compared and never
-used. A report's lateness may also be time that it waited in Kafka, so only a difference that lasts is the clock's.
+The age of a report is measured from its receipt here. A worker's own clock, which may be minutes off, is only compared.
+A late report may also have waited in Kafka, so a clock counts as different only if the difference lasts.
 
-A worker that hangs or has died still owns its partitions until another reports that it reads them: requests sent there
-are late by its fault, so each worker has its own breaker.
+A worker that hangs or has died still owns its partitions until another worker reports that it reads them. Requests sent
+there are late because of that worker, so each worker has its own breaker.
 """
 
 from collections import deque
@@ -21,8 +21,8 @@ from gateway.destination.partitions import Wait
 from shared.wire.fields import Revision
 from shared.wire.messages import Bucket, WorkerReport
 
-# A request takes about this time until a worker counts it, and a report until it is read: what was sent just before a
-# report came is not in it yet.
+# The time until a worker counts a request, and until a report is read: a request sent this shortly before a report
+# arrived is not included in it.
 _TRANSIT_MS: Final = 50.0
 
 _Place = tuple[Bucket, int]
@@ -31,7 +31,7 @@ _Partitions = Mapping[Bucket, Sequence[int]]
 
 @dataclass(slots=True, eq=False)
 class KnownWorker:
-    """A worker by its newest report, and by what this gateway has sent it since."""
+    """A worker: its newest report, and the requests that this gateway has sent to it since."""
 
     report: WorkerReport
     received_unix_ms: float
@@ -42,7 +42,7 @@ class KnownWorker:
     _tried_unix_ms: dict[Bucket, float] = field(default_factory=dict)
 
     def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
-        """Take a newer report, which counts all requests but the last ones sent."""
+        """Store a newer report. It includes all requests except those sent within the last `_TRANSIT_MS`."""
         self.report, self.received_unix_ms = report, now_unix_ms
         self._num_sent, self._work_ms = 0, 0.0
         self._forget_older(now_unix_ms)
@@ -56,8 +56,8 @@ class KnownWorker:
         self._count(bucket)
 
     def eta_ms(self, bucket: Bucket, now_unix_ms: float, *, cold: bool = False) -> float | None:
-        """Return the time from now to the first token of a request sent now, of a conversation that the worker keeps
-        nothing of where it is `cold`; None where the worker does not say."""
+        """Return the time from now to the first token of a request sent now; None if the worker reports no estimate.
+        `cold`: the worker holds no KV of the conversation."""
         if bucket not in self.report.first_token_ms:
             return None
         report = self.report
@@ -70,12 +70,12 @@ class KnownWorker:
         return cold_ms + max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
 
     def has(self, revision: Revision | None) -> bool:
-        """Return whether a version is loaded, by the worker's report; None: any is."""
+        """Return whether the worker reports a version as loaded; True for None."""
         return revision is None or revision in self.report.revisions
 
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
-        """Return whether a request may go to a worker against its prediction: now and then, else a wrong one would
-        never be found out."""
+        """Return whether a request may be sent to a worker in spite of its prediction: once per interval, to find out
+        if the prediction is wrong."""
         last = self._tried_unix_ms.get(bucket)
         if last is not None and abs(now_unix_ms - last) < interval_ms:
             return False
@@ -94,16 +94,16 @@ class KnownWorker:
 
 
 class Fleet:
-    """The known workers; owned by the gateway's event loop. A request takes the same time however many workers there
-    are, while one reads its partition; else all of them are looked at."""
+    """The known workers; owned by the gateway's event loop. `reader` takes constant time if a worker reads the
+    partition, and time proportional to the number of workers otherwise."""
 
     def __init__(self, *, ttl_ms: float, breaker: BreakerPolicy | None = None) -> None:
-        """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
+        """Create an empty fleet. After `ttl_ms` without a report a worker predicts nothing, and `expire` forgets it."""
         self._ttl_ms = ttl_ms
         self._breaker = breaker or BreakerPolicy()
         self._known: dict[str, KnownWorker] = {}
         self._readers: dict[_Place, KnownWorker] = {}
-        self._owners: dict[_Place, KnownWorker] = {}  # who reads it, or was the last to
+        self._owners: dict[_Place, KnownWorker] = {}  # the worker that reads it, or read it last
         self.slots = 0
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Fleet:
         return worker_id in self._known
 
     def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
-        """Take in a report."""
+        """Store a worker's report."""
         known = self._known.get(report.worker_id)
         if known is None:
             known = self._known[report.worker_id] = KnownWorker(report, now_unix_ms, Breaker(self._breaker))
@@ -125,7 +125,7 @@ class Fleet:
             known.observe(report, now_unix_ms)
 
     def forget(self, worker_id: str) -> bool:
-        """Forget a worker that leaves; False where it was not known."""
+        """Forget a worker that leaves; return whether it was known."""
         known = self._known.pop(worker_id, None)
         if known is None:
             return False
@@ -134,7 +134,7 @@ class Fleet:
         return True
 
     def expire(self, now_unix_ms: float) -> list[str]:
-        """Forget workers that have not reported for too long; return their names."""
+        """Forget the workers that have not reported for too long; return their names."""
         silent = [name for name, known in self._known.items() if not self._fresh(known, now_unix_ms)]
         for name in silent:
             self.forget(name)
@@ -145,13 +145,13 @@ class Fleet:
         return self._owners.get((bucket, partition)) if partition is not None else None
 
     def shut(self) -> dict[str, Breaker]:
-        """Return, by worker, the breakers that are not closed."""
+        """Return the breakers that are not closed, by worker."""
         owners = (*self._owners.values(), *self._known.values())
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
     def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
-        """Return the worker that will get a request of that partition. If no worker reports it, as in a rebalance,
-        return the soonest of those that serve the bucket; None if no such worker is known."""
+        """Return the worker that will get a request of that partition. If no worker reports the partition, as in a
+        rebalance, return the one with the shortest estimate for the bucket; None if no worker serves the bucket."""
         reader = self._readers.get((bucket, partition)) if partition is not None else None
         if reader is not None and self._fresh(reader, now_unix_ms):
             return reader
@@ -164,8 +164,8 @@ class Fleet:
         return self._known[min(soonest)[1]] if soonest else None
 
     def waits(self, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> dict[int, Wait]:
-        """Return the waits of the partitions that a worker reads which may be sent a request now: one that has the
-        version loaded, unless no worker has."""
+        """Return the predicted waits of the partitions whose workers may be sent a request now. Workers without the
+        version are left out, unless no worker has loaded it."""
         waits: dict[int, Wait] = {}
         loaded = revision if self.serves(bucket, now_unix_ms, revision) else None
         for known in self._known.values():
@@ -182,14 +182,15 @@ class Fleet:
         return waits
 
     def serves(self, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
-        """Return whether a worker that serves the bucket by a version has reported a moment ago; None: by any."""
+        """Return whether a worker has recently reported that it serves the bucket with this version loaded. None stands
+        for any version."""
         return any(
             bucket in known.report.buckets and known.has(revision) and self._fresh(known, now_unix_ms)
             for known in self._known.values()
         )
 
     def mean_service_ms(self) -> dict[Bucket, float]:
-        """Return the machine time of one request by bucket, the mean of the known workers."""
+        """Return the mean machine time of one request by bucket, over the known workers."""
         by_bucket: dict[Bucket, list[float]] = {}
         for known in self._known.values():
             for bucket, ms in known.report.service_ms.items():
@@ -197,13 +198,13 @@ class Fleet:
         return {bucket: sum(each) / len(each) for bucket, each in by_bucket.items()}
 
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
-        """Return whether a report is fresh by this gateway's own clock; after that was set back, a report from the
-        future is not fresh either."""
+        """Return whether a report is recent by this gateway's clock. A report from the future, after the clock was set
+        back, is not."""
         return abs(now_unix_ms - known.received_unix_ms) <= self._ttl_ms
 
     def _hand_over(self, known: KnownWorker, before: _Partitions, now: _Partitions) -> None:
-        """Assign partitions by a worker's report: those that are new in it are its own; those that are gone from it
-        stay its own unless another has reported them since."""
+        """Assign partitions according to a worker's report. The worker becomes the owner of partitions that are new in
+        it, and stays the owner of those that are gone until another worker reports them."""
         if before == now:
             return
         was, is_ = _places(before), _places(now)
@@ -219,7 +220,7 @@ def _places(partitions: _Partitions) -> set[_Place]:
     return {(bucket, number) for bucket, numbers in partitions.items() for number in numbers}
 
 
-# Less is the report's way here, and a network that stumbles.
+# Smaller differences are due to the report's way through Kafka and to network delays.
 _DIFFERS_MS: Final = 1_000.0
 _LASTS_MS: Final = 5_000.0
 
@@ -232,8 +233,8 @@ class WorkerClocks:
     _told: set[str] = field(default_factory=set)
 
     def differs(self, worker_id: str, behind_ms: float, now_unix_ms: float) -> bool:
-        """Note a report that was written `behind_ms` ago by the worker's clock; return whether that clock differs, once
-        until it is right again."""
+        """Record a report that was written `behind_ms` ago by the worker's clock. Return True once per episode, when
+        the difference has lasted for `_LASTS_MS`."""
         if abs(behind_ms) < _DIFFERS_MS:
             self.forget(worker_id)
             return False

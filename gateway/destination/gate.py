@@ -29,8 +29,8 @@ _WATCH_S: Final = 1.0
 
 @dataclass(slots=True)
 class AdmissionGate:
-    """The registry, the lanes' admissions and the ladder, with their metrics and logs. `draining`: the gateway shuts
-    down, and accepts no new request."""
+    """The registry, the lanes' admissions and the ladder, with their metrics and logs. While `draining`, the gateway
+    accepts no new requests."""
 
     admissions: LaneAdmissions
     memory: MemoryWatch = field(default_factory=MemoryWatch)
@@ -46,20 +46,20 @@ class AdmissionGate:
 
     @property
     def state(self) -> State:
-        """Return the registry's state that holds now."""
+        """Return the registry's current state."""
         return self.registry.state_at(wire_unix_ms())
 
     # --- requests
 
     def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int) -> None:
-        """Raise `ProtocolError` where one more unanswered request is one too many."""
+        """Raise `ProtocolError` if the gateway has no room for one more open request."""
         memory_full = self.memory.refuses
         check_inflight(
             limits, inflight=inflight, of_connection=of_connection, draining=self.draining, memory_full=memory_full
         )
 
     def view(self, now_unix_ms: float) -> View:
-        """Return what a question's destination is decided by now."""
+        """Return the snapshot by which a question's destination is chosen now."""
         return View(
             now_unix_ms=now_unix_ms,
             state=self.registry.state_at(now_unix_ms + correction_ms()),
@@ -70,14 +70,15 @@ class AdmissionGate:
         )
 
     def is_calm(self) -> bool:
-        """Return whether memory is enough, and no breaker of the champion's lane is open, nor the ladder below it."""
+        """Return whether the gateway is neither short of memory nor draining, all breakers of the champion's lane are
+        closed, and the ladder's level is the champion's."""
         champion = self.admissions.of(CHAMPION)
         closed = champion.breaker.state is BreakerState.CLOSED and not champion.fleet.shut()
         return closed and self.ladder.rung == CHAMPION and not self.memory.sheds and not self.draining
 
     def note_reply(self, reply: Reply, now: float) -> None:
         if isinstance(reply, ReplyDone) and reply.origin == "gateway":
-            return  # a fallback in the log says nothing of the workers
+            return  # a fallback published by a gateway is no evidence about the workers
         took_ms = self.admissions.note_first_reply(reply.request_id, now)
         if took_ms is not None:
             metrics.first_word.observe(took_ms / 1_000)
@@ -86,7 +87,7 @@ class AdmissionGate:
     # --- workers
 
     def update_worker(self, worker_id: str, report: WorkerReport | None) -> None:
-        """Keep a worker's newest report; None: the worker leaves."""
+        """Store a worker's newest report; None if the worker leaves."""
         if report is None:
             self._clocks.forget(worker_id)
             if self.admissions.forget(worker_id):
@@ -96,14 +97,14 @@ class AdmissionGate:
             if self.admissions.observe(report, now):
                 lane, slots, buckets = report.lane, report.slots, report.buckets
                 log.info("worker_found", worker=worker_id, lane=lane, slots=slots, buckets=buckets)
-            behind_ms = wire_unix_ms() - report.unix_ms  # its way here included
+            behind_ms = wire_unix_ms() - report.unix_ms  # including the report's way here
             if self._clocks.differs(worker_id, behind_ms, now):
                 log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
         self._count_workers()
 
     async def watch(self) -> None:
-        """Watch until cancelled for workers that fall silent or are switched off, and how unevenly the champion's are
-        loaded."""
+        """Until cancelled, log workers that fall silent or whose breakers change, and measure how unevenly the
+        champion's are loaded."""
         while True:
             await asyncio.sleep(_WATCH_S)
             now = now_unix_ms()

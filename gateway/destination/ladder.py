@@ -1,9 +1,9 @@
-"""Choose the rungs that a request is offered to, in order: the champion, the light model, the CPU's, the FAQ. Pure.
+"""Choose the rungs that a request is offered to, in order: champion, light model, CPU model, FAQ. Pure.
 
-The ladder has a level: the rung that requests begin on. A request that its rung cannot answer in time goes one rung
-down, and again; if no rung below can, one above the level may, before the FAQ answers. The level itself falls within
-seconds, when most requests found no place on it, and rises only after minutes in which the rung above had a place for
-nearly all: a conversation should not change models with every question.
+The ladder has a level, the rung that requests begin on. A request that its rung cannot answer in time goes down one
+rung at a time. If no lower rung can answer it, a rung above the level may, and otherwise the FAQ answers. The level
+falls within seconds when its rung cannot serve most requests. It rises only after minutes in which the rung above could
+have served nearly all: a conversation should not change models with every question.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from shared.versions.state import Rung
 from shared.wire.lanes import CHAMPION, Lane
 from shared.wire.session_key import SessionKey
 
-# A lane of the ladder: every rung but the FAQ, which is below them.
+# A lane of the ladder: every rung except the FAQ, which is the lowest.
 Step = Literal["champion", "light", "cpu"]
 STEPS: Final[tuple[Step, ...]] = ("champion", "light", "cpu")
 RUNGS: Final[tuple[Rung, ...]] = (*STEPS, "faq")
@@ -24,8 +24,9 @@ _MOST_SEATS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderPolicy:
-    """The level is judged by `fewest` requests or more. It falls where over `fall_ms` more than `full_share` of them
-    found no place on its rung. It rises where over `rise_ms` the rung above had a place for `free_share`."""
+    """When the level moves. It falls if its rung could not serve more than `full_share` of the requests within
+    `fall_ms`. It rises if the rung above could have served `free_share` of them within `rise_ms`. Both need at least
+    `fewest` requests."""
 
     fewest: int = 5
     fall_ms: float = 2_000.0
@@ -36,7 +37,7 @@ class LadderPolicy:
 
 @dataclass(slots=True)
 class _Window:
-    """The requests since the first of them, and how many had a place."""
+    """Requests since the first one of the window, and how many of them the rung could serve."""
 
     start_unix_ms: float | None = None
     asked: int = 0
@@ -56,8 +57,8 @@ class _Window:
 
 @dataclass(slots=True)
 class Ladder:
-    """The ladder of one gateway. For each request: `offers`, then `note` what came of them. `hold` is the rung where an
-    operator holds it: the requests are answered there, or by the FAQ."""
+    """The ladder of one gateway. For each request call `offers`, then `note` with the result. `hold` is the rung that
+    an operator fixed: requests are answered there, or by the FAQ."""
 
     policy: LadderPolicy = field(default_factory=LadderPolicy)
     level: Step = CHAMPION
@@ -73,14 +74,17 @@ class Ladder:
         return self.hold or self.level
 
     def above(self, live: Collection[Lane]) -> Step | None:
-        """Return the live lane next above the level; None if no such lane is live, or an operator holds the ladder."""
+        """Return the nearest live lane above the level; None if there is no such lane or an operator fixed the rung."""
         higher = [lane for lane in STEPS[: STEPS.index(self.level)] if lane in live]
         return higher[-1] if higher and self.hold is None else None
 
     def offers(self, live: Collection[Lane]) -> list[Step]:
-        """Return the lanes to offer a request to, one after the other: from the level down, then from it up; the FAQ
-        answers if no lane takes it. `live` are the lanes with a worker that serves the request's bucket. Without any
-        live lane the champion's topic keeps the request for a worker that may start."""
+        """Return the lanes to offer a request to, in order: from the level down, then from the level up. The FAQ
+        answers if none accepts it.
+
+        `live` are the lanes with a worker that serves the request's bucket. If it is empty, the champion is returned:
+        its topic keeps the request for a worker that may start.
+        """
         if self.hold is not None:
             return [lane for lane in STEPS if lane == self.hold and (lane in live or lane == CHAMPION)]
         at = STEPS.index(self.level)
@@ -88,14 +92,14 @@ class Ladder:
         return [lane for lane in order if lane in live] or [CHAMPION]
 
     def below(self, lane: Lane, live: Collection[Lane]) -> list[Step]:
-        """Return the lanes to offer a request to that a lane's workers have given up; none where an operator holds the
-        ladder."""
+        """Return the lanes to offer a request to after a lane's workers gave it up; empty if an operator fixed the
+        rung."""
         if self.hold is not None or lane not in STEPS:
             return []
         return [step for step in STEPS[STEPS.index(lane) + 1 :] if step in live]
 
     def is_cold(self, session: SessionKey, lane: Lane) -> bool:
-        """Return whether a lower lane has nothing of a conversation: it was not answered there last."""
+        """Return whether a lower lane holds no KV of a conversation, because another lane gave its last answer."""
         return lane != CHAMPION and self._seats.get(session) != lane
 
     def note(
@@ -107,8 +111,15 @@ class Ladder:
         above_has_place: bool,
         now_unix_ms: float,
     ) -> None:
-        """Note which lane took a request, None for the FAQ, and whether the one above the level could have answered in
-        time."""
+        """Record the result of one request.
+
+        Args:
+            session: the conversation
+            taken: the lane that accepted the request; None for the FAQ
+            live: the lanes with a worker that serves the request's bucket
+            above_has_place: the rung above the level could have answered in time
+            now_unix_ms: the current time
+        """
         self.seat(session, taken)
         self._noted_unix_ms = now_unix_ms
         if self.hold is not None:
@@ -129,14 +140,14 @@ class Ladder:
                 self._move(above)
 
     def note_given_up(self, session: SessionKey, lane: Lane, taken: Step | None, *, counts: bool = True) -> None:
-        """Note that a lane's workers gave up a request that they had taken, and which lane took it then. It moves the
-        level only if it `counts`."""
+        """Record that a lane's workers gave up a request that they had accepted, and which lane got it then. It moves
+        the level only if it `counts`."""
         self.seat(session, taken)
         if counts and lane == self.level:
             self._own.had_place = max(0, self._own.had_place - 1)
 
     def rest(self, now_unix_ms: float) -> None:
-        """Rise a rung after no request has come for as long as a rise takes."""
+        """Rise one rung if no request was recorded for as long as a rise takes."""
         if self.level != CHAMPION and now_unix_ms - self._noted_unix_ms >= self.policy.rise_ms:
             self._noted_unix_ms = now_unix_ms
             self._move(STEPS[STEPS.index(self.level) - 1])
@@ -146,7 +157,7 @@ class Ladder:
         self._own, self._above = _Window(), _Window()
 
     def seat(self, session: SessionKey, taken: Step | None) -> None:
-        """Note which lane answered a conversation last."""
+        """Record which lane gave a conversation's last answer."""
         if taken == CHAMPION:
             self._seats.pop(session, None)
         elif taken is not None:

@@ -1,6 +1,6 @@
-"""Keep an admission for each lane, and count what customers ask of it, as the machine time that its workers would take.
+"""The admission of each lane, and the demand of customers, measured as machine time of the lane's workers.
 
-No lane's workers, breaker or shares count for another's. Pure.
+Each lane has its own workers, breaker and shares. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,19 +23,19 @@ class _Counts:
 
 @dataclass(slots=True)
 class Demand:
-    """A gateway's counts since it started; owned by its event loop. A price is the machine time of one request, by what
-    a lane's workers last reported: it is kept when they are gone."""
+    """Counts since the gateway started; owned by its event loop. The price of a request is its machine time as the
+    lane's workers last reported it. It is kept after the workers are gone."""
 
     _prices: dict[tuple[Lane, Bucket], float] = field(default_factory=dict)
     _counts: dict[tuple[Lane, Bucket], _Counts] = field(default_factory=dict)
 
     def price(self, lane: Lane, service_ms: Mapping[Bucket, float]) -> None:
-        """Take what a request of each bucket costs the lane's workers now."""
+        """Set the price of a request of each bucket in a lane."""
         for bucket, ms in service_ms.items():
             self._prices[lane, bucket] = ms
 
     def ask(self, lane: Lane, bucket: Bucket) -> float:
-        """Count a request; return its machine time in ms, 0 while no worker has ever reported it."""
+        """Count a request; return its machine time in ms, or 0 if no worker has reported it yet."""
         counts = self._of(lane, bucket)
         work_ms = self._prices.get((lane, bucket), 0.0)
         counts.requests += 1
@@ -43,11 +43,11 @@ class Demand:
         return work_ms
 
     def turn_away(self, lane: Lane, bucket: Bucket) -> None:
-        """Count that admission keeps one of the requests from the workers."""
+        """Count a request that admission did not send to the workers."""
         self._of(lane, bucket).turned_away += 1
 
     def asked(self) -> dict[Lane, dict[Bucket, Asked]]:
-        """Return all counts, as they are reported."""
+        """Return all counts in the form in which they are published."""
         asked: dict[Lane, dict[Bucket, Asked]] = {}
         for (lane, bucket), counts in self._counts.items():
             asked.setdefault(lane, {})[bucket] = Asked(counts.requests, counts.work_ms, counts.turned_away)
@@ -61,8 +61,8 @@ class Demand:
 
 
 class LaneAdmissions:
-    """The admissions of one gateway, owned by its event loop. The champion's is there from the start, another lane's
-    once it is asked for."""
+    """The admissions of one gateway, owned by its event loop. A lane's admission is created when it is first used; the
+    champion's exists from the start."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
@@ -81,15 +81,15 @@ class LaneAdmissions:
         return iter(self._admissions.items())
 
     def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
-        """Return whether a worker of the lane that serves the bucket by a version has reported a moment ago; None: by
-        any version."""
+        """Return whether a worker of the lane has recently reported that it serves the bucket with this version loaded.
+        None stands for any version."""
         known = self._admissions.get(lane)
         return known is not None and known.fleet.serves(bucket, now_unix_ms, revision)
 
     # --- workers
 
     def observe(self, report: WorkerReport, now_unix_ms: float) -> bool:
-        """Take in a report; return whether its worker is new in its lane."""
+        """Store a worker's report; return whether the worker is new in its lane."""
         before = self._lanes.get(report.worker_id)
         if before is not None and before != report.lane:
             self.of(before).fleet.forget(report.worker_id)
@@ -101,38 +101,38 @@ class LaneAdmissions:
         return before != report.lane
 
     def price(self) -> None:
-        """Price what is asked of each lane by what its workers report now."""
+        """Update the price of each lane's requests from its workers' reports."""
         for lane, admission in self._admissions.items():
             self.demand.price(lane, admission.fleet.mean_service_ms())
 
     def forget(self, worker_id: str) -> bool:
-        """Forget a worker that leaves; False where it was not known."""
+        """Forget a worker that leaves; return whether it was known."""
         lane = self._lanes.pop(worker_id, None)
         return lane is not None and self.of(lane).fleet.forget(worker_id)
 
     def expire(self, now_unix_ms: float) -> list[str]:
-        """Forget workers that have not reported for too long; return their names."""
+        """Forget the workers that have not reported for too long; return their names."""
         silent = [name for each in self._admissions.values() for name in each.fleet.expire(now_unix_ms)]
         for name in silent:
             del self._lanes[name]
         return silent
 
     def used(self, lanes: Iterable[Lane]) -> None:
-        """Note lanes that had workers before this gateway listened."""
+        """Add lanes that had workers before this gateway started."""
         self._used.update(lanes)
 
     def abandoned(self) -> set[Lane]:
-        """Return the lanes whose workers are all gone, and whose requests the champion answers."""
+        """Return the lanes whose workers are all gone. Their requests are forwarded to the champion."""
         return {lane for lane in PASSED_ON if lane in self._used and not len(self.of(lane).fleet)}
 
     def shut(self) -> dict[str, Breaker]:
-        """Return, by worker, the breakers that are not closed."""
+        """Return the breakers that are not closed, by worker."""
         return {name: one for each in self._admissions.values() for name, one in each.fleet.shut().items()}
 
     # --- requests of any lane
 
     def note_first_reply(self, request_id: str, now_unix_ms: float) -> float | None:
-        """Note a worker's reply; return the time since receipt where it is the first, None for any other."""
+        """Record a worker's reply. Return the time since receipt if it is the first one, otherwise None."""
         for each in self._admissions.values():
             if (took_ms := each.note_first_reply(request_id, now_unix_ms)) is not None:
                 return took_ms
@@ -144,6 +144,6 @@ class LaneAdmissions:
             each.release(request_id)
 
     def withdraw(self, request_id: str) -> None:
-        """Withdraw a request that Kafka did not take: it counts neither for nor against the workers."""
+        """Remove a request that Kafka rejected: it counts neither for nor against the workers."""
         for each in self._admissions.values():
             each.withdraw(request_id)

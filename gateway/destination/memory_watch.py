@@ -1,6 +1,6 @@
 """Watch this process's memory against its budget.
 
-The marks are those that Envoy's documentation gives for its overload manager and the heap
+The thresholds are those in Envoy's documentation of its overload manager for the heap
 (https://www.envoyproxy.io/docs/envoy/latest/configuration/operations/overload_manager/overload_manager).
 """
 
@@ -19,13 +19,13 @@ log = get_logger()
 
 SHED_AT: Final = 0.92
 REFUSE_AT: Final = 0.95
-# Of the budget: memory that is freed and taken again does not change the level to and fro.
+# A share of the budget. It keeps the level from alternating when memory is freed and allocated again.
 _HYSTERESIS: Final = 0.02
 
 
 class MemoryLevel(IntEnum):
-    """The memory's level against its budget. `SHEDDING`: requests are answered at little cost. `REFUSING`: no new
-    connection or request is accepted."""
+    """How full the memory budget is. `SHEDDING`: the fallback answers requests. `REFUSING`: no new connection or
+    request is accepted."""
 
     NORMAL = 0
     SHEDDING = 1
@@ -36,7 +36,7 @@ _MARKS: Final = ((MemoryLevel.REFUSING, REFUSE_AT), (MemoryLevel.SHEDDING, SHED_
 
 
 def memory_level(resident_bytes: int, budget_bytes: int, was: MemoryLevel) -> MemoryLevel:
-    """Return the level, which begins at its mark and ends a little below it."""
+    """Return the level. It begins at its threshold and ends `_HYSTERESIS` below it."""
     for level, mark in _MARKS:
         if resident_bytes >= budget_bytes * (mark if was < level else mark - _HYSTERESIS):
             return level
@@ -48,13 +48,13 @@ _STATM: Final = Path("/proc/self/statm")
 _STATM_BYTES: Final = 256  # seven numbers
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 MIB: Final = 1_048_576
-# What was freed stays the process's own until the allocator hands it back; glibc's does when it is asked to.
+# The allocator keeps freed memory until it is asked to return it to the system; glibc has a call for that.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 @dataclass(slots=True)
 class MemoryWatch:
-    """`budget_bytes` 0: no budget, the level is always normal."""
+    """Measures resident memory. With `budget_bytes` 0 there is no budget, and the level is always normal."""
 
     budget_bytes: int = 0
     level: MemoryLevel = MemoryLevel.NORMAL
@@ -69,14 +69,14 @@ class MemoryWatch:
         return self.level >= MemoryLevel.REFUSING
 
     def missing(self) -> str | None:
-        """Return the memory's line for `/ready`; None while there is enough."""
+        """Return the reason for `/ready` why the gateway is not ready; None while there is enough memory."""
         if not self.refuses:
             return None
         used, budget = self._resident_bytes / MIB, self.budget_bytes / MIB
-        return f"{used:.0f} of {budget:.0f} MiB are in use: nobody new is let in"
+        return f"{used:.0f} of {budget:.0f} MiB are in use: new connections are refused"
 
     def update(self, resident_bytes: int) -> None:
-        """Note how much of the process is in memory now."""
+        """Set the process's current resident memory."""
         self._resident_bytes = resident_bytes
         level = memory_level(resident_bytes, self.budget_bytes, self.level)
         if level is not self.level:
@@ -85,11 +85,12 @@ class MemoryWatch:
             metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:
-        """Watch until cancelled; return without a budget, and with a warning if memory cannot be read."""
+        """Measure memory until cancelled. Return immediately without a budget, and with a warning if memory cannot be
+        read."""
         if not self.budget_bytes:
             return
         try:
-            statm = os.open(_STATM, os.O_RDONLY)  # once: a process in need may have no descriptor left
+            statm = os.open(_STATM, os.O_RDONLY)  # opened once: a process short of descriptors could not open it again
         except OSError as error:
             log.warning("memory_budget_unwatched", budget_mib=self._budget_mib, cause=f"{_STATM}: {error.strerror}")
             return
@@ -108,5 +109,5 @@ class MemoryWatch:
 
 
 def _resident_bytes(statm: int) -> int:
-    """Return the process's resident memory by the open `/proc/self/statm`."""
+    """Return the process's resident memory from the open `/proc/self/statm`."""
     return int(os.pread(statm, _STATM_BYTES, 0).split()[1]) * _PAGE_BYTES

@@ -1,5 +1,4 @@
-"""Report where questions go: the metrics of each decision, and a line of the log for each change of the ladder or of a
-breaker."""
+"""Report where questions go: metrics of each decision, and one log line per change of the ladder or of a breaker."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,7 +23,7 @@ _STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, Brea
 
 @dataclass(slots=True)
 class Report:
-    """Owned by the gateway's event loop; remembers the last rung and breakers that were logged."""
+    """Owned by the gateway's event loop. Remembers the rung and the breakers that were logged last."""
 
     registry: Registry
     admissions: LaneAdmissions
@@ -36,13 +35,13 @@ class Report:
     # --- questions
 
     def count_asked(self, wanted: Destination) -> None:
-        """Count a question that a lane is asked, whether its workers get it or not."""
+        """Count a question for the lane that it is meant for, whether its workers get it or not."""
         work_ms = self.admissions.demand.ask(wanted.lane, wanted.bucket)
         metrics.asked.labels(wanted.bucket).inc()
         metrics.asked_work.labels(wanted.bucket).inc(work_ms / 1_000)
 
     def count_decided(self, wanted: Destination, where: Destination | Fallback) -> None:
-        """Count a decision. A lane that gets another's question is asked in its place."""
+        """Count a decision. If another lane gets the question, count it there as well."""
         if wanted.claimed.why is not None:
             metrics.placed.labels(wanted.claimed.why).inc()
         self.log_breakers()
@@ -62,8 +61,8 @@ class Report:
         metrics.lane_answers.labels(to.lane, self._label(response.revision), response.status).inc()
 
     def _label(self, revision: str | None) -> str:
-        """Return a version's name as a label. Versions that the registry does not know share one: their number has no
-        bound."""
+        """Return a version's name as a label. All versions unknown to the registry share one label, because their
+        number is unbounded."""
         if revision is None:
             return _NONE
         return revision if revision in self.registry.versions else _OTHER
@@ -71,7 +70,7 @@ class Report:
     # --- the ladder and the breakers
 
     def log_rung(self) -> None:
-        """Log a change of the rung that requests begin on, in one line."""
+        """Log a change of the rung that requests begin on."""
         rung = self.ladder.rung
         if rung is not self._rung:
             log.warning("rung", rung=rung, before=self._rung, held=self.ladder.hold is not None)
@@ -79,7 +78,7 @@ class Report:
             metrics.rung.set(RUNGS.index(rung))
 
     def log_breakers(self) -> None:
-        """Log a change of a lane's common breaker, in one line."""
+        """Log changes of the breakers that are common to all workers of a lane."""
         for lane, admission in self.admissions:
             breaker = admission.breaker
             if breaker.state is not self._breakers.get(lane, BreakerState.CLOSED):
@@ -88,7 +87,7 @@ class Report:
                 log.warning("breaker", lane=lane, state=breaker.state.value, words=breaker.words, late=breaker.late)
 
     def log_worker_breakers(self) -> None:
-        """Log each worker whose breaker has changed, in one line."""
+        """Log each worker whose breaker has changed."""
         shut = self.admissions.shut()
         for name, breaker in shut.items():
             if self._shut.get(name) is not breaker.state:

@@ -1,33 +1,33 @@
-"""Track what each tenant holds of the workers, and which tenant has too much. Pure.
+"""Track how many requests each tenant has with the workers, and which tenant has too many. Pure.
 
-No tenant is held back while slots are free, nor where one asks alone. When the slots are full, the tenant that holds
-the most gets no more, if that is well over an even share: the longest queue is cut (Suter, Lakshman, Stiliadis and
-Choudhury, INFOCOM 1998). So many small tenants are never refused for a big one. A tenant that is held back soon holds
-little: next to a flood that gets no more, one that asks twice in a row may hold the most. So below half of the slots
-only tenants that ask much, answered or not, are held back.
+No tenant is limited while slots are free, or if it is the only one. When the slots are full, the tenant that has the
+most gets no more if that is well above an even share: the longest queue is cut (Suter, Lakshman, Stiliadis and
+Choudhury, INFOCOM 1998). So many small tenants are never refused because of a big one. While a big tenant is refused,
+its share shrinks, and a small tenant that asks twice in a row may have the most. Therefore, below half of the slots
+only tenants that ask much, whether answered or not, are limited.
 """
 
 from collections import Counter, OrderedDict
 from typing import Final, Literal
 
-# A tenant counts as asking for this long after its last question, and each question for one to two times as long.
+# A tenant counts as asking for this long after its last question. A question counts for one to two times as long.
 _ASKS_MS: Final = 60_000.0
-# Of an even share: two tenants of which one has twice as much as the other do each other no harm.
+# Relative to an even share: two tenants of which one has twice as many as the other do not harm each other.
 _MUCH: Final = 1.5
-# One in so many slots stays free for those who have little.
+# One slot in this many is reserved for tenants that have few.
 _SPARE: Final = 8
 
 
 class TenantShares:
-    """Each request: `asks`; if the workers get it then also `took`, and `release` at its end. Each takes the same time
-    however many tenants there are."""
+    """Call `asks` for each request; if the workers get it, also `took`, and `release` at its end. Each call takes the
+    same time for any number of tenants."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, str] = {}
         self._held: Counter[str] = Counter()
-        self._holders: Counter[int] = Counter()  # by how much they hold: so many tenants
+        self._holders: Counter[int] = Counter()  # number of tenants by how many requests they have
         self._most = 0
-        self._num_silent = 0  # hold something, and have not asked for a while
+        self._num_silent = 0  # tenants with requests that have not asked recently
         self._asked_unix_ms: OrderedDict[str, float] = OrderedDict()
         self._turned_unix_ms = 0.0
         self._questions: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class TenantShares:
         self._num_questions = 0
 
     def __len__(self) -> int:
-        """Return how many requests the workers have."""
+        """Return the number of requests with the workers."""
         return len(self._tenants)
 
     def asks(self, tenant: str, now_unix_ms: float) -> None:
@@ -71,7 +71,7 @@ class TenantShares:
         self._holders[before] -= 1
         self._holders[held] += 1
         if held > self._most or not self._holders[self._most]:
-            self._most = held  # the one that held the most holds one less now, and no other more
+            self._most = held  # the tenant with the most has one less now, and no other has more
         if held:
             self._held[tenant] = held
         else:
@@ -80,8 +80,8 @@ class TenantShares:
             self._num_silent += more * (tenant not in self._asked_unix_ms)
 
     def has_too_much(self, tenant: str, slots: int) -> bool:
-        """Return whether one more of this tenant's requests would be at the cost of others. `slots` is what the workers
-        can decode together; 0 where that is not known, and no tenant has too much."""
+        """Return whether one more request of this tenant would be at the expense of others. `slots` is the number of
+        requests that the workers can decode together; 0 if unknown, in which case no tenant has too much."""
         if not slots or len(self) < slots - slots // _SPARE:
             return False
         held = self._held[tenant]
@@ -90,13 +90,13 @@ class TenantShares:
         return self._asks_much(tenant) or held * 2 >= slots
 
     def is_owed(self, tenant: str) -> bool:
-        """Return whether this tenant would have no more than an even share, and it is another that has much more."""
+        """Return whether this tenant would have at most an even share while another one has much more."""
         if not self._held or (self._held[tenant] + 1) * self._num_tenants > len(self) + 1:
             return False
         return self._is_much(self._most)
 
     def _is_much(self, held: int) -> bool:
-        """Never where one tenant asks alone: all that there is is its even share."""
+        """Return whether a number of requests is well above an even share. Never true for a tenant that asks alone."""
         return held * self._num_tenants > _MUCH * (len(self) + 1)
 
     def _asks_much(self, tenant: str) -> bool:

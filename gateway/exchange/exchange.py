@@ -1,5 +1,5 @@
-"""Define one request's connection (`gateway.session.connection.Connection`): items from the gateway wait in it for
-their writer."""
+"""The connection of one HTTP request (`gateway.session.connection.Connection`): it queues the gateway's items for their
+writer."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ from shared.wire.outcome import ErrorDetail, Response
 
 
 class LazyTimer:
-    """Calls back after a time that moves with every delta, and seldom passes. `set` and `clear` change a number only:
-    the event loop's timer stays, and checks the number when it fires. (Under uvloop `asyncio.timeout` costs 3.7 µs each
+    """A timeout that is postponed with every delta and rarely expires. `set` and `clear` only change a number: the
+    event loop's timer stays, and checks the number when it fires. (Under uvloop `asyncio.timeout` costs 3.7 µs each
     time, a delta about 50.)"""
 
     __slots__ = ("_at_s", "_call", "_handle")
@@ -29,7 +29,7 @@ class LazyTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, wait_s: float) -> None:
-        """Call back in so many seconds, and at no other time that was set."""
+        """Call back in `wait_s` seconds, replacing any earlier time."""
         loop = asyncio.get_running_loop()
         self._at_s = loop.time() + wait_s
         if self._handle is not None and self._handle.when() > self._at_s:
@@ -39,11 +39,11 @@ class LazyTimer:
             self._handle = loop.call_at(self._at_s, self._look)
 
     def clear(self) -> None:
-        """Call back no more."""
+        """Cancel the callback."""
         self._at_s = None
 
     def close(self) -> None:
-        """Clear it, and let the event loop forget it."""
+        """Cancel the callback and the event loop's timer."""
         self.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -64,15 +64,21 @@ class LazyTimer:
 News = Opened | Shown | Response | ErrorDetail | SessionDeleted
 
 _AWAY: Final = ProtocolError(
-    "unavailable", "this gateway cannot go on with it; try again", kind="overloaded_error", retriable=True
+    "unavailable", "this gateway cannot continue the request; try again", kind="overloaded_error", retriable=True
 )
-_RETRIED: Final = ProtocolError("retried", "the request was asked again, and is answered there")
+_RETRIED: Final = ProtocolError("retried", "the request was sent again and is answered there")
 
 
 class Exchange:
-    """One request's connection. `created` is its `session.created`, `seal` signs its cursors, `points` are the
-    answers that it returned with, and `event_id` is that of its question. `ignored` names what was asked for and is not
-    done."""
+    """The connection of one request.
+
+    Attributes:
+        created: its `session.created`
+        seal: signs its cursors
+        points: the answers that its client resumes
+        event_id: the event of its question
+        ignored: names of requested options that are not supported
+    """
 
     __slots__ = (
         "_items",
@@ -110,7 +116,7 @@ class Exchange:
         self.seal, self.points = seal, tuple(points)
 
     def put(self, item: ServerMessage | Item) -> None:
-        """Keep what is of the answer; a text that waits grows."""
+        """Queue an item of the answer. Consecutive texts are merged."""
         if self.done:
             return
         if isinstance(item, ErrorEvent):
@@ -142,18 +148,19 @@ class Exchange:
         self._fail(_AWAY)
 
     def lost(self) -> None:
-        """Note that the client is gone."""
+        """Record that the client has disconnected."""
         self.client_gone = True
         self._news.set()
 
     @property
     def failure(self) -> ErrorDetail | None:
-        """Return the error that ended the session; None without one."""
+        """Return the error that ended the session; None if it did not end by an error."""
         last = self._items[-1] if self._items else None
         return last if isinstance(last, ErrorDetail) else None
 
     async def news(self, wait_s: float) -> list[News]:
-        """Return the items since the last call; an empty list if none comes within `wait_s`, or the client is gone."""
+        """Return the items since the last call; an empty list if no item arrives within `wait_s`, or the client has
+        disconnected."""
         if not self._news.is_set():
             self._silence.set(wait_s)
             await self._news.wait()

@@ -28,7 +28,7 @@ from shared.wire.outcome import ErrorDetail, Response
 from shared.wire.session_key import SessionKey
 
 KEEP_ALIVE_S: Final = 12.0
-# A client whose socket broke asks again within this, or its answer is given up.
+# If a client whose socket broke does not ask again within this time, its answer is cancelled.
 _GRACE_S: Final = 5.0
 _MAX_REPEATED: Final = 2_000
 
@@ -43,8 +43,8 @@ class Exchanges:
     memory: MemoryWatch
     history: History
     _own: OwnSessions = field(init=False)
-    _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # on their way into the table
-    # The last event of a question that was asked again in its session, by its first event.
+    _asking: set[tuple[SessionKey, str]] = field(default_factory=set)  # not yet in the in-flight table
+    # The newest event of a question that was asked again in its session, by its first event.
     _repeated: OrderedDict[tuple[SessionKey, str], str] = field(default_factory=OrderedDict)
     _leaving: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
@@ -52,20 +52,20 @@ class Exchanges:
         self._own = OwnSessions(self.gateway.resuming.key)
 
     def own_session(self, asker: Asker, question: Question) -> str:
-        """Return the conversation of a question that names none: a new one, or its first try's. Raises
+        """Return the conversation of a question that names none: a new one, or that of its first try. Raises
         `ProtocolError`."""
-        # Without a gate a token is any text, and many clients send the same.
+        # Without a gate a token is arbitrary text, and many clients send the same one.
         sender = asker.own_address if self.gate is None else asker.token or ""
         return self._own.name(sender, asker, question, wire_unix_ms())
 
     async def begin(
         self, asker: Asker, session_name: str | Callable[[], str], resume: Resume | None = None
     ) -> Exchange:
-        """Begin a session of that name; a function is called for it once the token is valid. Raises `ProtocolError`;
-        `leave` ends it."""
+        """Begin a session; `leave` ends it. If `session_name` is a function, it is called once the token is valid.
+        Raises `ProtocolError`."""
         self.check_memory()
         if not origin_may_connect(asker.origins, self.allowed_origins):
-            raise ProtocolError("origin_not_allowed", "this page may not ask here")
+            raise ProtocolError("origin_not_allowed", "pages of this origin may not use this gateway")
         token = asker.token if self.gate is not None else None
         if self.gate is not None and token is None:
             raise ProtocolError(
@@ -81,7 +81,7 @@ class Exchanges:
 
     @asynccontextmanager
     async def visit(self, asker: Asker, session_name: str) -> AsyncIterator[Exchange]:
-        """Begin a session of that name, and end it with the block: its answers continue. Raises `ProtocolError`."""
+        """Begin a session for the duration of the block. Its answers continue afterwards. Raises `ProtocolError`."""
         exchange = await self.begin(asker, session_name)
         try:
             yield exchange
@@ -89,7 +89,7 @@ class Exchanges:
             self.leave(exchange, keep=True)
 
     async def resume(self, asker: Asker, session_name: str, cursor: str, age_ms: int | None = None) -> Exchange:
-        """Begin a session that continues the answer of that cursor after the text that its client has. Raises
+        """Begin a session that continues the answer of a cursor after the text that its client has. Raises
         `ProtocolError`."""
         exchange = await self.begin(asker, session_name, Resume(cursor=cursor, age_ms=age_ms))
         if len(exchange.points) == 1:
@@ -99,17 +99,20 @@ class Exchanges:
         known = exchange.seal.read(cursor) if exchange.seal is not None else None
         if known and not exchange.points and all(each.log and each.resumable(wire_unix_ms()) for each in known):
             raise ProtocolError(
-                "queue_full", "too many answers are in flight here", kind="overloaded_error", retriable=True
+                "queue_full",
+                "this gateway has too many answers in flight; try again",
+                kind="overloaded_error",
+                retriable=True,
             )
-        raise ProtocolError("response_not_found", "this cursor is of no answer here that is open", param="cursor")
+        raise ProtocolError("response_not_found", "the cursor names no open answer", param="cursor")
 
     async def charge_lookup(self, exchange: Exchange) -> None:
-        """Charge a look-up of what the client names, as for coming back. Raises `ProtocolError`."""
+        """Charge the look-up of a name that the client sent, at the cost of a resume. Raises `ProtocolError`."""
         await self.gateway.rate_limits.quotas.charge("resume", exchange.session.caller)
 
     async def identify(self, asker: Asker) -> Identity:
-        """Return the identity of a token that opens no session: charged, and with its key at hand, as in one. Raises
-        `ProtocolError`."""
+        """Return the identity in the token of a request that opens no session. It is charged, and its key is fetched,
+        as in a session. Raises `ProtocolError`."""
         if self.gate is None or asker.token is None:
             raise ProtocolError(
                 "unauthorized",
@@ -123,9 +126,11 @@ class Exchanges:
         return self.gate.identify(asker.token, now_unix_ms())
 
     def check_memory(self) -> None:
-        """Raise `ProtocolError` where no memory is left for another client."""
+        """Raise `ProtocolError` if memory is too short for another client."""
         if self.memory.refuses:
-            raise ProtocolError("memory_full", "no memory is left", kind="overloaded_error", retriable=True)
+            raise ProtocolError(
+                "memory_full", "this gateway has no memory left; try again", kind="overloaded_error", retriable=True
+            )
 
     def new_session(self, asker: Asker, name: str | Callable[[], str]) -> Session:
         return Session(
@@ -140,8 +145,8 @@ class Exchanges:
         )
 
     async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
-        """Ask, and return the first items, which assure the answer. Raises `ProtocolError` if there is no answer, or
-        only "busy"."""
+        """Ask a question and return the first items, which assure that there is an answer. Raises `ProtocolError` if
+        there is none, or only "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
         options, exchange.ignored = question.options, question.ignored
         if question.system and exchange.session.instructs:
@@ -170,9 +175,12 @@ class Exchanges:
         return items
 
     def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
-        """Return the event to ask by: a retry's is that of the last try in its session. A cancelled or failed question
-        gets a new event; so do the same words without a mark or a key. Raises `ProtocolError` for a key that was
-        another question's, as far as that is known: that of an adopted answer may not have been read here."""
+        """Return the event id to ask with. A retry uses the id of the last try in its session.
+
+        A cancelled or failed question gets a new id, as does the same text without a retry mark or a key. Raises
+        `ProtocolError` if the key was used for another question, as far as this gateway knows: the question of an
+        adopted answer may not have been read here.
+        """
         session = exchange.session.key
         base = digest("key", key) if key is not None else digest("body", question.body)
         event_id = self._repeated.get((session, base), base)
@@ -183,7 +191,7 @@ class Exchanges:
                 return event_id
         elif known.answer.response is None or known.answer.response.status not in {"cancelled", "failed"}:
             if key is not None and known.input and known.input != question.input:
-                why = "this Idempotency-Key was another question's; send a new one"
+                why = "this Idempotency-Key was used for another question; send a new one"
                 raise ProtocolError("key_reused", why, param="input")
             if same or (not known.answer.done and self.gateway.connections.of(known) is None):
                 return event_id
@@ -194,15 +202,15 @@ class Exchanges:
         return event_id
 
     async def first(self, exchange: Exchange) -> list[News]:
-        """Return the first items; none where the client is gone before."""
+        """Return the first items; empty if the client disconnects first."""
         items: list[News] = []
         while not items and not exchange.client_gone:
             items = await exchange.news(KEEP_ALIVE_S)
         return items
 
     async def end(self, exchange: Exchange, items: list[News]) -> Response | None:
-        """Return the whole answer; None where the client is gone before that. Raises `ProtocolError` where there is
-        none."""
+        """Return the complete answer; None if the client disconnects first. Raises `ProtocolError` if there is no
+        answer."""
         while not exchange.done and not exchange.client_gone:
             items += await exchange.news(KEEP_ALIVE_S)
         items += await exchange.news(0)
@@ -211,7 +219,7 @@ class Exchanges:
         return next((item for item in items if isinstance(item, Response)), None)
 
     def failure_in(self, items: list[News]) -> ErrorDetail | None:
-        """Return the error in these items; None where the answer can be given."""
+        """Return the error in these items; None if they are part of an answer."""
         for item in items:
             if isinstance(item, ErrorDetail):
                 return item
@@ -228,8 +236,8 @@ class Exchanges:
                 raise RefusalError(item)
 
     def leave(self, exchange: Exchange, *, keep: bool) -> None:
-        """End the session. Without `keep` no client can return to its answer: cancel that after `_GRACE_S` unless a
-        retry has attached."""
+        """End the session. Without `keep` its client cannot return to the answer, which is cancelled after `_GRACE_S`
+        unless a retry has attached."""
         if keep or exchange.done or exchange.event_id is None:
             self.gateway.disconnect(exchange)
         else:

@@ -1,4 +1,4 @@
-"""Name the conversations of questions that name none, so that a retry finds its first try and no other asker does."""
+"""Name the conversations of questions that name none, so that a retry finds its first try and no other client does."""
 
 import secrets
 from collections import OrderedDict
@@ -9,14 +9,14 @@ from gateway.exchange.question import Asker, Question, digest
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
 
-_KEPT_MS: Final = 120_000.0  # as an ended answer is
+_KEPT_MS: Final = 120_000.0  # as long as an ended answer is kept
 _MAX_TRIES: Final = 10_000
-# Under one key a conversation has one name for so long, then another.
+# How long the name derived from a key stays the same.
 _KEY_WINDOW_MS: Final = 600_000.0
 
 
 class _Try(NamedTuple):
-    """A first try. `session` is empty where several came with the same words: each may be another customer's."""
+    """A first try. `session` is empty if several came with the same text, because each may be another customer's."""
 
     session: str
     input_digest: str
@@ -25,7 +25,7 @@ class _Try(NamedTuple):
 
 @dataclass(slots=True)
 class OwnSessions:
-    """Owned by the gateway's event loop. `key` is the gateways' common secret."""
+    """Owned by the gateway's event loop. `key` is the secret that all gateways share."""
 
     key: CursorKey
     _tries: OrderedDict[str, _Try] = field(default_factory=OrderedDict)
@@ -33,17 +33,19 @@ class OwnSessions:
     def name(self, sender: str, asker: Asker, question: Question, now_unix_ms: float) -> str:
         """Return the conversation of a question that names none.
 
-        A question with an `Idempotency-Key` gets the name that the secret derives from sender, key and input: the same
-        at every gateway with that secret. Another question gets a random name; one that is marked as a retry gets that
-        of its first try, if this gateway received exactly one with this body from this sender. Each question of an
-        unknown sender gets a random name.
+        A question with an `Idempotency-Key` gets a name derived from the secret, the sender, the key and the input,
+        which is the same at every gateway with that secret. Any other question gets a random name, except a marked
+        retry: it gets the name of its first try if this gateway received exactly one question with this body from this
+        sender. Questions of unknown senders always get random names.
 
         Args:
-            sender: the asker's token, or its own address if no tokens are checked; empty if unknown.
-            now_unix_ms: the time by the wire's clock.
+            sender: the client's token, or its own address if no tokens are checked; empty if unknown
+            asker: the sender of the request
+            question: the question
+            now_unix_ms: the time by the gateways' common clock
 
         Raises:
-            ProtocolError: the key was another question's within the last two minutes.
+            ProtocolError: the key was used for another question within the last two minutes
         """
         if not sender:
             return _random_name()
@@ -54,7 +56,7 @@ class OwnSessions:
             known = None
         if asker.key is not None:
             if known is not None and known.input_digest != asked:
-                why = "this Idempotency-Key was another question's; send a new one"
+                why = "this Idempotency-Key was used for another question; send a new one"
                 raise ProtocolError("key_reused", why, param="input")
             window = str(int(now_unix_ms // _KEY_WINDOW_MS))
             session = known.session if known is not None else self.key.name("own", sender, asker.key, asked, window)

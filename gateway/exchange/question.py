@@ -1,4 +1,4 @@
-"""Hold the question of one request, its sender and its session's name, the same for every protocol. Pure."""
+"""The question of one request, its sender and its session's name, the same for every protocol. Pure."""
 
 import hashlib
 import math
@@ -11,16 +11,23 @@ from shared.wire.fields import MAX_TURNS, is_identifier
 from shared.wire.messages import Said
 from shared.wire.session_key import OWNED_PREFIX
 
-# So long before its client gives up an answer is to be there.
+# An answer is due this long before its client gives up.
 _MARGIN_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """The sender of one request. `address` is the client's, for charges, and `subject` a customer without a token;
-    `own_address` is no other client's, and empty if none is known to be (`gateway.frontends.client_address`);
-    `origins` are the web pages it comes from; without a `deadline_ms` the promise applies; `key` is the app's
-    idempotency key; the deadline counts from `received_unix_ms`, or else from when it is asked."""
+    """The sender of one request.
+
+    Attributes:
+        address: the client's address, to which usage is charged
+        own_address: an address that no other client has; empty if unknown (`gateway.frontends.client_address`)
+        origins: the web pages that the request comes from
+        subject: identifies a customer without a token
+        deadline_ms: the client's deadline; None means the promise
+        key: the idempotency key
+        received_unix_ms: when the deadline starts; None means when the question is asked
+    """
 
     address: str = ""
     own_address: str = ""
@@ -35,7 +42,7 @@ class Asker:
 
 
 def patience_ms(wait_ms: float, promised_ms: int) -> int | None:
-    """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
+    """Return the deadline of a client that waits for less time than promised; None if the promise applies."""
     left_ms = wait_ms - _MARGIN_MS
     return max(1, int(left_ms)) if math.isfinite(left_ms) and left_ms < promised_ms else None
 
@@ -49,17 +56,23 @@ _ROLES: Final[dict[str, Role]] = {
 
 
 def role_of(word: str, where: str) -> Role:
-    """Return a message's role by the word of any chat interface. Raises `ProtocolError`."""
+    """Return the role that a word of any chat interface denotes. Raises `ProtocolError`."""
     if (role := _ROLES.get(word.lower())) is None:
-        raise ProtocolError("unsupported_role", "no such role; use user, assistant or system", param=f"{where}.role")
+        raise ProtocolError("unsupported_role", "unknown role; use user, assistant or system", param=f"{where}.role")
     return role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`body` is all that was sent: a retry's is the same. Without `turns` the history of this side is used.
-    `system` is the text of the system messages that clients add by themselves: it is ignored if the token may not
-    instruct. `options` are those of `response.create`. `ignored` names what was asked for and is not done."""
+    """The question of one request.
+
+    Attributes:
+        body: the complete request body, which a retry repeats
+        turns: the conversation so far; None means that the stored history is used
+        system: the text of system messages; ignored unless the token may give instructions
+        options: options of `response.create`
+        ignored: names of requested options that are not supported
+    """
 
     body: bytes
     input: str
@@ -71,7 +84,7 @@ class Question:
 
 
 def digest(kind: str, *parts: str | bytes) -> str:
-    """Return a name of that kind for these parts: the same at every gateway, and no other parts'."""
+    """Return a name of that kind for these parts: the same at every gateway, and different for other parts."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -80,13 +93,13 @@ def digest(kind: str, *parts: str | bytes) -> str:
 
 
 def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tuple[Said, ...], str, str]:
-    """Return the turns before the question, the question, which is the last messages of the user, and the instructions.
-    Raises `ProtocolError`."""
+    """Split a chat's messages into the turns before the question, the question (the user's last messages) and the
+    instructions. Raises `ProtocolError`."""
     turns: list[Said] = []
     instructions = list[str]()
     asked, answered = list[str](), list[str]()
     said = list(texts)
-    while said and said[-1][0] == "assistant" and not said[-1][1].strip():  # a place for the answer
+    while said and said[-1][0] == "assistant" and not said[-1][1].strip():  # a placeholder for the answer
         said.pop()
     for role, text in said:
         if role == "system":
@@ -98,7 +111,7 @@ def conversation_of(texts: Iterable[tuple[Role, str]], where: str) -> tuple[tupl
         (asked if role == "user" else answered).append(text)
     question = "\n\n".join(asked)
     if answered or not question.strip():
-        raise ProtocolError("invalid_field", "the last message has to be the user's, and not blank", param=where)
+        raise ProtocolError("invalid_field", "the last message must be the user's and not blank", param=where)
     return tuple(turns[-MAX_TURNS:]), question, "\n\n".join(instructions).strip()
 
 
@@ -107,12 +120,12 @@ def _said(asked: list[str], answered: list[str]) -> Said:
 
 
 def is_session_name(name: str) -> bool:
-    """Return whether a client may name a session so."""
+    """Return whether a client may use this session name."""
     return is_identifier(name) and not name.startswith(OWNED_PREFIX)
 
 
 def session_name(names: Iterable[str | None]) -> str | None:
-    """Return the session that the first of these names; None if all are empty. A name that no session can have is
-    hashed. Any client that knows the name may open the session: these are names that clients chose for that."""
+    """Return the session that the first non-empty name denotes; None if all are empty. A name that is no valid session
+    id is hashed. Any client that knows the name may open the session, as clients chose it for that."""
     name = next(filter(None, names), None)
     return name if name is None or is_session_name(name) else digest("conversation", name)

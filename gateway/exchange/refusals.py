@@ -7,7 +7,7 @@ from shared.wire.outcome import ErrorDetail, Response
 
 
 class RefusalError(ProtocolError):
-    """A refusal that the gateway has given, and counted."""
+    """An error that the gateway has already counted."""
 
     def __init__(self, error: ErrorDetail) -> None:
         super().__init__(
@@ -21,16 +21,16 @@ class RefusalError(ProtocolError):
 
 
 def no_answer(response: Response, *, late: bool) -> ErrorDetail | None:
-    """Return the error of an answer without text of its own; None where there is an answer. `late`: the deadline has
-    passed, and a retry is of no use."""
+    """Return the error for an answer without text; None if it has text. `late`: the deadline has passed, so a retry is
+    useless."""
     if response.status == "failed" and response.error is not None:
         return response.error
     if response.status == "cancelled":
         return _failure("cancelled", "the answer was cancelled", kind="invalid_request_error")
     if response.source == "busy" and late:
-        return _failure("nobody_in_time", "nobody could answer in time")
+        return _failure("nobody_in_time", "no worker could answer in time")
     if response.source == "busy":
-        return _failure("busy", "nobody has time now; try again", kind="overloaded_error", retryable=True)
+        return _failure("busy", "all workers are busy; try again", kind="overloaded_error", retryable=True)
     return None
 
 

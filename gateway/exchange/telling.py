@@ -1,4 +1,4 @@
-"""Write one answer as it comes, in the events of an interface."""
+"""Write one answer as a stream of an interface's events."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shared.wire.outcome import ErrorDetail, Response
 _BEGUN_AGAIN: Final = ErrorDetail(
     type="server_error",
     code="begun_again",
-    message="the answer began again with other words, and this interface cannot take back what was sent; ask again",
+    message="the answer restarted with other text, and this interface cannot replace text already sent; ask again",
     retryable=True,
 )
 
@@ -29,12 +29,12 @@ class Teller(Protocol):
     def failed(self, error: ErrorDetail) -> bytes: ...
 
     def anew(self) -> bytes | None:
-        """Return the event that takes back the text so far; None where the interface has none."""
+        """Return the event that removes the text so far; None if the interface has no such event."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Telling:
-    """One answer's events, from its `first` items on. `ended`: the last of them ends the answer itself."""
+    """The events of one answer, starting with its `first` items. `ended`: the last event is the end of the answer."""
 
     exchanges: Exchanges
     exchange: Exchange
@@ -44,7 +44,7 @@ class Telling:
     chars: int = 0
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield the events of all items that wait; an empty one if no item comes for a while."""
+        """Yield the events of all queued items; an empty one if no item arrives for `KEEP_ALIVE_S`."""
         items = self.first
         while True:
             for item in items:
@@ -60,7 +60,7 @@ class Telling:
                 yield b""
 
     def _tell(self, item: News) -> tuple[bytes, bool]:
-        """Return the events of these items, and whether they are the last."""
+        """Return the event of an item, and whether it is the last one."""
         match item:
             case Opened():
                 if not self.chars:

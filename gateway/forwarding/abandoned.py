@@ -1,7 +1,8 @@
-"""Pass on to the champion what waits in lanes whose workers are all gone.
+"""Forward the requests in lanes without workers to the champion.
 
-A gateway joins such a lane's group as its workers do, so Kafka shares the lane's partitions out among the gateways, and
-takes them from a worker that stands still only when its session is over. It leaves when a worker of the lane reports.
+A gateway joins the consumer group of such a lane like a worker, so Kafka distributes the lane's partitions among the
+gateways, and takes a partition from a worker that hangs only when its session has expired. The gateway leaves the group
+when a worker of the lane reports.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ _AWAY: Final = (BrokerUnavailable, TimeoutError, OSError)
 
 @dataclass(slots=True, kw_only=True)
 class AbandonedLanes:
-    """Passes on what waits in lanes without workers. While each lane that was ever used has one, Kafka is not asked."""
+    """Forwards the requests in lanes without workers. Kafka is not asked while every lane that was ever used has a
+    worker."""
 
     settings: Settings
     producer: Producer
@@ -40,7 +42,8 @@ class AbandonedLanes:
     _asked_s: dict[Lane, float] = field(default_factory=dict, init=False)
 
     async def watch(self, tasks: Tasks) -> None:
-        """Watch until cancelled; pass on by `tasks`. By the first look each living worker has reported."""
+        """Watch the lanes until cancelled, and forward in `tasks`. Before the first check, wait until every living
+        worker has reported."""
         await asyncio.sleep(self.settings.kafka.session_timeout_ms / 1_000)
         self.admissions.used(await self._with_topics())
         while True:
@@ -48,7 +51,7 @@ class AbandonedLanes:
             await asyncio.sleep(_LOOK_S)
 
     async def leave(self, tasks: Tasks) -> None:
-        """Leave every group, after what is being passed on."""
+        """Leave every group after the forwards in progress."""
         for lane in list(self._joined):
             await self._leave(lane, tasks)
 
@@ -69,7 +72,7 @@ class AbandonedLanes:
         get_logger().info("lane_left", lane=lane)
 
     async def _join(self, lane: Lane, tasks: Tasks) -> None:
-        get_logger().warning("lane_abandoned", lane=lane, action="its requests are passed on to the champion")
+        get_logger().warning("lane_abandoned", lane=lane, action="its requests are forwarded to the champion")
         forwarding = self._joined[lane] = Forwarding(
             self.settings,
             self.producer,
@@ -89,20 +92,20 @@ class AbandonedLanes:
         return Copy(champions_copy(record, self.settings.kafka.topics), count)
 
     async def _with_topics(self) -> set[Lane]:
-        """Return the lanes that have topics."""
+        """Return the lanes whose topics exist."""
         try:
             found = await describe_topics(self.settings.kafka)
         except _AWAY as error:
-            get_logger().warning("lanes_unknown", cause=repr(error), action="only lanes that get workers are watched")
+            get_logger().warning("lanes_unknown", cause=repr(error), action="only lanes with workers are watched")
             return set()
         return {lane for lane in PASSED_ON if found.keys() >= {*self._topics(lane)}}
 
     async def _waits(self, lane: Lane) -> bool:
-        """Return whether the lane's group has left records uncommitted."""
+        """Return whether the lane's group has uncommitted records."""
         kafka = self.settings.kafka
         try:
             lag = await group_lag(kafka, in_lane(kafka.workers_group, lane), self._topics(lane))
-        except _AWAY:  # it is asked again
+        except _AWAY:  # asked again after `_ASK_S`
             return False
         return any(lag.values())
 

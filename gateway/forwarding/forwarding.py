@@ -1,7 +1,7 @@
-"""Forward a group's records to other topics, each by itself, and within a session in their order.
+"""Forward a consumer group's records to other topics, in order within each session.
 
-A record is committed after its copy (or its dead letter) is acknowledged: it may be forwarded twice, never lost. One
-that ends the gateways that work on it is set aside after `MAX_DELIVERIES` deliveries.
+A record is committed after its copy (or its dead letter) is acknowledged: it may be forwarded twice, but is never lost.
+A record that crashes the gateways is set aside after `MAX_DELIVERIES` deliveries.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ _MOST_OPEN = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """`count` is called once Kafka has acknowledged the record."""
+    """The record to publish instead of a request. `count` is called once Kafka has acknowledged it."""
 
     record: Outgoing
     count: Callable[[], None]
@@ -45,8 +45,8 @@ MakeCopy = Callable[[ChatRequest, Record], Awaitable[Copy]]
 
 
 class Forwarding:
-    """Forwards the records of a group's topics by two of the process's tasks. `name` names the topics in the log while
-    they cannot be read."""
+    """Forwards the records of a group's topics, in two tasks of the process. `name` identifies the topics in the log
+    while they cannot be read."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class Forwarding:
         )
 
     async def start(self, tasks: Tasks) -> None:
-        """Join the group, then forward until `leave`."""
+        """Join the group and forward records until `leave` is called."""
         await self.reader.start(self.commits.part)
         tasks.start(read_on(f"kafka {self._name}", self._read, self.process), self._name)
         tasks.start(self.commits.run(), f"{self._name} commits")
 
     async def leave(self, tasks: Tasks) -> None:
-        """Finish what has been read, within a limit; commit it, and leave the topics to the other gateways, which read
-        what is cut off."""
+        """Leave the group: finish the records in progress within a time limit and commit them. Other gateways read the
+        rest."""
         await tasks.cancel(self._name)
         try:
             await self.processor.tasks.drain(self._finish_s)
@@ -98,7 +98,7 @@ class Forwarding:
         return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
 
     def process(self, records: Iterable[Record]) -> None:
-        """Forward each record but for what is under way here already, and is read again after a rebalance."""
+        """Forward each record, except those that are in progress here and were read again after a rebalance."""
         self.offsets.lose(self.reader.pop_lost())
         self.offsets.pass_over(self.reader.pop_passed())
         for record in records:
@@ -106,7 +106,7 @@ class Forwarding:
                 self.processor.start(record)
 
     async def _refuse(self, asker: Target, end: ReplyDone) -> None:
-        """Publish the end of a request that is refused. Raises `BrokerUnavailable`."""
+        """Publish the end of a refused request. Raises `BrokerUnavailable`."""
         end = msgspec.structs.replace(end, origin="gateway")
         topic, partition = asker
         headers = {} if topic == self._topics.replies else reply_headers(end, source=self._source)
@@ -115,7 +115,7 @@ class Forwarding:
             await self._producer.publish(reply)
         except BrokerUnavailable:
             raise
-        except ProtocolError as failure:  # nobody can be told there
+        except ProtocolError as failure:  # the request's reply address cannot be published to
             metrics.records_ignored.labels("reply").inc()
             get_logger().warning("reply_undeliverable", request_id=end.request_id, cause=str(failure))
         except Exception as fault:
@@ -123,7 +123,7 @@ class Forwarding:
             raise BrokerUnavailable(f"{type(fault).__name__} in the producer") from fault
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
-        """Forward a record; then it is done. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Forward a record and mark it done. Raises `BrokerUnavailable`, `ProtocolError`."""
         async with self._locks.hold(SessionKey(request.tenant or self._defaults.tenant, request.session_id)):
             copy = await self._copy(request, record)
             delivery = await self._producer.enqueue(copy.record)

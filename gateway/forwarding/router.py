@@ -1,4 +1,5 @@
-"""Route requests from the inbox `chat.requests`, for producers that do not count tokens, to the buckets."""
+"""Route requests from the inbox `chat.requests` to the topics of their buckets. Producers that do not count tokens use
+it."""
 
 from dataclasses import dataclass
 
@@ -30,10 +31,10 @@ class Router:
     source: str
 
     async def copy(self, request: ChatRequest, record: Record) -> Copy:
-        """Return a request's copy for its bucket, in the champion's lane. Raises `ProtocolError`."""
+        """Return a request's copy for its bucket in the champion's lane. Raises `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
         bucket = await self.token_count.bucket_of(order.request.input)
-        # No gateway sees its answer, which would be no evidence for a canary.
+        # Not for the canary: no gateway sees the answer, so it would be no evidence.
         to = destination_in(CHAMPION, bucket, self.admission_gate.state)
         headers = {**record.headers, **request_headers(order, source=self.source)}
         value = msgpack_encode(_complete(order, to))
@@ -49,8 +50,7 @@ class Router:
 
 
 def _complete(order: Order, to: Destination) -> msgspec.Struct:
-    """Return the request with its version named and its clock started: the deadline runs from the moment the inbox was
-    read."""
+    """Return the request with its version and its deadline, which starts when it was read from the inbox."""
     return msgspec.structs.replace(
         order.request,
         tenant=order.tenant,

@@ -1,17 +1,17 @@
-"""Read a request's path as base addresses make it. Pure."""
+"""Normalise a request's path for clients that join a base address and a path. Pure."""
 
 import re
 from typing import Final
 
 _SLASHES: Final = re.compile("/{2,}")
-# A chat's id is the rest of this path, as it is.
+# A chat's id is the rest of this path, unchanged.
 _CHATS: Final = re.compile("/ai-sdk/chat/.")
 _OPENAI: Final = re.compile("^/(?:v1/)*(?=(?:chat|responses|models|conversations)(?:/|$))")
 
 
 def plain_path(path: str) -> str:
-    """Return a path without doubled and trailing slashes, and one of OpenAI's with `/v1` once in front: a base address
-    may end in a slash, or in `/v1`, or lack it."""
+    """Return a path without doubled and trailing slashes, and OpenAI's paths with a single leading `/v1`: a base
+    address may end in a slash or in `/v1`, or lack it."""
     if _CHATS.match(path):
         return path
     return _OPENAI.sub("/v1/", "/" + _SLASHES.sub("/", path).strip("/"), count=1)

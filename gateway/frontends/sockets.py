@@ -1,4 +1,4 @@
-"""Serve WebSockets: the handshake's terms, the limits, and how frames are written."""
+"""Serve WebSockets: handshake, limits, and writing of frames."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -20,14 +20,14 @@ from shared.sockets.listening import ListenAddress
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 from shared.wire.codec import GATEWAY_CODECS
 
-# permessage-deflate with windows of 1 KiB, which hold the last three frames or so: 16 KiB a connection by zlib's own
-# formula, in place of 43 by the library's defaults.
+# permessage-deflate with windows of 1 KiB, which contain about the last three frames: 16 KiB per connection by zlib's
+# formula, instead of 43 with the library's defaults.
 _WINDOW_BITS: Final = 10
 _DEFLATE: Final = ServerPerMessageDeflateFactory(
     server_max_window_bits=_WINDOW_BITS, client_max_window_bits=_WINDOW_BITS, compress_settings={"memLevel": 3}
 )
 
-# Pings, pongs and the later fragments of messages, of one connection.
+# Limit of pings, pongs and continuation frames per connection.
 IDLE_FRAMES_PER_MINUTE: Final = 3_000
 _MESSAGES: Final = {Opcode.TEXT, Opcode.BINARY, Opcode.CLOSE}
 _GOODBYE_S: Final = 3.0
@@ -37,7 +37,7 @@ Respond = Callable[[ServerConnection, Request], Response | None]
 
 
 class ClientConnection(BoundedConnection):
-    """A client's connection, which is closed over too many frames that bring no message."""
+    """A client's connection. It is closed after too many frames without a message."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,17 +54,27 @@ class ClientConnection(BoundedConnection):
 
 
 def client_bounds(settings: GatewaySettings, sockets: OpenSockets) -> Bounds:
-    """Return what one client's connection may hold, at every door."""
+    """Return the limits of one client's connection, the same for every door."""
     return Bounds(sockets=sockets, head_s=settings.hello_timeout_s, unread_s=settings.slow_consumer_s)
 
 
 async def serve_sockets(
     handle: Handle, settings: GatewaySettings, respond: Respond | None = None, sockets: OpenSockets | None = None
 ) -> Server:
-    """`respond` may answer a request with a page instead of the handshake. `sockets` counts the connections. Raises
-    `ListenError`."""
+    """Listen for WebSockets.
+
+    Args:
+        handle: called with each connection
+        settings: the gateway's settings
+        respond: may answer a request with a page instead of the handshake
+        sockets: counts the connections
+
+    Raises:
+        ListenError: the address cannot be bound
+    """
     bounds = client_bounds(settings, sockets or OpenSockets(most=settings.max_connections, spare=REFUSALS))
-    # The front end closes a client that does not read with 4008; this is for one whose replies are all pongs.
+    # The front end closes a client that does not read with 4008. This limit is for clients whose unread replies are all
+    # pongs.
     bounds = replace(bounds, unread_s=bounds.unread_s + _GOODBYE_S)
     address = ListenAddress.of_settings("gateway", settings, "port")
     with address.explained():
@@ -87,10 +97,12 @@ async def serve_sockets(
 
 
 def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bool) -> None:
-    """Send one frame a message, all in one write; the socket must be open.
+    """Send one frame per message, all in one write. The socket must be open.
 
-    The frames go through the connection's sans-I/O protocol straight into its transport, as in websockets' own
-    `broadcast`: no task, lock or await a message. The transport's buffer shows whether a client is slow."""
+    The frames go through the connection's sans-I/O protocol directly into its transport, as in websockets' own
+    `broadcast`, without a task, lock or await per message. The size of the transport's buffer shows whether a client is
+    slow.
+    """
     send = socket.protocol.send_text if text else socket.protocol.send_binary
     for payload in payloads:
         send(payload)
@@ -98,8 +110,8 @@ def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bo
 
 
 def _select_subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """Return the subprotocol: none offered is JSON; of several the first that is known; only unknown ones are refused
-    (HTTP 400)."""
+    """Return the subprotocol: JSON if none is offered, otherwise the first known one. Raises `NegotiationError` (HTTP
+    400) if all are unknown."""
     del socket
     if not offered:
         return None

@@ -1,4 +1,4 @@
-"""The page and the widget's files, held in memory: they are few and small."""
+"""Serve the page and the widget's files from memory: they are few and small."""
 
 import hashlib
 from http import HTTPStatus
@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 class StaticFiles:
-    """`/` is the demo page; `/widget/<file>` what any site may embed (scripts load across origins)."""
+    """`/` is the demo page. `/widget/<file>` may be embedded by any site (scripts load across origins)."""
 
     def __init__(self) -> None:
         self._pages: dict[str, Response] = {}
@@ -42,13 +42,13 @@ class StaticFiles:
             self._pages["/"] = _page(_TYPES[".html"], bytes(index.body), {})
 
     def get(self, request: Request) -> Response | None:
-        """Return the file at the request's path, or 304 where the browser has it (RFC 9110, section 13.1.2); None where
-        there is none."""
+        """Return the file at the request's path, or 304 if the browser has it (RFC 9110, section 13.1.2); None if there
+        is no such file."""
         page = self._pages.get(plain_path(request.path.partition("?")[0]))
         if page is None or page.headers["ETag"] not in ", ".join(request.headers.get_all("If-None-Match")):
             return page
         headers = page.headers.copy()
-        del headers["Content-Length"]  # a 304's would be taken for the file's
+        del headers["Content-Length"]  # clients would read a 304's as the file's
         return Response(HTTPStatus.NOT_MODIFIED, HTTPStatus.NOT_MODIFIED.phrase, headers)
 
 

@@ -1,4 +1,4 @@
-"""The WebSocket front end: bytes to messages, messages to as few writes as possible."""
+"""The WebSocket front end: decode frames to messages, and write messages in as few writes as possible."""
 
 import asyncio
 import secrets
@@ -45,14 +45,14 @@ _SWEEP_S = 1.0
 _SWEEP_AT_ONCE = 200
 _RELIEVE_S = 0.05
 _FRAMES_AT_ONCE = 64
-_MESSAGE_BYTES = 200  # of a message about its text
+_MESSAGE_BYTES = 200  # of a message, without its text
 _MAX_RECONNECT_MS = 5_000
-# A client that does not read does not read a goodbye either.
+# A client that does not read does not read the close frame either.
 _CLOSE_S = 2.0
 _RETRY_AFTER_S = 5
 _TRUST_IT = (
-    "somebody says X-Forwarded-For; if it is your proxy, name its network in REPLYLINE_GATEWAY__TRUSTED_PROXIES, else "
-    "all clients behind it are charged as one"
+    "a client sends X-Forwarded-For; if it is your proxy, add its network to REPLYLINE_GATEWAY__TRUSTED_PROXIES, else "
+    "all clients behind it share one quota"
 )
 
 log = get_logger()
@@ -82,8 +82,8 @@ class WebSocketConnection:
         merge_bytes: int,
         congested: dict["WebSocketConnection", None],
     ) -> None:
-        """Make the connection of a socket. `congested` is the front end's: a connection is in it while its client does
-        not read what is written."""
+        """Make the connection of a socket. `congested` belongs to the front end and contains the connections whose
+        clients do not read fast enough."""
         self._congested = congested
         self._merge_bytes = merge_bytes
         self._socket = socket
@@ -105,13 +105,13 @@ class WebSocketConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return how many bytes the client has not read yet: in the transport and, merged, before it."""
+        """Return how many bytes the client has not read yet, in the transport and queued before it."""
         waiting = self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
         return self._socket.transport.get_write_buffer_size() + waiting
 
     def flush(self) -> None:
-        """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes. While it
-        holds so much, be it of this one, the connection is congested."""
+        """Write all queued messages in one call, unless the transport still has `merge_bytes` of earlier writes. While
+        the transport has that much, the connection is congested."""
         if self._closing is not None:
             return
         socket = self._socket
@@ -136,7 +136,7 @@ class WebSocketConnection:
         return self._socket.transport.get_write_buffer_size() > self._merge_bytes
 
     def over_limit_for(self, limit_bytes: int, now: float) -> float:
-        """Seconds since the client is over the limit without a break."""
+        """Return for how many seconds the client has been over the limit without a break."""
         if self.buffered_bytes <= limit_bytes:
             self._over_since = None
             return 0.0
@@ -146,12 +146,13 @@ class WebSocketConnection:
     def close(self, code: CloseCode, reason: str) -> None:
         if self._closing is None:
             metrics.closes.labels(str(code)).inc()
-            with contained("connection", connection=self.session.connection_id):  # it may be what it is closed for
+            # the flush may raise the same fault again
+            with contained("connection", connection=self.session.connection_id):
                 self.flush()
             self._closing = asyncio.create_task(self._close(code, reason))
 
     async def _close(self, code: int, reason: str) -> None:
-        """Close the connection, and drop what is kept for the client."""
+        """Close the connection, and drop what is queued for the client."""
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._socket.close(code, reason)
@@ -174,16 +175,16 @@ class WebSocketFrontend:
     memory: MemoryWatch
     files: StaticFiles
     sockets: OpenSockets = field(default_factory=lambda: OpenSockets(spare=REFUSALS))
-    _connections: dict[WebSocketConnection, None] = field(default_factory=dict)  # in the order in which they came
+    _connections: dict[WebSocketConnection, None] = field(default_factory=dict)  # in the order in which they connected
     _congested: dict[WebSocketConnection, None] = field(default_factory=dict)
     _disbelieved: bool = False
 
     async def listen(self) -> Server:
-        """Listen. Raises `OSError` when the address cannot be bound."""
+        """Listen for connections. Raises `OSError` if the address cannot be bound."""
         return await serve_sockets(self._handle, self.settings, self._respond, self.sockets)
 
     def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
-        """Return a page, or None to go on with the handshake at `/ws`."""
+        """Return a page, or None to continue with the handshake at `/ws`."""
         path = plain_path(request.path.partition("?")[0])
         if isinstance(socket, BoundedConnection) and socket.line.is_proxied:
             socket.line.charge(self._address_of(socket))
@@ -223,8 +224,8 @@ class WebSocketFrontend:
             self._connections[connection] = None
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
-            pass  # however it ended, the finally below settles it
-        except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent away
+            pass  # the `finally` below handles every kind of end
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is disconnected
             caught("connection", error, connection=session.connection_id)
             send_away(connection)
             await connection.closed()
@@ -235,7 +236,7 @@ class WebSocketFrontend:
                 self.gateway.disconnect(connection)
 
     def _address_of(self, socket: ServerConnection) -> str:
-        """Return the address that the client is charged by."""
+        """Return the address to which the client is charged."""
         peer = str((socket.remote_address or ("",))[0])
         forwarded = socket.request.headers.get_all("X-Forwarded-For") if socket.request is not None else []
         trusted = self.settings.trusted_proxies
@@ -264,18 +265,18 @@ class WebSocketFrontend:
             await self._wait_until_read(connection, socket)
 
     async def _wait_until_read(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
-        """Wait until the client has read its answers; no more questions are read before."""
+        """Wait until the client has read its answers. No more questions are read before that."""
         most = self.settings.buffer_close_bytes
-        while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event tells
+        while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(_RELIEVE_S)
 
     @staticmethod
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
-        """Decode a message. Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
+        """Decode a message. Raises `ProtocolError`. An undecodable message counts against the rate too."""
         if isinstance(data, str) is not codec.is_text:
             connection.session.rate.spend(now_unix_ms())
             frame = "text" if codec.is_text else "binary"
-            raise ProtocolError("wrong_frame_type", f"{codec.name} is spoken in {frame} frames")
+            raise ProtocolError("wrong_frame_type", f"{codec.name} uses {frame} frames")
         try:
             return codec.decode(data)
         except ProtocolError:
@@ -283,7 +284,8 @@ class WebSocketFrontend:
             raise
 
     async def sweep(self) -> None:
-        """Hellos, pings, pongs: each connection about once a second, a few at a time so that no delta waits for it."""
+        """Run every connection's timers (hello, ping, pong) about once a second, a few connections at a time so that no
+        delta waits."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             connections = list(self._connections)
@@ -296,7 +298,7 @@ class WebSocketFrontend:
                         send_away(connection)
 
     async def flush_slow(self) -> None:
-        """Write on to clients that were slow; close those that stay slow, and at once where memory is short."""
+        """Continue writing to slow clients. Close those that stay slow, or immediately if memory is short."""
         while True:
             await asyncio.sleep(_RELIEVE_S)
             now = asyncio.get_running_loop().time()
@@ -314,7 +316,7 @@ class WebSocketFrontend:
         return connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s
 
     def announce_shutdown(self) -> None:
-        """Send every client a time to return, each another."""
+        """Send every client a different time after which to reconnect."""
         for connection in self._connections:
             wait_ms = 100 + secrets.randbelow(_MAX_RECONNECT_MS)
             with contained("connection", connection=connection.session.connection_id):

@@ -1,4 +1,4 @@
-"""Decode JSON bodies: pure."""
+"""Decode JSON bodies. Pure."""
 
 from functools import cache
 from typing import Final, TypeVar, cast

@@ -1,4 +1,4 @@
-"""A door's paths as an ASGI application: what a handler raises becomes an answer."""
+"""Make an ASGI application of a door's paths. Exceptions of a handler become error responses."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
@@ -17,24 +17,27 @@ from shared.telemetry.faults import caught
 from shared.wire.failed_ends import OWN_FAULT, detail_of
 from shared.wire.outcome import ErrorDetail
 
-_CLIENT_GONE: Final = 499  # nginx's, for the metrics of a proxy: the client reads none
+_CLIENT_GONE: Final = 499  # nginx's status, for a proxy's metrics; the client reads none
 Answer = HttpResponse | EventStream
 Handler = Callable[[Request], Awaitable[Answer]]
-HandledPath = tuple[str, str, Handler]  # a method, a path, and who answers there
+HandledPath = tuple[str, str, Handler]  # method, path and handler
 Refusal = Callable[[ErrorDetail], HttpResponse]
 
 
 def app_of(
     paths: Iterable[HandledPath], door: str, refusal: Refusal, sockets: Iterable[WebSocketRoute] = ()
 ) -> Starlette:
-    """Return the application of a door, which refuses in its own form."""
+    """Return the application of a door, which formats its own errors."""
 
     async def http_error(request: Request, error: Exception) -> HttpResponse:
-        """Answer a path or a method that is not there."""
+        """Answer a request for an unknown path or method."""
         assert isinstance(error, HTTPException)
-        code, message = "method_not_allowed", f"no {request.method} at this address; GET /openapi.json lists what is"
+        code, message = (
+            "method_not_allowed",
+            f"no {request.method} at this address; GET /openapi.json lists the methods",
+        )
         if error.status_code == 404:  # noqa: PLR2004
-            code, message = "not_found", "no such address; GET /openapi.json lists them"
+            code, message = "not_found", "no such address; GET /openapi.json lists the addresses"
         told = ErrorDetail(type="invalid_request_error", code=code, message=message, retryable=False)
         return refusal(told)
 
@@ -51,7 +54,7 @@ def _answering(handler: Handler, door: str, refusal: Refusal) -> Handler:
             return await handler(request)
         except ClientDisconnect:
             return HttpResponse(status_code=_CLIENT_GONE)
-        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent a retriable error
             return refusal(detail_of_raised(error, door))
 
     return answered

@@ -13,13 +13,13 @@ Headers = Mapping[str, str]
 
 
 def bearer(headers: Headers) -> str | None:
-    """Return the token of the `Authorization` header; None where there is none."""
+    """Return the token of the `Authorization` header; None if there is no token."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 def deadline_ms(headers: Headers, promised_ms: int) -> int | None:
-    """Return the deadline of a client that waits for less than is promised; None where the promise stands."""
+    """Return the deadline of a client that waits for less time than promised; None if the promise applies."""
     for name in _TIMEOUTS:
         try:
             deadline = patience_ms(float(headers[name]) * 1_000, promised_ms)
@@ -31,7 +31,7 @@ def deadline_ms(headers: Headers, promised_ms: int) -> int | None:
 
 
 def notices(ignored: Iterable[str]) -> dict[str, str]:
-    """Return the header that names what a request asked for and is not done; none if all is."""
+    """Return a header with the names of requested options that are not supported; empty if all are supported."""
     names = ", ".join(ignored)
     return {"replyline-ignored": names} if names else {}
 
@@ -46,6 +46,6 @@ def is_retry(headers: Headers) -> bool:
 
 
 def traceparent(headers: Headers) -> str | None:
-    """Return the caller's trace; None where there is none, or none that can be read."""
+    """Return the caller's trace context; None if it is missing or malformed."""
     given = headers.get("traceparent", "")
     return given if _TRACEPARENT.fullmatch(given) else None

@@ -1,4 +1,4 @@
-"""The connections of the HTTP server within bounds: uvicorn's two protocols over a bounded transport."""
+"""Limit the HTTP server's connections: uvicorn's two protocols over a bounded transport."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -21,15 +21,15 @@ from shared.sockets.open_sockets import Network
 from shared.telemetry import metrics
 from shared.wire.failed_ends import detail_of
 
-_FRAGMENTS: Final = 1_024  # of one message
+_FRAGMENTS: Final = 1_024  # per message
 _TOO_LARGE: Final = ProtocolError(
-    "headers_too_large", f"a request's headers have {HEAD_BYTES:,} bytes and {HEAD_LINES} lines at most"
+    "headers_too_large", f"a request's headers may have at most {HEAD_BYTES:,} bytes and {HEAD_LINES} lines"
 )
-_UNREADABLE: Final = ProtocolError("bad_request", "this is no HTTP request")
+_UNREADABLE: Final = ProtocolError("bad_request", "this is not an HTTP request")
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that is counted at accept, and ended where a request's headers are late or too large."""
+    """A connection that is counted when accepted, and closed if a request's headers are late or too large."""
 
     def __init__(self, *args: Any, trusted: Sequence[Network], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -48,7 +48,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        if len(self.headers) > HEAD_LINES:  # a body's trailers too
+        if len(self.headers) > HEAD_LINES:  # includes a body's trailers
             self._reject(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
@@ -80,7 +80,8 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def _reject(self, error: ProtocolError) -> None:
-        """Have the parser stop, and `send_400_response` refuse the request by that error. Raises `ValueError`."""
+        """Make the parser stop, so that `send_400_response` refuses the request with that error. Raises
+        `ValueError`."""
         self._mistake = error
         raise ValueError
 
@@ -95,8 +96,8 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """A WebSocket on an HTTP connection's line: a handshake that cannot be read is answered, and frames that bring no
-    message are counted."""
+    """A WebSocket on an HTTP connection. A malformed handshake is answered, and frames without a message are
+    counted."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -109,7 +110,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def start_keepalive(self) -> None:
-        cast("BoundedTransport", self.transport).end_head()  # it has been answered with 101
+        cast("BoundedTransport", self.transport).end_head()  # the handshake was answered with 101
         super().start_keepalive()
 
     def handle_ping(self) -> None:
@@ -132,7 +133,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
 
 def _response(error: ProtocolError) -> bytes:
-    """Return a whole response, for a connection that is closed after it."""
+    """Return a complete response for a connection that is closed after it."""
     detail = detail_of(error)
     status, body = HTTPStatus(status_of(detail)), msgspec.json.encode({"error": detail})
     about = {"content-type": "application/json", "content-length": str(len(body)), **retry_headers(detail)}

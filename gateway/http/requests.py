@@ -1,4 +1,4 @@
-"""Carry one HTTP request's question to an exchange, and its answer back: whole, or as a stream of events."""
+"""Pass the question of an HTTP request to an exchange, and its answer back: as a whole, or as a stream of events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,8 +29,8 @@ class HttpRequests:
     settings: GatewaySettings
 
     def asker(self, connection: HTTPConnection, headers: Headers | None = None) -> Asker:
-        """Return a request's sender, by its connection's address and page, and by these headers, or else the
-        connection's."""
+        """Return a request's sender, from its connection's address and origin, and from these headers (default: the
+        connection's)."""
         sent = connection.headers
         address, now = self._address_of(connection), now_unix_ms()
         received = now if headers is not None else connection.scope.setdefault(_RECEIVED, now)
@@ -48,7 +48,7 @@ class HttpRequests:
         )
 
     def _address_of(self, connection: HTTPConnection) -> ClientAddress:
-        """Return the client's address, which is read once for all that comes over a WebSocket."""
+        """Return the client's address. It is read once for all messages on a WebSocket."""
         scope = connection.scope
         if _ADDRESS not in scope:
             peer = connection.client.host if connection.client is not None else ""
@@ -57,32 +57,32 @@ class HttpRequests:
         return cast("ClientAddress", scope[_ADDRESS])
 
     async def body(self, request: Request) -> bytes:
-        """Read a body. Raises `ProtocolError` where it is too large, or too slow in coming."""
+        """Read a body. Raises `ProtocolError` if it is too large or too slow."""
         data, most = bytearray(), self.settings.max_message_bytes
         try:
             async with asyncio.timeout(self.settings.hello_timeout_s):
                 async for part in request.stream():
                     data += part
                     if len(data) > most:
-                        raise ProtocolError("body_too_large", f"a body has {most} bytes at most")
+                        raise ProtocolError("body_too_large", f"a body may have at most {most} bytes")
         except TimeoutError:
-            raise ProtocolError("body_too_slow", "the body did not come in time") from None
+            raise ProtocolError("body_too_slow", "the body did not arrive in time") from None
         return bytes(data)
 
     async def ask(self, request: Request, exchange: Exchange, question: Question) -> list[News]:
-        """Ask, as `Exchanges.ask` does; nothing is returned where the client is gone before the first text."""
+        """Ask a question (see `Exchanges.ask`). Returns nothing if the client disconnects before the first text."""
         async with watching(request.receive, exchange):
             return await self.exchanges.ask(self.asker(request), exchange, question)
 
     async def end(self, request: Request, exchange: Exchange, items: list[News]) -> Response | None:
-        """Return the whole answer, as `Exchanges.end` does."""
+        """Return the complete answer (see `Exchanges.end`)."""
         async with watching(request.receive, exchange):
             return await self.exchanges.end(exchange, items)
 
 
 @asynccontextmanager
 async def watching(receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
-    """Notice within the block that the client is gone. The request's body has been read."""
+    """Detect within the block that the client has disconnected. The request's body must have been read."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""The HTTP server of a gateway's process: the doors' routes and WebSockets, on one port."""
+"""The HTTP server of a gateway process: the doors' routes and WebSockets, on one port."""
 
 import math
 import socket
@@ -21,7 +21,7 @@ from shared.sockets.open_sockets import REFUSALS, OpenSockets
 
 @dataclass(slots=True, kw_only=True)
 class HttpServer:
-    """`sockets` counts the connections."""
+    """The server. `sockets` counts its connections."""
 
     app: ASGIApp
     settings: GatewaySettings
@@ -29,7 +29,8 @@ class HttpServer:
     _server: "_Server | None" = None
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve until `stop`, and then until the last answer has left or the drain's time is over."""
+        """Serve until `stop` is called, and then until the last answer is written or the drain's time limit is
+        reached."""
         settings = self.settings
         config = uvicorn.Config(
             self._serve_plain,

@@ -1,4 +1,4 @@
-"""Refusals over HTTP: their status, and when to try again. Pure."""
+"""HTTP statuses and retry headers of errors. Pure."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ _STATUS_OF_CODE: Final = {
     "unknown_response": 404,
 }
 _RETRY_AFTER_MS: Final = 1_000
-# What a client asks again for, whatever an error says of itself, unless it is told not to.
+# Statuses on which clients retry by themselves unless a header forbids it.
 _RETRIED: Final = frozenset({408, 409, 429})
 _SERVER_FAULT: Final = 500
 
@@ -39,7 +39,7 @@ def status_of(error: ErrorDetail) -> int:
 
 
 def retry_headers(error: ErrorDetail) -> dict[str, str]:
-    """Return when a client is to try again; or that it is not to, where it would by itself."""
+    """Return headers that say when to retry, or not to, if the client would retry by itself."""
     status = status_of(error)
     if error.retryable:
         wait_ms = error.retry_after_ms or _RETRY_AFTER_MS

@@ -22,7 +22,8 @@ STREAM_HEADERS: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class EventStream:
-    """An answer's events. The session ends with them. `delivered` is called once the answer's end has been written."""
+    """The events of one answer. The session ends with them. `delivered` is called once the answer's end has been
+    written."""
 
     http: HttpRequests
     telling: Telling
@@ -40,7 +41,7 @@ class EventStream:
             self.http.exchanges.leave(exchange, keep=self.keep)
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        """Write the events, each time all that wait. Stop if the client does not read."""
+        """Write the events, each time all that are queued. Stop if the client does not read."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         async with watching(receive, self.telling.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -53,7 +54,7 @@ class EventStream:
             await self.delivered()
 
     async def _send_events(self, send: Send) -> None:
-        """Raise `TimeoutError` where the client does not read."""
+        """Write all events. Raises `TimeoutError` if the client does not read."""
         loop, most_s = asyncio.get_running_loop(), self.http.settings.slow_consumer_s
         async with asyncio.timeout(None) as sending:
             timer = LazyTimer(lambda: sending.reschedule(loop.time()))

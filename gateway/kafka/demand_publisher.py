@@ -1,6 +1,6 @@
-"""Publish what this gateway's customers ask, and how the gateway is, to `chat.demand` once a second.
+"""Publish this gateway's demand and condition to `chat.demand` once a second.
 
-The autoscaler sizes the fleet by it, and a rollout's controller promotes nothing without it.
+The autoscaler sizes the fleet by the demand, and a rollout's controller promotes no version without these reports.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class DemandPublisher:
     _reports: Availability = field(default_factory=lambda: Availability("demand reports"))
 
     async def run(self) -> None:
-        """Report until cancelled."""
+        """Publish reports until cancelled."""
         while True:
             report = DemandReport(
                 gateway_id=self.gateway_id,
@@ -50,7 +50,8 @@ class DemandPublisher:
             await asyncio.sleep(_INTERVAL_S)
 
     async def leave(self) -> None:
-        """Say that this gateway ends: a record without a value. Without Kafka its silence says so."""
+        """Publish a record without a value: this gateway is leaving. Without Kafka, the end of its reports shows
+        that."""
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await self._publish(None)
@@ -58,7 +59,7 @@ class DemandPublisher:
             pass
 
     async def _publish(self, value: bytes | None) -> None:
-        """Publish a report. One that is not taken is not sent again: the counts of the next one hold it."""
+        """Publish a report. A report that fails is not retried: the next one has its counts."""
         record = Outgoing(self.topic, value, key=self.gateway_id.encode(), partition=BROADCAST_PARTITION)
         try:
             await self.producer.publish(record)

@@ -1,8 +1,8 @@
-"""Follow other gateways' replies, for the answers that were adopted from them: from where those begin.
+"""Follow other gateways' replies, for answers that were adopted from them, from where those answers begin.
 
-There is one reader a partition, for as long as an adopted answer of it is open. An answer that joins while it reads
-waits until it has caught up. Then it seeks back once for all that have joined, at most once a second; the wait grows
-with the distance of the last seek. Only the records of their sessions are decoded.
+Each partition has one reader, for as long as an adopted answer of it is open. An answer that joins later waits until
+the reader has caught up. The reader then seeks back once for all that have joined, at most once a second; the wait
+grows with the distance of the last seek. Only the records of the followed sessions are decoded.
 """
 
 import asyncio
@@ -33,9 +33,15 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Followed:
-    """A partition that is followed; `receive` gets its replies. `keys` are the record keys by answer, `wanted` the
-    number of answers of each. `joining` are the answers that wait for the next seek, each with its offset and a future
-    that is done once the log's replies to it have been passed on."""
+    """A followed partition.
+
+    Attributes:
+        receive: called with its replies
+        keys: the record key of each followed answer
+        wanted: how many answers have each key
+        joining: the answers that wait for the next seek, each with its offset and a future that is done once the
+            replies in the log have been passed on
+    """
 
     receive: Callable[[list[Reply]], None]
     task: asyncio.Task[None] | None = None
@@ -46,21 +52,29 @@ class _Followed:
 
 @dataclass(slots=True)
 class LogFollower:
-    """`open_reader` makes a reader of a partition."""
+    """Follows partitions. `open_reader` makes the reader of a partition."""
 
     open_reader: Callable[[int], LogReader]
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _next_back_s: dict[int, float] = field(default_factory=dict)
     _tasks: Tasks = field(
         default_factory=lambda: Tasks(task_failed)
-    )  # of a failed one the deadlines answer the adopted
+    )  # if one fails, its adopted answers end by their deadlines
 
     def join(
         self, place: Place, session_id: str, response_id: str, receive: Callable[[list[Reply]], None]
     ) -> "asyncio.Future[None]":
-        """Follow an answer whose replies begin at that place, until it `leave`s. `receive` gets the replies to all
-        adopted answers, in the log's order. The future is done once every reply that the log holds by now has been
-        passed on."""
+        """Follow an answer from the place where its replies begin, until `leave` is called.
+
+        Args:
+            place: where the answer's replies begin
+            session_id: the answer's session
+            response_id: the answer
+            receive: called with the replies to all adopted answers, in the order of the log
+
+        Returns:
+            A future that is done once every reply now in the log has been passed on.
+        """
         caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         followed = self._followed.get(place.partition)
         if followed is None:
@@ -74,7 +88,7 @@ class LogFollower:
         return caught_up
 
     def leave(self, partition: int, response_id: str) -> None:
-        """Stop following an answer that has ended; do nothing where it never joined."""
+        """Stop following an answer that has ended. Does nothing if it never joined."""
         followed = self._followed.get(partition)
         if followed is not None and (key := followed.keys.pop(response_id, None)) is not None:
             followed.wanted[key] -= 1
@@ -111,7 +125,7 @@ class LogFollower:
                     if catching_up and end is not None and await reader.next_offset() >= end:
                         _resolve(catching_up)
                         catching_up = []
-                    await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+                    await asyncio.sleep(0)  # a read of records that were fetched already does not yield to other tasks
                 except BrokerUnavailable as error:
                     outage.still(str(error), monotonic_s())
                     await asyncio.sleep(_RETRY_S)
@@ -122,8 +136,7 @@ class LogFollower:
             await reader.stop()
 
     async def _seek_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
-        """Seek to the first offset of the answers that have joined; return the offset at which all of them have caught
-        up."""
+        """Seek to the first offset of the answers that have joined. Return the offset at which they have caught up."""
         end = await reader.end()
         start = min(offset for offset, _ in followed.joining)
         reader.seek(start)

@@ -1,6 +1,6 @@
-"""Read the questions of adopted requests from their topics: the FAQ may have to answer them.
+"""Read the questions of adopted requests from their topics, because the FAQ may have to answer them.
 
-A partition is read once for all the requests that wait for it, since thousands come together when a gateway has died.
+A partition is read once for all waiting requests: when a gateway has died, thousands of them arrive together.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ log = get_logger()
 
 @dataclass(slots=True)
 class QuestionReader:
-    """`open_reader` makes a reader of a topic's partition. A topic that may not be read is not tried again for
-    a while."""
+    """Reads questions. `open_reader` makes a reader of a topic's partition. A topic that may not be read is not tried
+    again for `_BARRED_S`."""
 
     open_reader: Callable[[str, int], LogReader]
     _asked: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
@@ -38,8 +38,12 @@ class QuestionReader:
     _stopped: bool = False
 
     def read(self, response_id: str, topic: str, place: Place) -> "asyncio.Future[str]":
-        """Read the question at that place; it is empty where it cannot be read, and cancelled by `stop`. A second
-        caller gets the same future while it is read: `shield` it, never cancel it."""
+        """Read the question at that place.
+
+        Returns:
+            A future of the question; empty if it cannot be read, and cancelled by `stop`. Callers for the same question
+                share one future: `shield` it, never cancel it.
+        """
         future = self._asked.get(response_id)
         if future is not None:
             return future
@@ -56,20 +60,20 @@ class QuestionReader:
             self._waiting[partition] = {}
             self._tasks.start(self._read(*partition), f"questions {topic} {place.partition}")
         before = self._waiting[partition].pop(place.offset, None)
-        if before is not None:  # of a topic that was made anew
+        if before is not None:  # the topic was deleted and created again
             self._answer(before, "")
         self._waiting[partition][place.offset] = response_id
         return future
 
     async def stop(self) -> None:
-        """Stop reading; cancel the futures that wait."""
+        """Stop reading, and cancel the waiting futures."""
         self._stopped = True
         for future in self._asked.values():
             future.cancel()
         await self._tasks.cancel()
 
     async def _read(self, topic: str, number: int) -> None:
-        """Read until no request waits for this partition."""
+        """Read a partition until no request waits for it."""
         reader = self.open_reader(topic, number)
         wanted: dict[int, str] = {}
         try:
@@ -93,8 +97,8 @@ class QuestionReader:
             await reader.stop()
 
     async def _read_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[str, int]) -> None:
-        """Read from the first wanted record to the last, or to the log's present end. A request that arrives meanwhile
-        and lies ahead is read on the way."""
+        """Read from the first wanted record to the last one, or to the current end of the log. Requests that arrive in
+        the meantime for records further ahead are served on the way."""
         end = await reader.end()
         reader.seek(min(wanted))
         while wanted and (at := await reader.next_offset()) < end and at <= max(wanted):
@@ -116,7 +120,7 @@ class QuestionReader:
 
 
 def _question_of(record: Record, response_id: str) -> str:
-    """Return the question in a record; an empty one where the record is another request's, or no request."""
+    """Return the question in a record; empty if the record is another request or no request."""
     try:
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
     except ProtocolError as error:

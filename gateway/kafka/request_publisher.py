@@ -25,8 +25,12 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class RequestPublisher:
-    """`away`: Kafka is known to be gone; nothing waits for it then. `next_offset` is that of the gateway's own replies;
-    None while they are not being read."""
+    """Publishes the gateway's records.
+
+    Attributes:
+        away: returns whether Kafka is known to be down; then nothing waits for it
+        next_offset: returns the next offset of the gateway's own replies; None while they are not being read
+    """
 
     producer: Producer
     topics: TopicNames
@@ -37,17 +41,17 @@ class RequestPublisher:
     next_offset: Callable[[], int | None]
 
     def log_place(self) -> Place | None:
-        """Return the place in the reply log from which the replies to a request published now can be read."""
+        """Return where in the reply log the replies to a request published now will begin."""
         offset = self.next_offset()
         return None if offset is None else Place(self.reply_partition, offset)
 
     def topic_of(self, entry: Entry) -> str:
-        """Return the topic of a request: its bucket's, in its lane."""
+        """Return the topic of a request: that of its bucket in its lane."""
         to = entry.publication.destination
         return self.topics.requests(to.bucket, to.lane)
 
     async def enqueue(self, entry: Entry, now_unix_ms: float) -> "asyncio.Future[object]":
-        """Put the request behind those before it in its topic; `await_delivery` waits for it. Raises
+        """Queue a request for its topic, after the earlier ones. Wait for it with `await_delivery`. Raises
         `BrokerUnavailable`, `ProtocolError`."""
         request = self.request(entry)
         order = settle(request, self.defaults, entry.request.asked_unix_ms)
@@ -65,9 +69,9 @@ class RequestPublisher:
         )
 
     def request(self, entry: Entry) -> ChatRequest:
-        """Return a question that this gateway has accepted, as the workers get it."""
+        """Return the record for the workers of a question that this gateway accepted."""
         asked, to = entry.request.asked, entry.publication.destination
-        assert asked is not None, "another gateway has accepted it"
+        assert asked is not None, "another gateway accepted the request"
         deadline = entry.deadline.later(entry.request.clock_ms)
         return asked.within(
             ChatRequest,
@@ -88,7 +92,7 @@ class RequestPublisher:
         )
 
     async def await_delivery(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
-        """Return the request's place in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+        """Return where in its topic a request was written, after Kafka's acknowledgement. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         start = monotonic_s()
         written = await self.producer.delivered(self.topic_of(entry), delivery)
@@ -98,8 +102,8 @@ class RequestPublisher:
         return Place(*written)
 
     async def cancel(self, entry: Entry) -> None:
-        """Cancel a request for this gateway, and for the one that it was adopted from; other readers of the answer
-        still get it."""
+        """Cancel a request for this gateway and for the one that it was adopted from. Other readers of the answer still
+        get it."""
         created, log_partition = (
             entry.request.asked_unix_ms,
             entry.request.log.partition if entry.request.log is not None else None,
@@ -110,7 +114,7 @@ class RequestPublisher:
             )
 
     async def adopt(self, entry: Entry) -> None:
-        """Have the worker that has the request send its replies to this gateway too."""
+        """Make the worker that has the request send its replies to this gateway too."""
         adopt = Adopt(
             request_id=entry.response_id,
             reply_partition=self.reply_partition,
@@ -125,12 +129,12 @@ class RequestPublisher:
             partition = await self._notice_partition(entry)
             record = Outgoing(topic, msgpack_encode(notice), key=key, partition=partition)
             await acknowledged(self.producer.publish(record))
-        except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
+        except (BrokerUnavailable, ProtocolError) as error:  # the worker then stops at the deadline
             log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
     async def _notice_partition(self, entry: Entry) -> int | None:
-        """Return the partition that is read by whoever reads the request's; None where its key's hash gives it. Raises
-        `BrokerUnavailable`."""
+        """Return the partition of the cancels topic that is read by the worker of the request; None if the hash of its
+        key decides. Raises `BrokerUnavailable`."""
         topic, at = self.topics.cancels, entry.publication.partition
         num_partitions = self.producer.known_partitions(topic) or await self.producer.num_partitions(topic)
         if at is None or not num_partitions:
@@ -138,8 +142,8 @@ class RequestPublisher:
         return cancel_partition(at, num_partitions)
 
     async def publish_end(self, entry: Entry) -> None:
-        """Write an end of the gateway's own to the log, for another gateway that the client may resume at; do not wait
-        for the acknowledgement."""
+        """Publish an end that this gateway decided to the log, for another gateway at which the client may resume. Does
+        not wait for the acknowledgement."""
         response = entry.answer.response
         if entry.request.log is None or response is None:
             return
@@ -155,7 +159,8 @@ class RequestPublisher:
         record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.request.log.partition)
         try:
             await self.producer.enqueue(record)
-        except (BrokerUnavailable, ProtocolError) as error:  # who comes back elsewhere is answered by the deadline
+        # a client that resumes elsewhere gets an end at the deadline
+        except (BrokerUnavailable, ProtocolError) as error:
             log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
     async def erase(self, session: SessionKey, generation: int) -> None:
@@ -165,12 +170,12 @@ class RequestPublisher:
             await acknowledged(self.producer.publish(record))
 
     async def forget(self, session: SessionKey, unix_ms: int) -> None:
-        """Publish that no copy of what a conversation held before `unix_ms` may be kept. Raises `BrokerUnavailable`,
+        """Publish that no copy of the conversation from before `unix_ms` may be kept. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         self._check_there()
         await acknowledged(self.producer.publish(forgotten_record(self.topics, session, unix_ms)))
 
     def _check_there(self) -> None:
-        """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""
+        """Raise `BrokerUnavailable` if Kafka is known to be down, so that nothing waits for it."""
         if self.away():
-            raise BrokerUnavailable("Kafka is away")
+            raise BrokerUnavailable("Kafka is unavailable")

@@ -1,5 +1,5 @@
-"""Calls to an address that the operator has set. No redirection is followed, no proxy of the environment is used, and
-nothing that is sent or answered goes into a log."""
+"""HTTP calls to an address that the operator has set. Redirects are not followed, proxies from the environment are not
+used, and neither requests nor responses are logged."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,13 +9,12 @@ import httpx2
 
 _TIMEOUT_S: Final = 10.0
 _MOST_BYTES: Final = 1_024 * 1_024
-# A client's fault that another try takes away.
+# Client errors after which a retry may succeed.
 _PASSING: Final = frozenset({408, 425, 429})
 
 
 class CallError(Exception):
-    """A call was not answered as it should be; its text names the kind of failure alone. `passing`: another try may
-    be."""
+    """A call failed. The text names only the kind of failure. `passing`: a retry may succeed."""
 
     def __init__(self, cause: str, *, passing: bool = True) -> None:
         super().__init__(cause)
@@ -23,7 +22,7 @@ class CallError(Exception):
 
 
 class Calls:
-    """To be closed."""
+    """An HTTP client; close it after use."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._http = httpx2.AsyncClient(
@@ -34,7 +33,7 @@ class Calls:
         )
 
     async def call(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
-        """Return a 2xx answer's body. Raises `CallError`, also if the whole answer takes too long."""
+        """Return the body of a 2xx response. Raises `CallError`, also if the whole response takes too long."""
         answer = b""
         try:
             response_of = self._http.stream(method, url, content=body, headers=headers)
@@ -42,7 +41,7 @@ class Calls:
                 async for data in response.aiter_bytes():
                     answer += data
                     if len(answer) > _MOST_BYTES:
-                        raise CallError(f"its answer has more than {_MOST_BYTES} bytes")
+                        raise CallError(f"its response has more than {_MOST_BYTES} bytes")
         except (httpx2.HTTPError, TimeoutError) as error:
             raise CallError(type(error).__name__) from None
         if (status := response.status_code) // 100 == 2:  # noqa: PLR2004

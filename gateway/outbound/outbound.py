@@ -1,5 +1,5 @@
-"""Carry out what the gateways post to help desks: for each, the errands of one topic, shared by a group. An errand is a
-record that is to be carried out at least once, whichever gateway dies."""
+"""Run the gateways' posts to help desks. Each help desk has its errands, the records of one topic, which the gateways
+share as a consumer group. An errand is carried out at least once even if a gateway dies."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -31,12 +31,12 @@ log = get_logger()
 
 class CarryOut(Protocol):
     async def __call__(self, record: Record, *, again: bool) -> None:
-        """Return when it is done; `again`: another gateway may have done some of it."""
+        """Carry out an errand and return when it is done. `again`: another gateway may have done part of it."""
 
 
 class Errands:
-    """The gateways share a topic's partitions as a group. A record is committed once it is carried out; one that four
-    gateways have ended on is left."""
+    """The errands of one topic, shared with the other gateways. A record is committed once it is carried out. A record
+    on which four gateways have crashed is skipped."""
 
     def __init__(self, name: str, reader: GroupReader, carry_out: CarryOut) -> None:
         self.name = name
@@ -47,12 +47,12 @@ class Errands:
         self._tasks = Tasks(record_failed)
 
     async def run(self) -> None:
-        """Join the group, and carry out what comes until cancelled."""
+        """Join the group, and carry out errands until cancelled."""
         await self._reader.start(self._commits.part)
         await asyncio.gather(self._commits.run(), read_on(f"kafka {self.name}", self._read, self._take))
 
     async def leave(self) -> None:
-        """Leave what is not done to the other gateways."""
+        """Leave unfinished errands to the other gateways."""
         await self._tasks.cancel()
         try:
             await self._commits.part()
@@ -80,13 +80,13 @@ class Errands:
                 log.error("errand_left", errand=self.name, origin=str(record.origin), deliveries=number)
             else:
                 await self._carry_out(record, again=number > 1)
-        except Exception as error:  # noqa: BLE001 - counted and logged; the records after it are carried out
+        except Exception as error:  # noqa: BLE001 - counted and logged; the following records are carried out
             caught("record", error, errand=self.name, origin=str(record.origin))
         self._offsets.done(*record.origin)
 
 
 class Outbound:
-    """The errands of every help desk that is set up."""
+    """The errands of every help desk that is configured."""
 
     def __init__(self, settings: Settings, source: str) -> None:
         self._group = partial(GroupReader, settings.kafka, client_id=source, unhurried=True)
@@ -99,7 +99,7 @@ class Outbound:
             self.add("webhook", settings.kafka.topics.handoffs, partial(post_handoff, webhook))
 
     def calls(self, headers: Mapping[str, str]) -> Calls:
-        """Return what calls a help desk, and is closed with the rest."""
+        """Return an HTTP client for a help desk. `leave` closes it."""
         self._calls.append(Calls(headers))
         return self._calls[-1]
 
@@ -112,7 +112,7 @@ class Outbound:
             tasks.start(errands.run(), errands.name)
 
     async def leave(self, tasks: Tasks) -> None:
-        """Leave what is not done to the other gateways."""
+        """Leave unfinished errands to the other gateways."""
         async with AsyncExitStack() as closing:
             for calls in self._calls:
                 closing.push_async_callback(calls.close)
@@ -122,7 +122,7 @@ class Outbound:
 
 
 async def post_handoff(webhook: SignedWebhook, record: Record, *, again: bool) -> None:
-    """Return when the record's hand-off is taken or given up. Its id is the same `again`."""
+    """Return when the record's hand-off is accepted or given up. Repeated deliveries have the same id."""
     del again
     try:
         handoff = decode_handoff(record.value)

@@ -1,4 +1,4 @@
-"""Post events to an address that the operator has set, signed, again and again until each is taken."""
+"""Post signed events to an address that the operator has set, and retry until each is accepted."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ log = get_logger()
 
 @dataclass(slots=True)
 class SignedWebhook:
-    """`action` shows what was given up; `outcomes` counts taken, failed and given_up."""
+    """A webhook. `action` is the command that lists what was given up; `outcomes` counts taken, failed and given_up."""
 
     settings: WebhookSettings
     calls: Calls
@@ -28,8 +28,8 @@ class SignedWebhook:
     outcomes: Counter
 
     async def deliver(self, event_id: str, body: bytes, created_unix_ms: float) -> bool:
-        """Return whether the event was taken, once it is or is given up. A secret that is replaced in its file signs
-        the next try."""
+        """Post an event until it is accepted or given up; return whether it was accepted. The secret is read again for
+        each try."""
         pause_s, cause, named = _FIRST_PAUSE_S, "it was created too long ago", {self.settings.group: event_id}
         while (now_unix_ms := wire_unix_ms()) < created_unix_ms + self.settings.webhook_give_up_s * 1_000:
             try:

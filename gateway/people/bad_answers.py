@@ -1,4 +1,5 @@
-"""Keep the answers that customers rate bad, where they consent to training: people correct them (docs/lifecycle.md)."""
+"""Store answers that customers rated bad, if they consented to training, so that people can correct them
+(docs/lifecycle.md)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,8 +33,8 @@ _TRIES = 3
 
 @dataclass(slots=True, kw_only=True)
 class BadAnswers:
-    """Keeps ratings next to the conversation in Redis, in their order. While Redis is away, ratings are dropped without
-    a wait."""
+    """Stores ratings next to the conversation in Redis, in order. While Redis is unavailable, ratings are dropped
+    immediately."""
 
     history: History
     store: SessionValue
@@ -41,8 +42,8 @@ class BadAnswers:
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
-        """Keep an answer that did not help, by the consent of that moment; forget one that did after all. Raises
-        nothing."""
+        """Store an answer that did not help; remove it if a later rating says that it did. Never raises.
+        `consented_unix_ms` is when the current consent was given."""
         if len(self._beside) < _MOST_WAITING:
             self._beside.start(self._note(caller, feedback, helped=helped, consented_unix_ms=consented_unix_ms))
 
@@ -54,14 +55,14 @@ class BadAnswers:
             get_logger().info("bad_answer_not_kept", request_id=feedback.response_id, cause=str(error))
 
     async def _change(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
-        """Change what is kept of a conversation, whose lock is held. Raises `StoreUnavailable`."""
+        """Change the stored ratings of a conversation whose lock is held. Raises `StoreUnavailable`."""
         session, new = caller.session, None
         generation = await self.store.generation(session)
         if not helped:
             new = await self._bad_answer(caller, feedback, generation)
             if new is None:
                 return
-        for _ in range(_TRIES):  # another rating may come between
+        for _ in range(_TRIES):  # another gateway may write a rating in between
             found = await self.store.find(session)
             before = decode_bad_answers(found) if found is not None else ()
             kept = without(before, feedback.response_id) if new is None else with_one_more(before, new)
@@ -86,9 +87,11 @@ class BadAnswers:
         return None if turn is None else bad_answer(turn, source=source, reason=feedback.reason, now_unix_ms=now)
 
     async def withdraw(self, session: SessionKey, forget: Callable[[], Awaitable[None]], *, asked: bool) -> None:
-        """Remove a conversation's bad answers, after `forget`, which removes what was learned from them. Neither where
-        there are none, or were none in the last 30 days, unless it was `asked` for. A rating by an earlier consent is
-        not kept after this. Raises `StoreUnavailable`, and what `forget` raises."""
+        """Remove a conversation's bad answers after calling `forget`, which removes what was learned from them.
+
+        Does nothing if the conversation has no bad answers and had none in the last 30 days, unless `asked`. Ratings
+        under an earlier consent are not stored afterwards. Raises `StoreUnavailable`, and whatever `forget` raises.
+        """
         found = await self.store.withdraw(session, now_unix_ms(), asked=asked)
         if asked or found is not None:
             await forget()

@@ -1,8 +1,8 @@
-"""Decide whether a customer plainly asks for a person, or accepts the offer of one, in English or Chinese. Pure.
+"""Decide whether a customer clearly asks for a person, or accepts the offer of one, in English or Chinese. Pure.
 
-The test is a list of phrasings (`wishes.json`), a clause at a time: a customer that asks whether a person packed the
-parcel, or does not want one, gets the model's answer. A missed wish costs one more question, and there is a button; an
-imagined one costs an answer. A doubtful wish is ignored.
+The test is a list of phrasings (`wishes.json`), applied to one clause at a time. A customer who asks whether a person
+packed the parcel, or does not want a person, gets the model's answer. A missed wish costs one more question, and there
+is a button; a wrongly detected one costs an answer. So a doubtful wish is ignored.
 """
 
 import re
@@ -18,10 +18,10 @@ from shared.faq.small_talk import is_pieces_only
 from shared.faq.words.fold import fold, plain
 
 MAX_CHARS: Final = 2_000
-"""What is longer than this is no plain wish."""
+"""No wish is detected in a longer text."""
 
 _MAX_PHRASE_CHARS: Final = 80
-# Speech that was typed has no marks: "it has not come can I talk to a person".
+# Transcribed speech has no punctuation: "it has not come can I talk to a person".
 _CLAUSES: Final = re.compile(
     r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s"
     r"|(?<!how)(?<!where)(?<!when)(?<!if)\s(?=(?:can|could|may) i\b)"
@@ -33,11 +33,18 @@ _PART: Final = re.compile(r"<(\w+)>")
 
 
 class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One language's phrasings; behind each word stands `end`.
+    """The phrasings of one language.
 
-    `patterns` are wishes within a clause, of named `parts`, unless one of `denials` stands before, and none of
-    `no_denials`. `wishes` are whole clauses, with what may stand `around` them. `accepting` phrases accept an offer; so
-    do `agreeing` ones, unless the text also has thanks."""
+    Attributes:
+        end: follows each word
+        patterns: wishes within a clause, made of named `parts`
+        denials: a wish after one of these does not count
+        no_denials: unless one of these comes before the wish too
+        wishes: wishes that are whole clauses
+        around: words that may surround them
+        accepting: phrases that accept an offer
+        agreeing: phrases that accept an offer unless the text also has `thanks`
+    """
 
     end: str
     parts: dict[str, str]
@@ -67,7 +74,7 @@ _LANGUAGES: Final = (_TABLE.english, _TABLE.chinese)
 
 @dataclass(frozen=True, slots=True)
 class _Phrasing:
-    """A text of `wanted` phrases and others around them, and nothing else."""
+    """A text that has at least one of the `wanted` phrases and otherwise only phrases allowed around them."""
 
     pieces: re.Pattern[str]
     wanted: re.Pattern[str]
@@ -108,8 +115,8 @@ _ACCEPTANCES: Final = [
 
 @lru_cache(4)
 def _wishes(own: tuple[str, ...]) -> list[tuple[str, list[re.Pattern[str]], _Phrasing]]:
-    """Return each language's end of a word, its patterns (denials first), and its wishes that are a clause: the listed,
-    and the shop's own."""
+    """Return for each language the end of a word, its patterns (denials first) and its whole-clause wishes, including
+    the shop's own."""
     wishes = []
     for said in _LANGUAGES:
         patterns = [re.compile(said.expand(each)) for each in (said.denials, said.no_denials, *said.patterns)]
@@ -119,8 +126,8 @@ def _wishes(own: tuple[str, ...]) -> list[tuple[str, list[re.Pattern[str]], _Phr
 
 
 def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
-    """Return whether a text asks in so many words for a person. `own`: the shop's further wordings of the wish, each a
-    whole clause; polite words around it are ignored."""
+    """Return whether a text explicitly asks for a person. `own` are the shop's additional phrasings, each a whole
+    clause; polite words around them are ignored."""
     text = plain(text)
     if len(text) > MAX_CHARS:
         return False
@@ -130,8 +137,8 @@ def wants_person(text: str, own: tuple[str, ...] = ()) -> bool:
 
 
 def accepts_offer(text: str) -> bool:
-    """Return whether a text that follows the offer of a person accepts it: "yes please", "好的", a thumb. "Ok, thanks"
-    does not: it ends the talk."""
+    """Return whether a text accepts the offer of a person before it: "yes please", "好的", a thumb. "Ok, thanks" does
+    not: it ends the conversation."""
     text = plain(text)
     if words := _words_in(fold(text)):
         return any(phrasing.fits(words) for phrasing in _ACCEPTANCES)

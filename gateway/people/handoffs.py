@@ -1,5 +1,5 @@
-"""Hand conversations over to people: one hand-off of a conversation at a time, in Kafka before its client knows of
-it."""
+"""Hand conversations over to people: one open hand-off per conversation, stored in Kafka before its client is
+informed."""
 
 import asyncio
 import secrets
@@ -26,8 +26,8 @@ _MAX_REMEMBERED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The result of opening a hand-off. `handoff` is None where Kafka did not take it; `was_open`: there was one
-    already."""
+    """The result of opening a hand-off. `handoff` is None if Kafka did not accept it; `was_open` is True if one was
+    open already."""
 
     handoff: Handoff | None
     was_open: bool = False
@@ -35,7 +35,8 @@ class Opening:
 
 @dataclass(slots=True, kw_only=True)
 class Handoffs:
-    """The open hand-offs, known to all gateways by Redis; without it each goes by what it opened itself."""
+    """The open hand-offs. All gateways share them through Redis; without Redis a gateway uses those that it opened
+    itself."""
 
     producer: Producer
     topic: str
@@ -50,8 +51,11 @@ class Handoffs:
     async def open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Opening:
-        """Open a hand-off, or return the one that is open or on its way to Kafka. Raises `ProtocolError` where
-        the caller or the tenant has had too many. If Kafka hangs, the opening continues, and the next call finds it."""
+        """Open a hand-off, or return the one that is open or being published.
+
+        If Kafka hangs, the opening continues in the background and the next call finds it. Raises `ProtocolError` if
+        the caller or the tenant has requested too many.
+        """
         key = caller.session
         task = self._opening.get(key)
         if task is None:
@@ -81,7 +85,7 @@ class Handoffs:
             return own
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that is erased. What Kafka has stays until its time has passed."""
+        """Forget an erased conversation. The record in Kafka expires with its retention."""
         self._own.pop(session, None)
 
     async def _open(
@@ -120,7 +124,7 @@ class Handoffs:
         return Opening(handoff)
 
     async def _generation(self, session: SessionKey) -> int:
-        """Return the conversation's generation; while Redis is away the present time takes its place."""
+        """Return the conversation's generation, or the current time if Redis is unavailable."""
         try:
             return await self.store.generation(session)
         except StoreUnavailable:
@@ -129,7 +133,7 @@ class Handoffs:
     async def _remember(self, handoff: Handoff, generation: int) -> None:
         try:
             if not await self.store.put(handoff, generation=generation, open_s=self.open_s):
-                return  # erased meanwhile
+                return  # the conversation was erased in the meantime
             stored = True
         except StoreUnavailable:
             stored = False

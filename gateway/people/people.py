@@ -1,4 +1,4 @@
-"""Serve what people do in conversations: hand-offs, asked for or due, and customers' ratings."""
+"""Handle hand-offs, whether requested or automatic, and customers' ratings."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -76,17 +76,18 @@ class People:
         return len(self._beside)
 
     def receive(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
-        """Start a hand-off, or record a rating. Raises `ProtocolError` where the message is refused."""
-        self.observe(message, connection.session.key)  # a rating of another gateway's answer too, which is refused here
+        """Start a hand-off, or record a rating. Raises `ProtocolError` if the message is refused."""
+        # also for ratings of another gateway's answers, which are refused below
+        self.observe(message, connection.session.key)
         if isinstance(message, Feedback):
             self._rate(connection, message)
         else:
             self._start_request(connection, message)
 
-    # --- a client comes back
+    # --- a client returns
 
     def resend_open_handoff(self, connection: Connection) -> None:
-        """Send a returning client the open hand-off of its conversation again: it may have missed it."""
+        """Send a returning client its conversation's open hand-off again, because it may have missed it."""
         if self.settings.enabled:
             self._beside.start(self._resend_open(connection))
 
@@ -95,12 +96,12 @@ class People:
         if found is not None:
             _send_created(connection, found)
 
-    # --- a person is asked for
+    # --- a client asks for a person
 
     def _start_request(self, connection: Connection, request: HandoffRequest) -> None:
-        """Hand over at the client's own message. Raises `ProtocolError`."""
+        """Open a hand-off requested by a client's message. Raises `ProtocolError`."""
         if not self.settings.enabled:
-            raise ProtocolError("handoff_not_offered", "nobody is there to take over; ask your question here")
+            raise ProtocolError("handoff_not_offered", "no person is available to take over; ask your question here")
         self._beside.start(self._request(connection, request))
 
     async def _request(self, connection: Connection, request: HandoffRequest) -> None:
@@ -117,9 +118,18 @@ class People:
     async def answer_wish(
         self, entry: Entry, connection: Connection | None, caller: Caller, turns: Sequence[Said] | None = None
     ) -> Fallback | None:
-        """Return the answer to a question that asks for a person, or accepts the offer of one; None for any other
-        question, or where there have been too many: the question is answered as any other then. `turns` are those that
-        came with the question."""
+        """Answer a question that asks for a person, or accepts the offer of one.
+
+        Args:
+            entry: the question
+            connection: its client's connection; None if it was lost
+            caller: who is charged for the hand-off
+            turns: the conversation as sent with the question; None means that the history is read
+
+        Returns:
+            The answer; None if it is another question, or if there have been too many hand-offs, in which case the
+                model answers.
+        """
         if not self.settings.enabled:
             return None
         asked = plain(entry.input)
@@ -143,8 +153,8 @@ class People:
         return Fallback(source="handoff", text=text, language=language)
 
     async def _was_offered(self, request: Request, turns: Sequence[Said] | None) -> bool:
-        """Return whether the conversation's last answer offered a person: by the turns that came with the question, or
-        by the history. An answer of this gateway that the history lacks is later than those in it."""
+        """Return whether the conversation's last answer offered a person, by the turns sent with the question, or else
+        by the history. An answer of this gateway that is not in the history yet is the last one."""
         if turns is not None:
             return bool(turns) and offers_person(turns[-1].assistant)
         last = self.answers.last(request.session)
@@ -155,10 +165,10 @@ class People:
             return last.offers
         return bool(remembered) and offers_person(remembered[-1].output_text)
 
-    # --- or is due
+    # --- a hand-off is due
 
     def note_answer(self, entry: Entry, response: Response, connection: Connection | None) -> None:
-        """Note that an answer has ended; hand over after so many that did not help."""
+        """Record that an answer has ended. Open a hand-off after the configured number of fallbacks in a row."""
         known = self.answers.answered(entry.request.session, response, stood_in=entry.answer.stood_in)
         if known.first:
             metrics.conversations.inc()
@@ -167,7 +177,7 @@ class People:
             self._beside.start(self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
-        """Hand over after fallbacks. The customer did not ask for it: where it fails, the client is sent nothing."""
+        """Open a hand-off after fallbacks. If it fails, nothing is sent: the customer did not ask for it."""
         caller = Caller(entry.request.session) if connection is None else connection.session.caller
         with suppress(ProtocolError):
             opening = await self._open(caller, "fallbacks", detect_language(entry.input))
@@ -175,7 +185,7 @@ class People:
                 _send_created(connection, opening.handoff)
 
     async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Opening:
-        """Open a hand-off. Raises `ProtocolError` where there have been too many of the caller or the tenant."""
+        """Open a hand-off. Raises `ProtocolError` if the caller or the tenant has requested too many."""
         response_ids = self.answers.response_ids(caller.session)
         opening = Opening(None)
         try:
@@ -183,7 +193,7 @@ class People:
         except ProtocolError:
             metrics.handoffs.labels(reason, "limited").inc()
             raise
-        except Exception as error:  # noqa: BLE001 - the client gets the text that nobody was asked
+        except Exception as error:  # noqa: BLE001 - the client is sent the text for a failed hand-off
             caught("handoff", error)
         outcome = "failed" if opening.handoff is None else "open" if opening.was_open else "created"
         metrics.handoffs.labels(reason, outcome).inc()
@@ -191,10 +201,10 @@ class People:
             self.answers.handed_over(caller.session)
         return opening
 
-    # --- what is thought of an answer
+    # --- ratings
 
     def _rate(self, connection: Connection, feedback: Feedback) -> None:
-        """Count a rating, once an answer, as it was rated last. Raises `ProtocolError`."""
+        """Count a rating. An answer counts once, with its latest rating. Raises `ProtocolError`."""
         rated = self.answers.rate(connection.session.key, feedback)
         if rated.verdict != rated.before:
             if rated.before is not None:
@@ -210,7 +220,7 @@ class People:
         connection.put(feedback.within(FeedbackRecorded))
 
     def forget(self, session: SessionKey) -> None:
-        """Forget a conversation that is erased."""
+        """Forget an erased conversation."""
         self.answers.forget(session)
         self.handoffs.forget(session)
 
@@ -218,7 +228,7 @@ class People:
 def _nobody_reached() -> ProtocolError:
     return ProtocolError(
         "handoff_failed",
-        "nobody could be reached, and nobody has been asked; try again",
+        "no person could be reached; try again",
         kind="server_error",
         retriable=True,
         retry_after_ms=_RETRY_AFTER_MS,

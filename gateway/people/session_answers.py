@@ -1,7 +1,7 @@
-"""Keep each session's latest answers and their ratings: pure, and bounded.
+"""Keep each session's latest answers and their ratings. Pure and bounded.
 
-They decide whether a client may rate an answer, how many answers in a row did not help, and which answers a person who
-takes over should see.
+They determine whether a client may rate an answer, how many answers in a row did not help, and which answers to show to
+a person who takes over.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ class _Answer:
     id: str
     source: Source
     offers: bool
-    """It offered a person."""
+    """The answer offered a person."""
     verdict: Verdict | None = None
     reason: RatingReason | None = None
 
@@ -37,8 +37,8 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """`fallbacks` in a row, this answer included, and answers that nothing is known; `first`: the conversation's first
-    here."""
+    """How many answers in a row did not help, including this one, and whether this is the conversation's first answer
+    at this gateway."""
 
     fallbacks: int
     first: bool
@@ -46,8 +46,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """The rating that counts now, and the one before; None where there was none. `reason` is set where it has
-    changed."""
+    """The rating of an answer.
+
+    Attributes:
+        verdict: the rating that counts now
+        before: the one before; None if there was none
+        reason: the reason, if it has changed
+    """
 
     source: Source
     verdict: Verdict
@@ -56,7 +61,7 @@ class Rated:
 
 
 def verdict_of(feedback: Feedback) -> Verdict | None:
-    """Return whether the answer settled the matter: by `resolved`, else by the rating."""
+    """Return whether the answer solved the problem: by `resolved`, or else by the rating."""
     if feedback.resolved is not None:
         return "resolved" if feedback.resolved else "unresolved"
     if feedback.rating is not None:
@@ -65,8 +70,8 @@ def verdict_of(feedback: Feedback) -> Verdict | None:
 
 
 class SessionAnswers:
-    """Owned by the gateway's event loop. Of all sessions together at most `max_answers` are remembered, the sessions
-    that were silent for longest forgotten first; of one session its last `max_of_a_session`."""
+    """Owned by the gateway's event loop. Keeps the last `max_of_a_session` answers of each session and at most
+    `max_answers` altogether; the sessions silent for longest are forgotten first."""
 
     def __init__(self, max_answers: int = MAX_ANSWERS, max_of_a_session: int = MAX_OF_A_SESSION) -> None:
         self._max_answers = max_answers
@@ -75,12 +80,12 @@ class SessionAnswers:
         self._num_answers = 0
 
     def __len__(self) -> int:
-        """Answers that are remembered."""
+        """Return the number of answers kept."""
         return self._num_answers
 
     def answered(self, key: SessionKey, response: Response, *, stood_in: bool = False) -> Known:
-        """Note that an answer has ended. `stood_in`: no worker gave it in time. A cancelled or failed answer, a
-        greeting, or an offer of entries that may help counts neither way."""
+        """Record that an answer has ended. `stood_in`: no worker gave it in time. Cancelled or failed answers,
+        greetings, and answers that list entries which may help do not count as fallbacks and do not reset the count."""
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
@@ -95,27 +100,27 @@ class SessionAnswers:
         return Known(session.fallbacks, first)
 
     def handed_over(self, key: SessionKey) -> None:
-        """Note that a person was asked, and count fallbacks from 0 again."""
+        """Reset the count of fallbacks after a hand-off was opened."""
         session = self._sessions.get(key)
         if session is not None:
             session.fallbacks = 0
 
     def response_ids(self, key: SessionKey) -> tuple[str, ...]:
-        """Return the ids of the last answers, oldest first."""
+        """Return the ids of the kept answers, oldest first."""
         session = self._sessions.get(key)
         return () if session is None else tuple(session.answers)
 
     def last(self, key: SessionKey) -> _Answer | None:
-        """Return the answer that this gateway ended last in a session; None for an unknown session."""
+        """Return the last answer that this gateway ended in a session; None for an unknown session."""
         session = self._sessions.get(key)
         return session.answers[next(reversed(session.answers))] if session and session.answers else None
 
     def rate(self, key: SessionKey, feedback: Feedback) -> Rated:
-        """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is not the session's or is
-        no longer kept, and for feedback without a rating."""
+        """Rate an answer; the last rating counts. Raises `ProtocolError` if the answer is not one of the session's kept
+        answers, or if the feedback has no rating."""
         verdict = verdict_of(feedback)
         if verdict is None:
-            raise ProtocolError("invalid_field", "feedback has a rating (up, down), or resolved", param="rating")
+            raise ProtocolError("invalid_field", "feedback needs a rating (up, down) or resolved", param="rating")
         session = self._sessions.get(key)
         answer = session.answers.get(feedback.response_id) if session is not None else None
         if answer is None:
@@ -132,7 +137,7 @@ class SessionAnswers:
         return rated
 
     def forget(self, key: SessionKey) -> None:
-        """Forget a conversation that is erased."""
+        """Forget an erased conversation."""
         session = self._sessions.pop(key, None)
         if session is not None:
             self._num_answers -= len(session.answers)

@@ -1,4 +1,4 @@
-"""Hold an answer's state, its text so far and its end. Pure.
+"""An answer's state, its text so far and its end. Pure.
 
 COUNTING → PUBLISHING → WAITING → STREAMING → DONE
 """
@@ -11,8 +11,8 @@ from gateway.destination.admission import FallbackReason
 from shared.wire.messages import ReplyDelta, ReplyDone
 from shared.wire.outcome import Response
 
-# Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
-# requests are another's, and more than the guard holds a sentence back.
+# An attempt counts as streaming for this long after its last delta. The value is below `kafka.session_timeout_ms`,
+# after which Kafka reassigns a dead worker's requests, and above the longest time that the guard holds a sentence back.
 _FLOWS_MS: Final = 5_000.0
 
 
@@ -24,7 +24,8 @@ class State(Enum):
     DONE = auto()
 
 
-# An answer may begin before Kafka has its request: by the FAQ, or where another gateway's answer to it is found.
+# An answer may begin before Kafka has acknowledged its request: from the FAQ, or with an answer that another gateway
+# has already given.
 _NEXT: Final = {
     State.COUNTING: {State.PUBLISHING, State.WAITING, State.STREAMING, State.DONE},
     State.PUBLISHING: {State.WAITING, State.STREAMING, State.DONE},
@@ -36,7 +37,7 @@ _NEXT: Final = {
 
 @dataclass(slots=True)
 class Aside:
-    """Another text of an answer, held while the first is shown; `end` once it is whole."""
+    """A second text of the same answer, kept while the first one is shown. `end` is set once the text is complete."""
 
     attempt: int
     revision: str
@@ -44,7 +45,7 @@ class Aside:
     end: ReplyDone | None = None
 
     def gives_way_to(self, attempt: int) -> bool:
-        """Return whether a newer attempt is held in its place: until one of them is whole."""
+        """Return whether a newer attempt replaces this text. A complete text is never replaced."""
         return self.end is None and attempt > self.attempt
 
     def add(self, reply: ReplyDelta) -> None:
@@ -54,14 +55,20 @@ class Aside:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """The answer to one request; only `advance` changes its `state`.
+    """The answer to one request. Only `advance` changes `state`.
 
-    `attempt` is the one that wrote the newest text here; -1 before the first delta. The last delta that agrees with
-    the text arrived at `last_delta_unix_ms`. `agreed` is, by attempt, how many characters of its text are those here.
-    `revision` is that of the version whose text is here; None before the first. What another version, or another
-    attempt in other words, writes while that is shown is held `aside`; `begun_again`: it took the first's place.
-    `fallback` is why the FAQ answers. `stood_in`: a gateway answered from the FAQ or with "busy" in the model's stead;
-    a worker that gives the FAQ's entry decided so itself. `settled`: the end was delivered, and is in the metrics."""
+    Attributes:
+        attempt: the worker's attempt that wrote the newest text; -1 before the first delta
+        last_delta_unix_ms: when the last delta that agrees with the text arrived
+        agreed: for each attempt, how many characters of its text equal the text here
+        revision: the model version that wrote the text; None before the first delta
+        aside: text by another version, or different text by another attempt, kept while the first text is shown
+        begun_again: the text in `aside` has replaced the first text
+        fallback: why the FAQ answers
+        stood_in: a gateway answered from the FAQ or with "busy" instead of the model; False if a worker chose an FAQ
+            entry
+        settled: the end was delivered to the client and counted in the metrics
+    """
 
     state: State = State.COUNTING
     parts: list[str] = field(default_factory=list)
@@ -81,14 +88,14 @@ class Answer:
     settled: bool = False
 
     def advance(self, state: State) -> None:
-        """Advance to a later state; an illegal step is our own bug."""
+        """Advance to a later state. Raises `AssertionError` on an illegal transition."""
         if state not in _NEXT[self.state]:
             raise AssertionError(f"{self.state.name} → {state.name}")
         self.state = state
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the model ended without text, and not for lack of time."""
+        """Return whether the model ended without text for another reason than a deadline."""
         return self.fallback == "silent"
 
     @property
@@ -101,17 +108,17 @@ class Answer:
 
     @property
     def created(self) -> bool:
-        """Return whether the client has its `response.created`."""
+        """Return whether `response.created` was sent to the client."""
         return self.state in {State.WAITING, State.STREAMING, State.DONE}
 
     @property
     def has_delta(self) -> bool:
-        """Return whether a worker's delta has arrived here."""
+        """Return whether a delta from a worker has arrived at this gateway."""
         return self.attempt >= 0
 
     @property
     def visible(self) -> bool:
-        """Return whether there is text that the client may see."""
+        """Return whether the answer has text that the client may see."""
         return self.created and bool(self.chars)
 
     def append(self, text: str) -> None:
@@ -119,10 +126,13 @@ class Answer:
         self.chars += len(text)
 
     def place(self, reply: ReplyDelta, now_unix_ms: float) -> str:
-        """Place a delta by its offset; return the text that it adds: nothing where it is repeated, behind a gap, behind
-        the answer's end, another text, or another version's. Of two attempts that write the same text the one that is
-        ahead adds to it: a worker whose partition has moved writes on while the next one begins anew. A later attempt's
-        other text is held aside, as another version's is."""
+        """Place a delta by its offset and return the text it adds to the answer.
+
+        Returns an empty string if the delta is repeated, follows a gap, arrives after the end, or belongs to a
+        different text. If two attempts write the same text, the one that is ahead extends it: after a rebalance the
+        former worker may keep writing while the new one starts from the beginning. Different text, by a later attempt
+        or another version, is kept in `aside`.
+        """
         if self.aside is not None and reply.attempt == self.aside.attempt:
             self.aside.add(reply)
             return ""
@@ -130,7 +140,7 @@ class Answer:
             return ""
         agreed = self.agreed.get(reply.attempt, 0)
         if self.done or reply.offset > agreed:
-            return ""  # after a delta that was lost, or another text: the terminal event has the whole
+            return ""  # a delta was lost, or the texts differ: the terminal event carries the whole text
         text = reply.delta
         known = self.text[reply.offset :] if reply.offset < self.chars else ""
         if known[: len(text)] != text[: len(known)]:
@@ -144,8 +154,8 @@ class Answer:
         return added
 
     def _bind(self, reply: ReplyDelta) -> bool:
-        """Have the answer be the version's that writes this delta; hold the delta aside where another's text is shown,
-        and return False."""
+        """Bind the answer to the version that wrote this delta and return True. Return False if text of another version
+        is visible; the delta is then kept in `aside`."""
         if self.done or reply.attempt < self.attempt:
             return False
         if self.visible:
@@ -156,14 +166,14 @@ class Answer:
         return True
 
     def _hold_aside(self, reply: ReplyDelta, *, before: str = "") -> None:
-        """Hold a delta of another text aside, with what stood `before` it; nothing of an earlier attempt."""
+        """Keep a delta of a different text in `aside`, preceded by `before`. Ignore deltas of earlier attempts."""
         if self.visible and reply.attempt > self.attempt:
             if self.aside is None or self.aside.gives_way_to(reply.attempt):
                 self.aside = Aside(reply.attempt, reply.revision, before)
             self.aside.add(reply)
 
     def drop_text(self) -> None:
-        """Drop the text, whatever version wrote it: it is replaced, not continued."""
+        """Drop the text of any version, because another text replaces it."""
         self.parts.clear()
         self.chars = 0
         self.first_text_unix_ms = None
@@ -171,29 +181,33 @@ class Answer:
         self.agreed.clear()
 
     def flows(self, attempt: int, now_unix_ms: float) -> bool:
-        """Return whether another attempt than this one has shown text a moment ago."""
+        """Return whether a different attempt than `attempt` has streamed text within the last `_FLOWS_MS`."""
         return self.visible and attempt != self.attempt and self.silent_in_ms(now_unix_ms) >= 0
 
     # --- two texts
 
     def is_foreign(self, reply: ReplyDone, *, continues: bool) -> bool:
-        """Return whether an end is of another text than the one that is shown: another version's, or another attempt's
-        that does not `continue` it. An end that names no version is by its attempt's."""
+        """Return whether an end belongs to a different text than the visible one.
+
+        An end by another attempt is foreign if its text does not continue the visible text, or if it names another
+        version. An end without a version is attributed to the version of its attempt.
+        """
         if not self.visible or reply.attempt == self.attempt:
             return False
         return not continues or (reply.revision or "") != (self.revision or "")
 
     def silent_in_ms(self, now_unix_ms: float) -> float:
-        """Return how long the text shown may still be waited for."""
+        """Return how many ms are left until the visible text counts as silent; negative once it does."""
         return self.last_delta_unix_ms + _FLOWS_MS - now_unix_ms
 
     def hold_end(self, reply: ReplyDone) -> None:
-        """Hold another whole answer; the first that comes stays."""
+        """Keep another complete answer in `aside`. The first complete answer is kept, later ones are ignored."""
         if self.aside is None or self.aside.end is None:
             self.aside = Aside(reply.attempt, reply.revision or "", reply.output_text, reply)
 
     def pop_aside(self, now_unix_ms: float) -> Aside | None:
-        """Drop the text shown and return what is held aside, once the shown text is silent; None before that."""
+        """Replace the visible text by the one in `aside` and return that. Return None while the visible text is still
+        streaming."""
         aside = self.aside
         if aside is None or self.done or not aside.text or self.silent_in_ms(now_unix_ms) >= 0:
             return None

@@ -1,9 +1,8 @@
-"""Sign and read cursors, each a client's place in its open answers. Pure. Every gateway that has the key can resume
-from one.
+"""Sign and read cursors. A cursor records how much of its open answers a client has received. Pure.
 
-A cursor is base64url of MessagePack and a keyed BLAKE2b (16 bytes) of tenant, session and content. It lists the answers
-that are open, as far as the client has them, and where Kafka holds the rest
-(docs/decisions/0014-the-reply-topic-is-the-log.md).
+Any gateway that has the key can resume a client from its cursor. A cursor is base64url of MessagePack and a keyed
+BLAKE2b (16 bytes) of tenant, session and content. It lists the open answers, how much of each the client has, and where
+Kafka stores the rest (docs/decisions/0014-the-reply-topic-is-the-log.md).
 """
 
 import hashlib
@@ -26,27 +25,34 @@ RESUMABLE_MS: Final = 120_000
 
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16
-_MAX_CHARS: Final = 9_216  # of as many open answers as a connection may be allowed, the longest that there are
+_MAX_CHARS: Final = 9_216  # enough for the maximum number of open answers per connection, each of maximum length
 _ID_BYTES: Final = 12
 _ID_PREFIX: Final = "resp_"
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """The place of a record in its topic."""
+    """The partition and offset of a record in its topic."""
 
     partition: Count
     offset: Count
 
 
 class ResumePoint(Struct, array_like=True):
-    """The place at which a client can resume one open answer: the part of it that the client has.
+    """How much of one open answer a client has received, so that any gateway can resume it.
 
-    `log` is where in the reply topic its replies begin; None where that is not known. `place` is where the topic of its
-    bucket and lane holds its request; None where it was never published. The deadlines are milliseconds from
-    `received_unix_ms`. `crc` is the CRC-32 of the `chars` characters sent, in UTF-8; `seq` is the next delta's number.
-    `trace` is the packed context of the gateway that began its trace; None where none is recorded. `generation` is its
-    conversation's. `age_ms` is how long after its receipt the cursor was written. `lane_number` is that of its
-    request's lane among `LANES`: cursors are short."""
+    Attributes:
+        log: where the answer's replies begin in the reply topic; None if unknown
+        place: where the request is stored in the topic of its bucket and lane; None if it was never published
+        first_token_ms: soft deadline, in ms after `received_unix_ms`
+        deadline_ms: hard deadline, in ms after `received_unix_ms`
+        seq: number of the next delta
+        chars: number of characters sent
+        crc: CRC-32 of the characters sent, encoded in UTF-8
+        trace: packed context of the gateway that began the trace; None if no trace is recorded
+        generation: generation of the conversation; an erasure increments it
+        age_ms: time between the receipt of the request and the writing of the cursor
+        lane_number: index of the request's lane in `LANES`, which keeps cursors short
+    """
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
     event_id: str
@@ -73,18 +79,23 @@ class ResumePoint(Struct, array_like=True):
         return _ID_PREFIX + self.digest.hex()
 
     def resumable(self, now_unix_ms: float) -> bool:
-        """Return whether an answer may be resumed: until two minutes after its deadline."""
+        """Return whether the answer may be resumed: until two minutes after its deadline."""
         return now_unix_ms <= self.received_unix_ms + self.deadline_ms + RESUMABLE_MS
 
     def elapsed_ms(self, wire_unix_ms: float, age_ms: int | None) -> int:
-        """Return the milliseconds since its receipt. `age_ms` is the cursor's age by the client's clock; where the
-        client does not give it, the gateways' clocks decide, and no less than when the cursor was written."""
+        """Return the milliseconds since the request was received.
+
+        Args:
+            wire_unix_ms: the current time on the gateways' common clock
+            age_ms: the cursor's age by the client's clock; if None, `wire_unix_ms` is used instead. The result is never
+                less than the request's age when the cursor was written.
+        """
         if age_ms is not None:
             return self.age_ms + age_ms
         return max(self.age_ms, int(wire_unix_ms - self.received_unix_ms))
 
     def add_text(self, text: str) -> None:
-        """One more delta has left."""
+        """Count one more delta as sent."""
         self.seq += 1
         self.chars += len(text)
         self.crc = checksum(text, self.crc)
@@ -96,7 +107,7 @@ class Seal:
     __slots__ = ("_mac",)
 
     def __init__(self, mac: "hashlib.blake2b") -> None:
-        """Make a seal from a `mac` that has the session's name already."""
+        """Create a seal from a `mac` that has already hashed the session's name."""
         self._mac = mac
 
     def write(self, points: Collection[ResumePoint]) -> str:
@@ -106,12 +117,13 @@ class Seal:
         return urlsafe_b64encode(body + mac.digest()).decode()
 
     def read(self, cursor: str) -> list[ResumePoint] | None:
-        """Return the open answers; None where this session's gateways have not written it."""
+        """Return the open answers in a cursor. Return None if no gateway signed it for this session."""
         if len(cursor) > _MAX_CHARS:
             return None
         try:
             data = urlsafe_b64decode(cursor)
-            if urlsafe_b64encode(data) != cursor.encode():  # of several ways to write the bytes one is ours
+            # base64 has several encodings of the same bytes; accept only ours
+            if urlsafe_b64encode(data) != cursor.encode():
                 return None
         except ValueError:
             return None
@@ -122,11 +134,11 @@ class Seal:
         try:
             return _decode(data[:-_MAC_BYTES])[1]
         except msgspec.DecodeError:
-            return None  # another version's
+            return None  # written by another version of the cursor format
 
 
 class CursorKey:
-    """The gateways' common secret."""
+    """The secret that all gateways share."""
 
     __slots__ = ("_key",)
 
@@ -145,8 +157,8 @@ class CursorKey:
 
 
 def response_digest(session: SessionKey, event_id: str, text: str, generation: int = 0) -> bytes:
-    """Return the digest of a request's id: the same at every gateway, and another for another question under the same
-    event's name, or in another generation of the conversation."""
+    """Return the digest that a request's id is made of. All gateways compute the same digest; a different text under
+    the same event id, or another generation of the conversation, gives another one."""
     named = f"{session.tenant}\0{session.session_id}\0{event_id}\0{text}".encode()
     salt = generation.to_bytes(8)
     return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()

@@ -1,6 +1,6 @@
-"""End an answer by the gateway itself: a fallback, a cut, a cancel, a failure. Pure.
+"""End an answer at the gateway: by a fallback, a cut, a cancel or a failure. Pure.
 
-The first end wins: a worker's or another gateway's (`gateway.request.replies`), or one of these.
+The first end wins, whether it is one of these or was sent by a worker or another gateway (`gateway.request.replies`).
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ STANDS_IN: Final[tuple[Source, ...]] = ("faq", "busy")
 
 
 def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:
-    """End an answer by the FAQ's, only where nothing of the model's text was shown."""
+    """End an answer with the FAQ's text. Raises `AssertionError` if text of the model is visible already."""
     answer = entry.answer
     if answer.visible:
         raise AssertionError(f"{entry.response_id} has text already")
@@ -33,31 +33,31 @@ def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item
 
 
 def cut(entry: Entry, now_unix_ms: float) -> list[Item]:
-    """Cut an answer at its deadline: the text so far stays."""
+    """End an answer at its deadline. The text so far is kept."""
     return end(entry, as_shown(entry, Outcome.uncounted("incomplete", "deadline")), now_unix_ms)
 
 
 def cancel(entry: Entry, now_unix_ms: float) -> list[Item]:
-    """Cancel an answer that its client does not want any more."""
+    """End an answer that its client has cancelled."""
     items = entry.open_late()
     return [*items, *end(entry, as_shown(entry, Outcome.uncounted("cancelled", "client")), now_unix_ms)]
 
 
 def fail(entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
-    """End an answer by a fault of our own: the text so far stays."""
+    """End an answer after an internal fault. The text so far is kept."""
     items = entry.open_late()
     return [*items, *end(entry, as_shown(entry, Outcome.uncounted("failed", "internal", error=error)), now_unix_ms)]
 
 
 def as_shown(entry: Entry, outcome: OutcomeT) -> OutcomeT:
-    """Return an outcome as that of the version whose text is shown, whoever ends it."""
+    """Return the outcome with the model version and lane of the visible text."""
     revision, to = entry.answer.revision or None, entry.publication.destination
     lane = to.lane if to.lane != CHAMPION and revision == to.revision else None
     return msgspec.structs.replace(outcome, model=None, revision=revision, lane=lane)
 
 
 def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
-    """End an answer with the text that is here, whatever the outcome has."""
+    """End an answer with the text that this gateway has, ignoring the outcome's own text."""
     timings = _timings(entry, outcome.timings, now_unix_ms)
     answer = entry.answer
     response = outcome.within(Response, id=entry.response_id, output_text=answer.text, timings=timings)
@@ -67,7 +67,7 @@ def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
 
 
 def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
-    """Return the worker's timings and the gateway's own."""
+    """Return the worker's timings together with the gateway's."""
     start, admitted = entry.request.received_unix_ms, entry.answer.admitted_unix_ms
     first_text = entry.answer.first_text_unix_ms
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""A request as its gateway accepted it, its answer so far, and what its client has of it. Pure."""
+"""A request as the gateway accepted it, its answer so far, and how much of that its client has received. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -15,13 +15,13 @@ from shared.wire.messages import Bucket, Consent, ResponseCreate, ResponseCreate
 from shared.wire.outcome import Response
 from shared.wire.session_key import SessionKey
 
-# The gateway's span that the workers' spans are linked to (`SpanTree.add`).
+# The child id of the gateway's send span. The workers' spans are linked to it (`SpanTree.add`).
 SEND_SPAN = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The context of the gateway that began the trace, and when this one took the answer over."""
+    """Trace context of the gateway that began the trace, and when this gateway adopted the answer."""
 
     begun: TraceContext
     unix_ms: float
@@ -29,9 +29,17 @@ class Adopted:
 
 @dataclass(slots=True, kw_only=True)
 class RequestTrace:
-    """The times noted of one request for its trace. `traceparent` goes with it to the workers. `sent`: handed to Kafka;
-    `acked`: acknowledged; `last_text`: the last text for the client; `heard`: a worker's end arrived, with its times in
-    `worker`. The request of an `adopted` answer was sent by another gateway."""
+    """The times of one request that its trace shows.
+
+    Attributes:
+        traceparent: sent to the workers with the request
+        adopted: set if another gateway sent the request
+        sent_unix_ms: when the request was handed to the Kafka producer
+        acked_unix_ms: when Kafka acknowledged it
+        last_text_unix_ms: when the last text for the client was added
+        heard_unix_ms: when a worker's terminal event arrived
+        worker: the times that this event reports
+    """
 
     context: TraceContext
     traceparent: str = ""
@@ -45,17 +53,17 @@ class RequestTrace:
 
     @property
     def begun(self) -> TraceContext:
-        """Return where the trace began: here, or at the gateway that the answer was adopted from."""
+        """Return the context in which the trace began: here, or at the gateway that the answer was adopted from."""
         return self.context if self.adopted is None else self.adopted.begun
 
     @property
     def send_id(self) -> int:
-        """Return the id of the send span, which the workers' spans are linked to."""
+        """Return the id of the send span, to which the workers' spans are linked."""
         return self.begun.child_id(SEND_SPAN)
 
     @property
     def packed(self) -> bytes | None:
-        """Return the context by which another gateway continues the trace; None where none is recorded."""
+        """Return the packed context with which another gateway continues the trace; None if no trace is recorded."""
         return self.begun.packed() if self.recorded else None
 
 
@@ -64,12 +72,17 @@ Item = Opened | Shown | Response
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request, with all that is fixed once a message has become one.
+    """The part of a request that never changes once it was accepted.
 
-    If another gateway accepted it, `input` is empty (`Adoption.question`), `asked`, the client's message, is None, and
-    so is `trace` if that gateway recorded none. Its times on the wire are `clock_ms` ahead of this process's.
-    `generation` is the conversation's; without `generation_known` Redis was away, and the time of receipt takes its
-    place. `log` is where in the reply topic its replies begin; None if that is not known."""
+    Attributes:
+        input: the question; empty if another gateway accepted the request (see `Adoption.question`)
+        clock_ms: how far the time on the wire is ahead of this process's clock
+        generation: generation of the conversation; an erasure increments it
+        generation_known: False if Redis was unavailable; then the time of receipt is used instead of the generation
+        log: where the answer's replies begin in the reply topic; None if unknown
+        trace: None if another gateway accepted the request and records no trace
+        asked: the client's message; None if another gateway accepted the request
+    """
 
     response_id: str
     event_id: str
@@ -87,17 +100,20 @@ class Request:
 
     @property
     def asked_unix_ms(self) -> int:
-        """Return the time of receipt on the wire: in its record, its cursor and its cancel the same."""
+        """Return the time of receipt on the wire, as written into its record, its cursor and its cancel."""
         return int(self.received_unix_ms + self.clock_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class Adoption:
-    """Another gateway accepted the request, and this one continues its answer.
+    """State of an answer that another gateway accepted and this gateway continues.
 
-    The answer ends by `latest_unix_ms`, whatever is still being read. `recall_deadline` holds while its replies are
-    read from the log; None afterwards, and the request's own holds. `question` is its input, once that was read from
-    the request's topic or its client asked again."""
+    Attributes:
+        latest_unix_ms: when the answer ends at the latest, even if the log is still being read
+        recall_deadline: the deadline while the replies are read from the log; None afterwards, when the request's own
+            deadline applies
+        question: the question, once read from the request's topic or repeated by the client
+    """
 
     latest_unix_ms: float
     recall_deadline: Deadline | None = None
@@ -106,8 +122,13 @@ class Adoption:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """Where a request goes, and where it is: its `destination`, which is the registry's until it is decided, and its
-    `place` in the topic, None before Kafka's acknowledgement; `published` once Kafka has it."""
+    """Where a request was sent.
+
+    Attributes:
+        destination: the lane and partition; the registry's champion until a destination is chosen
+        place: partition and offset of the record; None before Kafka's acknowledgement
+        published: Kafka has acknowledged the record
+    """
 
     destination: Destination = TO_CHAMPION
     place: Place | None = None
@@ -115,15 +136,20 @@ class Publication:
 
     @property
     def partition(self) -> int | None:
-        """Return the partition that has the request, or gets it; None if the key's hash gives it."""
+        """Return the request's partition; None if the hash of its key decides."""
         return self.destination.partition if self.place is None else self.place.partition
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
-    """One request in flight. `connection_id` is the connection that its answer is shown on; None after that was lost.
-    A client that has resumed has `seen` characters of the text from before, of the checksum `seen_crc`; 0 once the text
-    here has reached them. `adoption` is None where this gateway accepted the request."""
+    """One request in flight.
+
+    Attributes:
+        connection_id: the connection that shows the answer; None after it was lost
+        adoption: None if this gateway accepted the request
+        seen: number of characters that a resumed client already has; 0 once the text here has reached that point
+        seen_crc: checksum of those characters
+    """
 
     request: Request
     connection_id: str | None
@@ -139,22 +165,22 @@ class Entry:
 
     @property
     def input(self) -> str:
-        """Return the question; nothing where another gateway accepted it, and it has not been read yet."""
+        """Return the question. It is empty if another gateway accepted the request and its record was not read yet."""
         return self.request.input or (self.adoption.question if self.adoption is not None else "")
 
     @property
     def deadline(self) -> Deadline:
-        """Return the deadline that holds now."""
+        """Return the deadline that applies now."""
         recall = self.adoption.recall_deadline if self.adoption is not None else None
         return recall or self.request.deadline
 
     @property
     def started(self) -> bool:
-        """Return whether the client has text of the answer."""
+        """Return whether the client has received text of the answer."""
         return self.answer.created and bool(self.answer.chars or self.seen)
 
     def opened(self) -> Opened:
-        """Return the item that starts the answer, or starts it again."""
+        """Return the item that starts the answer at the client, or restarts it."""
         to = self.publication.destination
         return Opened(
             ResponseCreated(
@@ -168,7 +194,7 @@ class Entry:
         )
 
     def turn(self, response: Response) -> Turn:
-        """Return the turn that the conversation's history keeps of an answer that this gateway gave."""
+        """Return the turn to store in the conversation's history, for an answer that this gateway gave itself."""
         return response.within(
             Turn,
             request_id=self.response_id,
@@ -179,7 +205,7 @@ class Entry:
         )
 
     def question(self, bucket: Bucket) -> Question:
-        """Return what a destination is chosen by."""
+        """Return the properties of the request by which its destination is chosen."""
         request = self.request
         return Question(
             request_id=request.response_id,
@@ -192,13 +218,13 @@ class Entry:
         )
 
     def admit(self, now_unix_ms: float) -> None:
-        """Admit a request: its tokens are counted, and it is on its way to Kafka."""
+        """Admit a request whose tokens were counted; its publication begins."""
         if self.answer.state is State.COUNTING:
             self.answer.advance(State.PUBLISHING)
             self.answer.admitted_unix_ms = now_unix_ms
 
     def acknowledge(self) -> list[Item]:
-        """Note that Kafka has the request. Replies that arrived sooner are shown now."""
+        """Record Kafka's acknowledgement. Return the replies that arrived before it, to be shown now."""
         self.publication.published = True
         if self.answer.state is not State.PUBLISHING:
             return []
@@ -206,7 +232,7 @@ class Entry:
         return self.replay()
 
     def show(self, text: str, now_unix_ms: float) -> list[Item]:
-        """Add text; return what its client is shown of it now."""
+        """Append text to the answer and return the items to show its client now."""
         answer, trace = self.answer, self.request.trace
         shown = Shown(self.response_id, answer.chars, text)
         answer.append(text)
@@ -221,19 +247,20 @@ class Entry:
         return self.unseen() if self.seen else [shown]
 
     def open_late(self) -> list[Item]:
-        """Start an answer that ends before its client has a `response.created`; return nothing where it has one."""
+        """Return the item that starts an answer, for an end that comes before `response.created`; nothing if the client
+        has it."""
         if self.answer.created:
             return []
         self.answer.drop_text()
         return [self.opened()]
 
     def replay(self) -> list[Item]:
-        """Return the answer from its beginning, with all its text so far."""
+        """Return the items that show the answer from its beginning."""
         return [self.opened(), *([Shown(self.response_id, 0, self.answer.text)] if self.answer.chars else [])]
 
     def unseen(self) -> list[Item]:
-        """Return the text that the client has not seen, once the text here has reached what it has; all of it where
-        that is another text."""
+        """Return the text that a resumed client lacks. Return nothing until the text here is as long as the client's,
+        and the whole answer if the client's text is different."""
         if self.answer.chars < self.seen:
             return []
         text, seen = self.answer.text, self.seen
@@ -243,7 +270,7 @@ class Entry:
         return [Shown(self.response_id, seen, text[seen:])] if self.answer.chars > seen else []
 
     def restart(self) -> list[Item]:
-        """Replay the answer to a client that has seen text which is not its beginning; nothing to any other."""
+        """Replay the answer to a resumed client whose text may differ; return nothing for any other client."""
         if not self.seen:
             return []
         self.seen = 0

@@ -1,4 +1,4 @@
-"""Look up requests: open ones by their next deadline, and for a while those that have ended. Pure."""
+"""Look up the open requests, and the ended ones for two minutes. Pure."""
 
 import heapq
 from collections import OrderedDict
@@ -18,7 +18,7 @@ _ENDED_MS: Final = 120_000.0
 
 @dataclass(slots=True)
 class InflightTable:
-    """The requests of one gateway; owned by its event loop."""
+    """The requests of one gateway, owned by its event loop."""
 
     _open: dict[str, Entry] = field(default_factory=dict)
     _by_event: dict[tuple[SessionKey, str], Entry] = field(default_factory=dict)
@@ -26,39 +26,39 @@ class InflightTable:
     _erased: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
-        """Return the number of requests without their end."""
+        """Return the number of open requests."""
         return len(self._open)
 
     def get(self, response_id: str) -> Entry | None:
-        """Return the open request of that id."""
+        """Return the open request with this id."""
         return self._open.get(response_id)
 
     def get_any(self, response_id: str) -> Entry | None:
-        """Return the request of that id: open, or ended a short while ago."""
+        """Return the open or recently ended request with this id."""
         return self._open.get(response_id) or self._ended.get(response_id)
 
     def has_ended(self, response_id: str) -> bool:
-        """Return whether the request of that id ended here a short while ago."""
+        """Return whether the request with this id ended here recently."""
         return response_id in self._ended
 
     def find(self, session: SessionKey, event_id: str) -> Entry | None:
-        """Return the request that this event asked for: open, or ended a short while ago."""
+        """Return the open or recently ended request that was asked under this event id."""
         return self._by_event.get((session, event_id))
 
     def named(self, session: SessionKey, response_id: str | None, event_id: str | None) -> Entry | None:
-        """Return the session's request of that id, else that of the event: open, or ended a short while ago."""
+        """Return the session's open or recently ended request with this response id, or else with this event id."""
         entry = self.get_any(response_id) if response_id else None
         if entry is None and event_id:
             entry = self.find(session, event_id)
         return entry if entry is not None and entry.request.session == session else None
 
     def open_before(self, session: SessionKey, generation: int) -> list[Entry]:
-        """Return the conversation's open requests of earlier generations: an erasure has reached them."""
+        """Return the conversation's open requests of earlier generations, which an erasure has invalidated."""
         return [entry for entry in self._open.values() if _is_before(entry, session, generation)]
 
     def why_dropped(self, reply: Reply) -> Literal["session", "erased", "unknown"]:
-        """Return why a reply is shown to no client: it is of another `session` than the request of its id, of a
-        generation that was `erased`, or of an `unknown` request."""
+        """Return why no client is shown a reply: its `session` differs from its request's, its request was `erased`, or
+        its request is `unknown` here."""
         if reply.request_id in self._open:
             return "session"
         return "erased" if reply.request_id in self._erased else "unknown"
@@ -66,12 +66,13 @@ class InflightTable:
     def accept(self, entry: Entry) -> None:
         self._open[entry.response_id] = entry
         known = self._by_event.get(_event_key(entry))
-        if known is None or known.request.generation <= entry.request.generation:  # else this one was erased meanwhile
+        # otherwise this one was erased in the meantime
+        if known is None or known.request.generation <= entry.request.generation:
             self._by_event[_event_key(entry)] = entry
 
     @contextmanager
     def refused_on_error(self, entry: Entry) -> Iterator[None]:
-        """Refuse a request that a fault keeps from being accepted: its client is sent away, and asks anew."""
+        """Refuse the request if the block raises. Its client is disconnected and asks again."""
         try:
             yield
         except Exception:
@@ -79,19 +80,19 @@ class InflightTable:
             raise
 
     def refuse(self, entry: Entry) -> None:
-        """Forget a request that gets an error instead of an answer."""
+        """Forget a request that is answered by an error."""
         entry.answer.advance(State.DONE)
         self._open.pop(entry.response_id, None)
         self._forget_event(entry)
 
     def detach(self, connection_id: str) -> None:
-        """Detach a connection that is gone; its requests go on (a dropped socket is not a cancel)."""
+        """Detach a connection that was closed. Its requests continue: a dropped socket is not a cancel."""
         for entry in self._open.values():
             if entry.connection_id == connection_id:
                 entry.connection_id = None
 
     def retire(self, entry: Entry) -> None:
-        """Keep an answer that has ended for a while, no longer among the open ones: a repeated event finds it."""
+        """Move an ended answer from the open ones to the recently ended ones, so that a repeated event finds it."""
         if self._open.get(entry.response_id) is not entry:
             return
         del self._open[entry.response_id]
@@ -105,12 +106,12 @@ class InflightTable:
             self._forget_event(first)
 
     def forget_before(self, session: SessionKey, generation: int) -> None:
-        """Forget the ended answers of a conversation's earlier generations."""
+        """Forget the ended answers of the conversation's earlier generations."""
         for entry in [each for each in self._ended.values() if _is_before(each, session, generation)]:
             self.forget(entry)
 
     def forget(self, entry: Entry) -> None:
-        """Forget an answer that has ended, and was erased."""
+        """Forget an ended answer that was erased."""
         if self._ended.get(entry.response_id) is entry:
             del self._ended[entry.response_id]
             self._forget_event(entry)
@@ -133,15 +134,16 @@ def _is_before(entry: Entry, session: SessionKey, generation: int) -> bool:
 
 @dataclass(slots=True)
 class DueTimes:
-    """The times at which a request of the table may be late: first without text, then at all."""
+    """The times at which an open request may miss a deadline: first the one for its first token, then the one for its
+    end."""
 
     inflight: InflightTable
     _heap: list[tuple[int, str]] = field(default_factory=list)
     _held: set[tuple[int, str]] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
-        """Add the deadlines that hold now. A request is added again when its client returns: a deadline may have been
-        passed over because of text that the client has no longer."""
+        """Add the deadlines that apply now. Call it again when a client resumes: a deadline may have been skipped
+        because of text that the client no longer has."""
         for unix_ms in (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms):
             due = (unix_ms, entry.response_id)
             if due not in self._held:
@@ -149,15 +151,17 @@ class DueTimes:
                 heapq.heappush(self._heap, due)
 
     def next_unix_ms(self) -> int | None:
-        """Return the time at which to ask for `late` next; None where no request is open."""
+        """Return the time at which to call `late` next; None if no request is open."""
         while self._heap and self.inflight.get(self._heap[0][1]) is None:
             self._pop()
         return self._heap[0][0] if self._heap else None
 
     def late(self, now_unix_ms: float) -> Iterator[Entry]:
-        """Yield the requests that missed a deadline: without text the first token's, else the answer's. Each is to be
-        ended before the next is asked for, by a fallback where nothing was shown, else by a cut: a fault with one
-        leaves the others due."""
+        """Yield the requests that missed a deadline.
+
+        End each one before asking for the next: by a fallback if no text was shown, otherwise by a cut. If ending one
+        raises, the others remain due.
+        """
         late: set[str] = set()
         while (due := self.next_unix_ms()) is not None and due <= now_unix_ms:
             entry = self.inflight.get(self._pop())

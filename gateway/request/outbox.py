@@ -1,8 +1,8 @@
-"""Queue what is to be written to one client: pure, in order, and bounded for a slow client.
+"""Queue the messages for one client, in order and bounded even if the client is slow. Pure.
 
-Deltas of one answer that are not yet written are merged into one, so the queue is bounded by the text of the answers in
-flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each
-`response.created`. The cursor is written then too: it has what has left of every open answer.
+Unwritten deltas of one answer are merged into one, so the queue is bounded by the text of the open answers. A delta
+gets its `seq` when it is written, so merging leaves no gap; `seq` starts at 0 with each `response.created`. The cursor
+is also made at that moment and covers what has been written of each open answer.
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,12 @@ from shared.wire.outcome import Response
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An answer begins, or begins again. `resume_point` is its part of the cursor, `received_unix_ms` its request's
-    time of receipt by the process's clock."""
+    """An answer begins, or begins again.
+
+    Attributes:
+        resume_point: the answer's part of the cursor
+        received_unix_ms: when the request was received, by this process's clock
+    """
 
     created: ResponseCreated
     resume_point: ResumePoint
@@ -27,7 +31,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Text of an answer for its client; `offset` is the number of characters before it."""
+    """Text to show to the client. `offset` is the number of characters before it."""
 
     response_id: str
     offset: int
@@ -36,7 +40,8 @@ class Shown:
 
 @dataclass(slots=True)
 class _Growing:
-    """A delta that is not written yet. Its parts are joined when it leaves: a slow client's has many."""
+    """A delta that is not written yet. Its parts are joined only when it is written, because a slow client's delta has
+    many."""
 
     response_id: str
     offset: int
@@ -47,7 +52,7 @@ _Item = ServerMessage | Opened | _Growing | Response
 
 
 class Outbox:
-    """The queue of one connection. `start_session` is called before the first answer."""
+    """The queue of one connection. Call `start_session` before the first answer."""
 
     __slots__ = ("_growing", "_items", "_points", "_received_unix_ms", "_seal", "merged", "size_chars")
 
@@ -61,11 +66,11 @@ class Outbox:
         self.merged = 0
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Return the number of queued messages."""
         return len(self._items)
 
     def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
-        """Start a session whose name is known; its client returns with these answers open, each of its age by now."""
+        """Start the session of a client that resumes these answers. Their ages are as of now."""
         self._seal = seal
         self._points = {each.response_id: each for each in points}
         self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._points.items()}
@@ -85,12 +90,12 @@ class Outbox:
             self._complete(item)
             self.size_chars += len(item.output_text)
             self._growing.pop(item.id, None)
-        elif isinstance(item, Opened):  # the answer starts again
+        elif isinstance(item, Opened):  # the answer restarts
             self._growing.pop(item.created.response_id, None)
         self._items.append(item)
 
     def _complete(self, response: Response) -> None:
-        """Put the text of an answer that a fault has kept from here: its end has that of its deltas, and no more."""
+        """Queue the text that a fault kept from this outbox: the end must not carry more text than the deltas did."""
         point, waiting = self._points.get(response.id), self._growing.get(response.id)
         if point is None:
             return
@@ -100,14 +105,13 @@ class Outbox:
             self.put(Shown(response.id, chars, text[chars:]))
 
     def drop_answer(self, response_id: str) -> None:
-        """Drop an answer that another client's outbox has from now on: nothing more of it is written here, nor in the
-        cursor."""
+        """Drop an answer that was moved to another connection, from the queue and from the cursor."""
         self._forget(response_id)
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
     def drain(self, now_unix_ms: float) -> list[ServerMessage]:
-        """Return everything that waits, in order, with its `seq` and its cursor."""
+        """Return all queued messages in order, each with its `seq` and cursor."""
         items, self._items = self._items, []
         self._growing.clear()
         self.size_chars = 0
@@ -135,14 +139,14 @@ class Outbox:
         self._received_unix_ms.pop(response_id, None)
 
     def _cursor(self, now: float) -> str:
-        assert self._seal is not None  # no answer comes before the session has begun
+        assert self._seal is not None  # `start_session` precedes every answer
         for name, point in self._points.items():
             point.age_ms = max(0, int(now - self._received_unix_ms[name]))
         return self._seal.write(self._points.values())
 
 
 def _answer_of(item: _Item) -> str | None:
-    """Return the id of the answer that an item belongs to; None where it belongs to none."""
+    """Return the id of the answer that an item belongs to; None if it belongs to no answer."""
     match item:
         case _Growing():
             return item.response_id
@@ -154,7 +158,7 @@ def _answer_of(item: _Item) -> str | None:
 
 
 def _size(item: _Item) -> int:
-    """Return the characters of text in an item."""
+    """Return the number of characters of text in an item."""
     if isinstance(item, _Growing):
         return sum(map(len, item.parts))
     return len(item.output_text) if isinstance(item, Response) else 0

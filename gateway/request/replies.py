@@ -1,9 +1,9 @@
-"""Place a worker's or another gateway's replies in their answer. Pure.
+"""Add the replies of a worker or another gateway to their answer. Pure.
 
 Replies may arrive late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request. Text is
-placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text. Text
-that is shown is never continued by another version's, or by another attempt's in other words: if the first falls
-silent, the answer begins again.
+placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which has the whole text. Visible
+text is never continued with different text by another version or attempt. If the writer of the visible text falls
+silent, the answer begins again with the other text.
 """
 
 from typing import Final
@@ -15,13 +15,13 @@ from gateway.request.endings import STANDS_IN, as_shown, end
 from gateway.request.entry import Entry, Item
 from shared.wire.messages import ReplyDelta, ReplyDone
 
-# Ends that are a matter of the moment: by the deadline, by the client's will, or since a second worker would not begin
-# again what the first had begun and was killed over.
+# Ends that may legitimately have less text than was shown: by the deadline, by the client's cancel, or because a second
+# worker refused to restart a request that killed the first one.
 _CUT: Final = ("deadline", "client", "infeasible")
 
 
 def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
-    """Return the text that is new, to be shown now; nothing for a delta that is late, repeated, or behind a gap."""
+    """Add a delta and return the items to show now. Return nothing if the delta is late, repeated or follows a gap."""
     text = entry.answer.place(reply, now_unix_ms)
     if text:
         return entry.show(text, now_unix_ms)
@@ -30,8 +30,7 @@ def add_delta(entry: Entry, reply: ReplyDelta, now_unix_ms: float) -> list[Item]
 
 
 def begin_again(entry: Entry, now_unix_ms: float) -> list[Item]:
-    """Return the answer from its beginning in the words that were held aside, once the text shown is silent; nothing
-    before that."""
+    """Show the text kept in `aside` from its beginning, once the visible text is silent; return nothing before that."""
     aside = entry.answer.pop_aside(now_unix_ms)
     if aside is None:
         return []
@@ -41,12 +40,15 @@ def begin_again(entry: Entry, now_unix_ms: float) -> list[Item]:
 
 
 def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
-    """End an answer by the terminal event of a worker, or of another gateway that has this answer too.
+    """End an answer with the terminal event of a worker, or of another gateway that has the same answer.
 
-    Two texts are never spliced: the answer has failed if its own attempt ends with other text than it showed. An end
-    by a deadline or a cancel may have less text than was shown. Another gateway's end always holds: the answer is
-    replayed. A worker that was given a partition and did not start the request ends nothing while another's text flows:
-    the deadline does, if need be. Another whole answer is held aside until the text shown is silent."""
+    Two texts are never spliced:
+    - The answer fails if an attempt ends with other text than it showed. An end by a deadline or a cancel may have less
+      text.
+    - Another gateway's end is always accepted, and the answer is replayed if its text differs.
+    - An empty end by a worker that did not start the request is ignored while another attempt streams.
+    - Another complete answer is kept in `aside` until the visible text is silent.
+    """
     answer = entry.answer
     if reply.origin == "worker" and not reply.output_text and answer.flows(reply.attempt, now_unix_ms):
         return []

@@ -1,5 +1,4 @@
-"""Attach returning clients to their answers: here, or at another gateway than the one that accepted the request.
-Pure."""
+"""Attach returning clients to their answers, held here or adopted from another gateway. Pure."""
 
 from typing import Final
 
@@ -10,14 +9,15 @@ from gateway.request.entry import Adoption, Entry, Item, Publication, Request, R
 from shared.wire.deadline import Deadline
 from shared.wire.session_key import SessionKey
 
-# An adopted answer is read from the log for so long, at most, before this gateway's clock may end it; past a deadline
-# that is still to come only so far.
+# While the log of an adopted answer is read, its deadlines are postponed by at most the first value, and past a hard
+# deadline in the future by at most the second.
 _RECALL_MS: Final = 1_000
 _OVER_DEADLINE_MS: Final = 200
 
 
 def reattach(entry: Entry, connection_id: str) -> list[Item]:
-    """Attach a client that asks again, on this or another connection; return all so far: nothing is computed twice."""
+    """Attach a client that repeats its question, on any connection. Return the answer so far: nothing is computed
+    twice."""
     entry.connection_id, entry.seen = connection_id, 0
     answer = entry.answer
     if not answer.created:
@@ -26,11 +26,11 @@ def reattach(entry: Entry, connection_id: str) -> list[Item]:
 
 
 def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
-    """Attach a returning client; return what it lacks by its cursor, as far as it is known here."""
+    """Attach a client that resumes with a cursor. Return what it lacks, as far as this gateway has it."""
     entry.connection_id = connection_id
     answer = entry.answer
     if not answer.created:
-        return []  # it was asked again here meanwhile, and will be shown from its beginning
+        return []  # the client also asked again here: it is shown the answer from the beginning
     entry.seen, entry.seen_crc = point.chars, point.crc
     if answer.response is None:
         return entry.unseen()
@@ -40,8 +40,18 @@ def resume(entry: Entry, connection_id: str, point: ResumePoint) -> list[Item]:
 def adopt(
     point: ResumePoint, session: SessionKey, connection_id: str, now_unix_ms: float, trace: RequestTrace | None = None
 ) -> Entry:
-    """Return the entry of an answer that another gateway accepted, from its client's cursor, of its age by now. Its
-    deadlines wait until the log has been read, or for a while."""
+    """Return an entry for an answer that another gateway accepted, made from its client's cursor.
+
+    Args:
+        point: the answer's part of the cursor, with its age as of now
+        session: the conversation
+        connection_id: the connection that resumes
+        now_unix_ms: the current time
+        trace: continues the first gateway's trace; None if none is recorded
+
+    Returns:
+        The entry, with its deadlines postponed while the log is being read.
+    """
     now = int(now_unix_ms)
     start = now - point.age_ms
     hard = start + point.deadline_ms
@@ -79,12 +89,12 @@ def adopt(
 
 
 def end_recall(entry: Entry) -> None:
-    """Note that the log's part of an adopted answer has been read: from now on the request's own deadline holds."""
+    """Apply the request's own deadline again, after the log of an adopted answer has been read."""
     if entry.adoption is not None:
         entry.adoption.recall_deadline = None
 
 
 def learn_question(entry: Entry, question: str) -> None:
-    """Keep the question of an adopted request, read from its topic or asked again; the first that is known stays."""
+    """Store the question of an adopted request, unless it is known already."""
     if entry.adoption is not None:
         entry.adoption.question = entry.adoption.question or question

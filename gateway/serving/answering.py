@@ -1,4 +1,4 @@
-"""Deliver answers to their clients: text, fallbacks in the workers' stead, and each answer's end."""
+"""Deliver answers to their clients: text, fallbacks and ends."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ from shared.wire.outcome import Response
 
 @dataclass(slots=True, kw_only=True)
 class Answering:
-    """Owned by the gateway's event loop. `on_end` is called once for each answer that has ended, each by itself."""
+    """Owned by the gateway's event loop. Each function of `on_end` is called once per ended answer; if one raises, the
+    others still run."""
 
     inflight: InflightTable
     connections: Connections
@@ -45,9 +46,9 @@ class Answering:
     # --- the FAQ's, in their stead
 
     def fall_back(self, entry: Entry, why: FallbackReason) -> None:
-        """Have the FAQ answer in the model's stead; the question of an adopted request is read first."""
+        """Answer from the FAQ instead of the model. The question of an adopted request is read first."""
         if entry.answer.fallback is not None:
-            return  # at the soft deadline, and its question is still being read
+            return  # the soft deadline passed, and the question is still being read
         entry.answer.fallback = why
         if entry.input:
             self._answer_from_faq(entry, why)
@@ -68,12 +69,12 @@ class Answering:
             return
         metrics.fallbacks.labels(why).inc()
         question, hits = plain(entry.input), list[FaqHit]()
-        with contained("answer", request_id=entry.response_id):  # without a search the answer is "busy"
+        with contained("answer", request_id=entry.response_id):  # if the search fails, the answer is "busy"
             hits += self.faq.index.search(question)
         self.answer_with(entry, self.faq.freshness.told(choose_fallback(question, hits), wire_unix_ms()))
 
     def answer_with(self, entry: Entry, answer: Fallback) -> None:
-        """End an answer with a fallback; the history keeps it unless it is "busy"."""
+        """End an answer with a fallback and store it in the history, unless it is "busy"."""
         self.end(entry, endings.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             response = entry.answer.response
@@ -83,7 +84,7 @@ class Answering:
     # --- the end
 
     def refuse(self, entry: Entry, error: ProtocolError) -> None:
-        """Refuse a request after it was accepted; its client gets an error in place of an answer."""
+        """Refuse a request after it was accepted: its client gets an error instead of an answer."""
         if entry.answer.done:
             return
         self.connections.count_out(entry)
@@ -95,8 +96,10 @@ class Answering:
             connection.flush()
 
     def deliver(self, entry: Entry, items: Iterable[Item]) -> None:
-        """Write items to the client, and settle an answer that has ended. Raises nothing: where this client cannot be
-        written to, it is sent away, and gets the end when it returns."""
+        """Write items to the client, and settle the answer if it has ended.
+
+        Never raises: if the client cannot be written to, it is disconnected and gets the end when it returns.
+        """
         if entry.answer.done:
             self.inflight.retire(entry)
         with contained("answer", request_id=entry.response_id) as writing:
@@ -111,7 +114,8 @@ class Answering:
             self._settle(entry)
 
     def _settle(self, entry: Entry) -> None:
-        """Release what the answer holds, count it and end its trace, each by itself."""
+        """Release the resources of an ended answer, count it and end its trace. If one step raises, the others still
+        run."""
         response = entry.answer.response
         assert response is not None
         entry.answer.settled = True
@@ -123,16 +127,22 @@ class Answering:
         metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
-        """Deliver an end that this gateway has given, and write it to the log."""
+        """Deliver an end that this gateway decided, and publish it to the log."""
         self.deliver(entry, items)
         with contained("answer", request_id=entry.response_id):
             if entry.answer.fallback != "broker":
                 self.beside.start(self.publisher.publish_end(entry))
 
     def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
-        """End an answer as failed after a fault of our own; no other answer is touched. One that cannot even fail is
-        forgotten, and its client asks again. `torn`: part of it may have been lost on the way to its client, which is
-        sent away and resumes; so is the client of an end that was not delivered."""
+        """End an answer as failed after an internal fault. No other answer is affected.
+
+        An answer that cannot be ended is forgotten, and its client asks again.
+
+        Args:
+            entry: the request; None does nothing
+            torn: part of the answer may not have reached its client, which is therefore disconnected and resumes. The
+                client of an undelivered end is disconnected as well.
+        """
         if entry is None or entry.answer.settled:
             return
         if torn or entry.answer.done:
@@ -153,7 +163,7 @@ class Answering:
             self.inflight.refuse(entry)
 
     def run_for(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        """Run a task for one answer; a fault in it ends that answer."""
+        """Run a task for one answer. If it raises, that answer fails."""
         self.beside.start(self._run(entry, work))
 
     async def _run(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
@@ -164,7 +174,7 @@ class Answering:
             self.fail(entry, torn=entry.answer.created and not opened)
 
     def cancel(self, entry: Entry) -> None:
-        """Cancel an answer that is not wanted any more. Raises nothing: a fault of our own ends it as failed."""
+        """Cancel an answer. Never raises: after an internal fault the answer ends as failed."""
         with contained("answer", request_id=entry.response_id) as cancelling:
             self.admission_gate.admissions.withdraw(entry.response_id)
             self.end(entry, endings.cancel(entry, now_unix_ms()))
@@ -173,6 +183,6 @@ class Answering:
             self.fail(entry)
 
     def stop_worker(self, entry: Entry) -> None:
-        """Cancel a published request whose answer has ended here: the worker can stop."""
+        """Cancel a published request whose answer has ended here, so that the worker stops."""
         if entry.answer.done and entry.publication.published:
             self.beside.start(self.publisher.cancel(entry))

@@ -1,4 +1,4 @@
-"""Accept a question, or attach its client to the answer that it has already. Its client may cancel it."""
+"""Accept a question, or attach its client to the answer that it already has. Cancel an answer."""
 
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ class Asking:
         metrics.inflight.set(len(self.inflight))
 
     def _attach(self, connection: Connection, known: Entry, asked: ResponseCreate) -> None:
-        """Attach a client to the answer that its question has already. Raises `ProtocolError`."""
+        """Attach a client to the existing answer to its question. Raises `ProtocolError`."""
         if self.connections.is_elsewhere(connection, known):
             check_connection(self.limits, connection.num_inflight)
         self.connections.attach(connection, known)
@@ -76,7 +76,7 @@ class Asking:
         self.deadlines.watch(known)
 
     def cancel(self, connection: Connection, cancel: CancelRequest) -> None:
-        """Cancel a request. An answer that has ended stays as it is; for an unknown one the client gets an error."""
+        """Cancel a request. An ended answer is left as it is; for an unknown one the client is sent an error."""
         session = connection.session
         entry = self.inflight.named(session.key, cancel.response_id, cancel.event_id)
         if entry is None:

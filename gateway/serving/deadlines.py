@@ -1,4 +1,4 @@
-"""Watch the deadlines of all answers, by one timer of the event loop for the earliest."""
+"""Watch the deadlines of all answers with one event-loop timer, set for the earliest."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ class Deadlines:
     _timer_unix_ms: int = 0
 
     def watch(self, entry: Entry) -> None:
-        """Watch a request's deadlines: a new one, or one whose client has returned."""
+        """Watch the deadlines of a new request, or of one whose client has resumed."""
         self.due_times.add(entry)
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
+        """Set the timer for the next deadline. Retry after a fault, because all deadlines depend on it."""
         with contained("task") as setting:
             self._set(self.due_times.next_unix_ms(), now_unix_ms())
         if setting.error is not None:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._set_timer)
 
     def _set(self, due_unix_ms: int | None, now: float) -> None:
-        """Set the timer, unless it is set to an earlier time already; None: nothing is due."""
+        """Set the timer unless it is already set for an earlier time. Do nothing if `due_unix_ms` is None."""
         if due_unix_ms is None or (self._timer is not None and self._timer_unix_ms <= due_unix_ms):
             return
         if self._timer is not None:
@@ -57,7 +57,7 @@ class Deadlines:
         self._set_timer()
 
     def _expire(self, entry: Entry, now: float) -> None:
-        """End an answer whose deadline has passed: text that was shown stays, else the FAQ answers."""
+        """End an answer whose deadline has passed: keep visible text, otherwise answer from the FAQ."""
         if entry.answer.visible:
             self.answering.end(entry, endings.cut(entry, now))
         else:

@@ -1,8 +1,8 @@
-"""Erase conversations wherever they are kept, but for what Kafka holds until its retention has passed.
+"""Erase conversations from every store except Kafka, whose copies expire with its retention.
 
-An erasure starts a new generation of its conversation (`shared.conversation.erasures`). All that this gateway holds of
-an earlier generation ends as soon as it knows of the later one: by its own client, by the log of erasures, or from
-Redis, which is asked before an answer is resumed or a question is accepted.
+An erasure starts a new generation of its conversation (`shared.conversation.erasures`). This gateway ends everything it
+has of an earlier generation when it learns of a later one: from its own client, from the log of erasures, or from
+Redis, which it reads before it resumes an answer or accepts a question.
 """
 
 from dataclasses import dataclass, field
@@ -38,20 +38,20 @@ class Erasing:
     _known: Erasures = field(default_factory=Erasures)
 
     async def generation_of(self, key: SessionKey, now: float) -> tuple[int, bool]:
-        """Return the conversation's generation, and whether it is known for sure. While Redis is away, it is that of
-        the last erasure known here."""
+        """Return the conversation's generation, and whether Redis confirmed it. If Redis is unavailable, return the
+        generation of the last erasure that this gateway knows."""
         stored = await self.history.generation(key)
         self._end_before(key, stored or 0, now)
         return self._known.generation(key, now), stored is not None
 
     def apply(self, erase: Erase, offset: int) -> None:
-        """Apply an erasure that a gateway, perhaps this one, has published at that offset."""
+        """Apply an erasure read from the log at `offset`; any gateway, including this one, may have published it."""
         self.log.add(erase, offset)
         self._end_before(SessionKey(erase.tenant, erase.session_id), erase.generation, now_unix_ms())
 
     async def erase(self, connection: Connection) -> None:
-        """Erase a conversation (`session.delete`): its history, its KV and what is in flight; questions asked from now
-        on are kept. While Redis is away the client gets an error, and tries again."""
+        """Erase a conversation (`session.delete`): its history, its KV and its open answers. Later questions are kept.
+        If Redis is unavailable, the client gets an error and tries again."""
         key = connection.session.key
         least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
         try:
@@ -63,14 +63,20 @@ class Erasing:
             self.beside.start(self._publish(connection, generation))
 
     def note_consent(self, connection: Connection) -> None:
-        """Remove what was learned from a returning client's conversation, if its consent to training is withdrawn."""
+        """Delete what was learned from a returning client's conversation, if the client withdraws its consent to
+        training."""
         consent = connection.session.consent
         if consent is None or not consent.training:
             self.beside.start(self._withdraw(connection, asked=consent is not None))
 
     async def _withdraw(self, connection: Connection, *, asked: bool) -> None:
-        """Withdraw a consent. `asked`: the client says so, and gets an error if it fails; else its next return tries
-        again."""
+        """Withdraw a consent to training.
+
+        Args:
+            connection: the client's connection
+            asked: the client explicitly withdrew it and is sent an error on failure; otherwise its next return tries
+                again
+        """
         session, now = connection.session.key, int(wire_unix_ms())
         try:
             await self.people.bad_answers.withdraw(session, lambda: self.publisher.forget(session, now), asked=asked)
@@ -80,8 +86,12 @@ class Erasing:
                 connection.flush()
 
     async def erase_for_edge(self, key: SessionKey, generation: int) -> None:
-        """Erase a conversation as its edge did; once, however often it says so. Raises `StoreUnavailable`,
-        `BrokerUnavailable`."""
+        """Erase a conversation that an edge has erased. Repeated calls erase it once.
+
+        Raises:
+            StoreUnavailable: Redis is unavailable
+            BrokerUnavailable: Kafka is unavailable
+        """
         known = max(await self.history.generation(key) or 0, self.log.generation(key))
         if known < generation:
             known = await self.history.delete(key, generation=generation)
@@ -89,8 +99,8 @@ class Erasing:
         await self.publisher.erase(key, known)
 
     def was_erased(self, key: SessionKey, turn: Turn) -> bool:
-        """Return whether a turn of an edge was asked before an erasure of its conversation, as far as its generation
-        tells, or so long ago that no gateway can know: an outage may last longer than Redis keeps marks."""
+        """Return whether a turn of an edge precedes an erasure of its conversation, according to its generation, or is
+        too old for any gateway to know: an outage may last longer than Redis keeps erasures."""
         is_old = not self.log.covers(turn.asked_unix_ms, wire_unix_ms())
         return is_old or turn.generation < self.log.generation(key)
 
@@ -107,7 +117,7 @@ class Erasing:
         connection.flush()
 
     def _end_before(self, session: SessionKey, generation: int, now: float) -> None:
-        """End and forget what is held of generations before this one."""
+        """End and forget everything of the conversation's earlier generations."""
         if generation <= self._known.generation(session, now):
             return
         self._known.add(session, generation, now)
@@ -121,7 +131,7 @@ class Erasing:
 
 
 def _not_erased() -> ProtocolError:
-    """Return the error of an erasure that could not reach Redis or Kafka."""
+    """Return the error for an erasure that could not reach Redis or Kafka."""
     return ProtocolError(
         "history_unavailable",
         "the history cannot be erased now; try again",

@@ -1,10 +1,10 @@
-"""Dispatch a connection's messages: its session decides what each means, and one part of the gateway carries that out.
+"""Dispatch a client's messages: the session decides what each means, and one part of the gateway carries that out.
 
     session → asking → sending (destination) → request_publisher ⇒ Kafka
-    Kafka ⇒ log_readers → answering → inflight → outbox → socket
+    Kafka ⇒ log_readers → receiving → answering → inflight → outbox → socket
 
-One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in its own task;
-everything that changes the in-flight table is plain synchronous code.
+One event loop owns all state. Steps that wait (counting tokens, Kafka's acknowledgement, Redis) run in their own tasks;
+all code that changes the in-flight table is synchronous.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ from shared.wire.messages import ClientMessage
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
-    """`jwks` is None where no public keys are read."""
+    """The gateway's entry points for a connection. `jwks` is None if no public keys are configured."""
 
     rate_limits: RateLimits
     jwks: Jwks | None
@@ -50,14 +50,14 @@ class Gateway:
     erasing: Erasing
 
     def connect(self, connection: Connection) -> bool:
-        """Return whether there is room for a connection; else it is closed."""
+        """Add a connection and return True, or close it and return False if no more are allowed."""
         let_in = self.rate_limits.admit(connection)
         if let_in:
             self.connections.add(connection)
         return let_in
 
     def disconnect(self, connection: Connection) -> None:
-        """Forget a connection whose socket is gone; its requests continue, and the history keeps their answers."""
+        """Forget a connection whose socket has closed. Its requests continue, and the history keeps their answers."""
         self.rate_limits.leave(connection)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
@@ -65,8 +65,15 @@ class Gateway:
     async def receive(
         self, connection: Connection, message: ClientMessage, received_unix_ms: float | None = None
     ) -> None:
-        """Carry out a decoded message, the connection's next; it waits for Redis, and for a token's key. Errors go to
-        the client; the connection stays. `received_unix_ms`: when it was received; None: now."""
+        """Carry out one decoded message. Errors are sent to the client, and the connection stays open.
+
+        Call it again only after it has returned: it waits for Redis and for a token's key.
+
+        Args:
+            connection: the client's connection
+            message: the decoded message
+            received_unix_ms: when the message was received; None means now
+        """
         event_id = getattr(message, "event_id", None)
         try:
             now = now_unix_ms()
@@ -77,7 +84,7 @@ class Gateway:
         connection.flush()
 
     async def tick(self, connection: Connection) -> None:
-        """Once a second for each connection: hello, ping, pong."""
+        """Run the connection's timers (hello, ping, pong). Call it once a second."""
         now = now_unix_ms()
         await self._carry_out(connection, connection.session.tick(now), now)
         connection.flush()
@@ -109,12 +116,12 @@ class Gateway:
                 connection.close(code, reason)
 
     async def _check_token(self, connection: Connection, check: CheckToken) -> None:
-        """Wait for the token's key, then carry out what the message means."""
+        """Fetch the token's key, then carry out the message's effects."""
         await self.prepare_key(check.token)
         now = now_unix_ms()
         await self._carry_out(connection, connection.session.check_token(check, now), now)
 
     async def prepare_key(self, token: str) -> None:
-        """Read the public keys again if the token names one that is not known, and it is time."""
+        """Fetch the public keys again if the token names an unknown key and the last fetch is long enough ago."""
         if self.jwks is not None:
             await self.jwks.prepare(token)

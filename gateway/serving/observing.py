@@ -1,4 +1,4 @@
-"""Write how a rollout's answers ended to `chat.observations`. Nothing waits for it, and no answer fails by it."""
+"""Publish how a rollout's answers ended to `chat.observations`. No other step waits for it or fails with it."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -31,8 +31,8 @@ _MOST_CONVERSATIONS: Final = 20_000
 
 @dataclass(slots=True, kw_only=True)
 class Observing:
-    """Owned by the gateway's event loop. The last answers are kept for their ratings, and the lane of each
-    conversation's last answer. `state` returns the registry's state that holds now."""
+    """Publishes observations; owned by the gateway's event loop. Keeps the most recent answers for later ratings, and
+    the lane of each conversation's last answer. `state` returns the registry's current state."""
 
     producer: Producer
     topic: str
@@ -42,7 +42,7 @@ class Observing:
     _lanes: OrderedDict[str, Lane] = field(default_factory=OrderedDict)
 
     def end(self, entry: Entry, response: Response) -> None:
-        """Write how an answer of the lanes canary and control has ended."""
+        """Publish how an answer of the canary or control lane ended."""
         conversation, lane = entry.request.session.digest, entry.publication.destination.lane
         before = self._lanes.pop(conversation, None)
         seen = observation_of(entry, response, int(wire_unix_ms()), moved=has_moved(entry, before))
@@ -54,15 +54,18 @@ class Observing:
             self._write(seen)
 
     def receive(self, message: HandoffRequest | Feedback, session: SessionKey) -> None:
-        """Write that a customer rated such an answer, or asked for a person other than by a question. What ended at
-        another gateway is named without a revision: the controller has that gateway's observation of it."""
+        """Publish that a customer rated such an answer, or asked for a person by a request.
+
+        An answer that ended at another gateway is named without a revision; the rollout's controller has that gateway's
+        observation of it.
+        """
         if isinstance(message, Feedback):
             self._rate(message, session)
         elif (seen := self._ended_elsewhere("", session)) is not None:
             self._write(msgspec.structs.replace(seen, handed_over=True))
 
     def _rate(self, feedback: Feedback, session: SessionKey) -> None:
-        """Write the rating of an answer if it has changed."""
+        """Publish the rating of an answer if it has changed."""
         answer, verdict = self._answers.get(feedback.response_id), verdict_of(feedback)
         answer = answer or self._ended_elsewhere(feedback.response_id, session)
         if answer is None or verdict is None or answer.conversation != session.digest:
@@ -76,7 +79,8 @@ class Observing:
             self._write(rated)
 
     def _ended_elsewhere(self, response_id: str, session: SessionKey) -> Observation | None:
-        """Return the observation of an answer that is not kept here; None of a conversation of no observed lane."""
+        """Return an observation for an answer that ended at another gateway; None if the conversation's lane is not
+        observed."""
         state = self.state()
         if (lane := state.lane(session)) not in OBSERVED:
             return None

@@ -1,4 +1,4 @@
-"""Receive the workers' replies: show the text, and end the answers as the workers have ended them."""
+"""Receive the workers' replies: show their text, and end answers as the workers have ended them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone
 
-_LATE: Final = ("infeasible", "deadline")  # ends for lack of time; at any other a model without text had none to give
+_LATE: Final = ("infeasible", "deadline")  # ends for lack of time; with any other reason the model had no text to give
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Receiving:
     answering: Answering
 
     def receive_replies(self, batch: Sequence[Reply]) -> None:
-        """Receive a batch of replies; write once to each client that they concern."""
+        """Receive a batch of replies. Each client concerned is written to once."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in batch:
@@ -54,7 +54,8 @@ class Receiving:
             with contained("answer", request_id=reply.request_id):
                 self.tracer.note_worker_end(entry, reply, now)
         if entry is None or reply.session_id != entry.request.session.session_id:
-            if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
+            # otherwise this gateway itself published the end
+            if isinstance(reply, ReplyDelta) or reply.origin == "worker":
                 metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
             if isinstance(reply, ReplyDone):
                 self._release_claim(reply)
@@ -70,19 +71,19 @@ class Receiving:
             put_all(connection, shown)
 
     def _release_claim(self, reply: ReplyDone) -> None:
-        """Release the conversation of an answer that its worker has ended, now or after this gateway did."""
+        """Release the conversation of an answer that a worker has ended, now or after this gateway ended it."""
         entry = self.inflight.get_any(reply.request_id)
         if entry is not None and entry.answer.done and reply.origin == "worker":
             self.sending.claims.release(entry.request.session, entry.response_id)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if reply.status == "cancelled" and reply.origin == "worker":
-            return  # the gateway that cancelled it has ended it: here, or in the log; or it was asked before
+            return  # the gateway that cancelled the answer has ended it already
         if reply.origin == "worker" and not entry.answer.visible and not reply.output_text:
             gave_up = reply.reason == "infeasible"
             if gave_up and self.sending.descend(entry, now):
                 return
-            if not (gave_up and entry.seen):  # what was shown of an adopted answer is a lower rung's
+            if not (gave_up and entry.seen):  # the text seen of an adopted answer was written on a lower rung
                 self.answering.fall_back(entry, "worker" if reply.reason in _LATE else "silent")
             return
         self.answering.deliver(entry, replies.finish(entry, reply, now))
@@ -90,7 +91,7 @@ class Receiving:
             self.answering.run_for(entry, self._await_silence(entry))
 
     async def _await_silence(self, entry: Entry) -> None:
-        """Begin an answer again with another version's whole one, once the text shown has been silent for a while."""
+        """Restart an answer with the complete text kept in `aside`, once the visible text is silent."""
         while _has_whole_aside(entry):
             await asyncio.sleep(max(0.0, entry.answer.silent_in_ms(now_unix_ms()) + 1) / 1_000)
             if items := replies.begin_again(entry, now_unix_ms()):

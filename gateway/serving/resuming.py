@@ -1,4 +1,4 @@
-"""Open sessions, and resume what a returning client has open: held here, or adopted from another gateway."""
+"""Open sessions, and resume a returning client's answers: held here, or adopted from another gateway."""
 
 from dataclasses import dataclass
 
@@ -40,8 +40,8 @@ class Resuming:
     claims: Claims
 
     async def open_session(self, connection: Connection, opening: OpenSession, now: float) -> None:
-        """Open a session. The text that its client missed follows directly if this gateway holds the answer; an
-        answer that another gateway began is read from the log."""
+        """Open a session. The missed text of an answer held here follows immediately; an answer that another gateway
+        began is read from the log first."""
         session, resume = connection.session, opening.resume
         generation = (await self.erasing.generation_of(session.key, now))[0] if resume is not None else 0
         seal = self.key.seal(session.key)
@@ -58,8 +58,8 @@ class Resuming:
             self.erasing.note_consent(connection)
 
     def _resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float) -> list[ResumePoint] | None:
-        """Return the open answers of a returning client, each of its age by now; None where not every one of them can
-        be resumed."""
+        """Return the open answers in a client's cursor, with their ages as of now; None unless all of them can be
+        resumed."""
         points = seal.read(resume.cursor)
         if points is None:
             return None
@@ -96,13 +96,13 @@ class Resuming:
         return entry
 
     def _cancel_erased(self, connection: Connection, point: ResumePoint, now: float) -> None:
-        """Send the client a cancelled end, without text, for an answer that was erased."""
+        """Send the client a cancelled end without text for an answer that was erased."""
         entry = self._adopt(connection, point, now)
         self.answering.cancel(entry)
         self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
-        """Read an adopted answer from the log; no deadline ends it until all that the log holds is known."""
+        """Read an adopted answer from the log. Its deadline is postponed until the log has been read."""
         await self.recall.read(entry, self.receiving.receive_replies)
         end_recall(entry)
         self.deadlines.watch(entry)

@@ -1,4 +1,4 @@
-"""Send an accepted question to its destination: count, claim, decide, publish; else the fallback answers."""
+"""Send an accepted question to its destination: count tokens, claim a partition, choose, publish; or fall back."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ Delivery = asyncio.Future[object]
 
 @dataclass(slots=True, kw_only=True)
 class Sending:
-    """Sends each question to Kafka in its own task, which waits for Redis, the tokenizer and Kafka. This file alone
+    """Sends each question to Kafka in its own task, which waits for Redis, the tokenizer and Kafka. Only this module
     writes a request's destination."""
 
     token_count: TokenCount
@@ -42,11 +42,11 @@ class Sending:
     _locks: KeyedLocks = field(default_factory=KeyedLocks, init=False)
 
     def start(self, entry: Entry, session: Session) -> None:
-        """Start sending a question; a fault ends its answer."""
+        """Start sending a question. A fault ends its answer."""
         self.answering.run_for(entry, self._run(entry, session))
 
     async def _run(self, entry: Entry, session: Session) -> None:
-        """Send a session's questions one after the other. The deadline's timer runs all the time."""
+        """Send a session's questions one after the other. Their deadlines run while they wait."""
         try:
             async with self._locks.hold(entry.request.session):
                 delivery = await self._send(entry, session)
@@ -63,11 +63,18 @@ class Sending:
         self.answering.deliver(entry, entry.acknowledge())
 
     async def _send(self, entry: Entry, session: Session) -> Delivery | None:
-        """Send a question; return its delivery to Kafka, None if the workers do not get it. Raises
-        `BrokerUnavailable`, `ProtocolError` if Kafka refuses it."""
+        """Send a question.
+
+        Returns:
+            The future of its delivery to Kafka; None if the workers do not get the question.
+
+        Raises:
+            BrokerUnavailable: Kafka is unavailable
+            ProtocolError: Kafka rejects the record
+        """
         asked = entry.request.asked
-        assert asked is not None, "this gateway has accepted it"
-        if entry.answer.response is not None:  # while it waited for those before it
+        assert asked is not None, "this gateway did not accept the request"
+        if entry.answer.response is not None:  # ended while waiting for the session's earlier questions
             return None
         try:
             caller = session.caller
@@ -90,11 +97,12 @@ class Sending:
         return None
 
     async def _publish(self, entry: Entry, question: Question, view: View) -> Delivery | None:
-        """Decide a question's destination once, and publish it there. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Choose a question's destination once, and publish the question there. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
         report = self.admission_gate.report
         report.count_asked(entry.publication.destination)
         wanted, view = await self.claims.claim(question, entry.publication.destination, view)
-        if entry.answer.done:  # during the claim
+        if entry.answer.done:  # ended during the claim
             self.claims.release(question.session, question.request_id)
             return None
         where = choose(question, wanted, view)
@@ -108,11 +116,15 @@ class Sending:
         report.count_sent(where)
         return await self.publisher.enqueue(entry, view.now_unix_ms)
 
-    # --- a lane's workers have given a question up, and nothing of its answer was shown
+    # --- a lane's workers gave a question up before any text of its answer was shown
 
     def descend(self, entry: Entry, now: float) -> bool:
-        """Give a question to a lower rung that can answer it in the time left, and publish it there; return whether
-        there is one. Of a question that another gateway accepted too little is known to ask again."""
+        """Publish a question again, to a lower rung that can answer it in the time left.
+
+        Returns:
+            Whether such a rung was found. False if another gateway accepted the question, because its message is not
+                known here.
+        """
         if entry.request.asked is None or entry.answer.admitted_unix_ms is None:
             return False
         given_up = entry.publication.destination
@@ -135,7 +147,7 @@ class Sending:
             self._fall_back(entry, error)
 
     def _fall_back(self, entry: Entry, error: BrokerUnavailable | ProtocolError) -> None:
-        """Answer a question that Kafka did not take."""
+        """Answer a question that Kafka did not accept from the FAQ."""
         log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
         self.admission_gate.admissions.withdraw(entry.response_id)
         if not entry.answer.done:

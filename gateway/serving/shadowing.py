@@ -1,7 +1,7 @@
-"""Ask the shadow lane what customers were answered: a share of the conversations, whose answers no customer sees.
+"""Ask a share of the customers' questions again in the shadow lane. No customer sees those answers.
 
-Nothing is stored beyond what Kafka keeps of any request, so no consent is asked for; a conversation that is erased
-before its answer has ended is not asked again. Nothing waits for it, and under load it is the first to be dropped.
+Nothing is stored beyond what Kafka stores of any request, so no consent is needed. A conversation erased before its
+answer has ended is not asked again. No other step waits for shadow requests, and under load they are dropped first.
 """
 
 from dataclasses import dataclass, field
@@ -35,8 +35,13 @@ _ENDED: Final = frozenset({"stop", "max_output_tokens"})
 
 @dataclass(slots=True, kw_only=True)
 class Shadowing:
-    """`producer` is not the questions': one that fails to deliver is replaced, and questions would wait. `open` are the
-    questions of the share whose answers have not ended."""
+    """Publishes shadow requests.
+
+    Attributes:
+        producer: separate from the questions' producer, because a producer that fails to deliver is replaced and
+            questions would wait for that
+        open: the questions of the share whose answers have not ended
+    """
 
     publisher: RequestPublisher
     producer: Producer
@@ -45,7 +50,8 @@ class Shadowing:
     sending: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
     def keep(self, entry: Entry, view: View) -> None:
-        """Keep a question that the workers get, if its conversation is of the share and a worker of the lane lives."""
+        """Remember a question sent to the workers, if its conversation belongs to the share and the shadow lane has a
+        live worker."""
         to = entry.publication.destination
         share = view.state.shadow_share
         if not share or to.lane != CHAMPION or not view.is_live(SHADOW, to.bucket):
@@ -56,7 +62,7 @@ class Shadowing:
             self.open[entry.response_id] = None
 
     def end(self, entry: Entry, response: Response) -> None:
-        """Ask the lane again after an answer that the champion's model has given whole."""
+        """Ask the shadow lane after the champion's model has completed an answer."""
         if entry.response_id not in self.open:
             return
         del self.open[entry.response_id]
@@ -71,7 +77,7 @@ class Shadowing:
             metrics.shadowed.labels("dropped").inc()
 
     async def _send(self, entry: Entry, request: ChatRequest, live: LiveAnswer) -> None:
-        """Send a request with the answer that its customer had, and without what others are told by it."""
+        """Send a request together with the answer that its customer got, without trace, metadata and consent."""
         now, state, publisher = int(wire_unix_ms()), self.admission_gate.state, self.publisher
         deadline = now + _DEADLINE_MS
         request = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Define a client's connection as the gateway uses it, the same for every front end."""
+"""A client's connection as the gateway uses it, the same for every front end."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,28 +15,29 @@ from shared.wire.messages import ServerMessage
 
 
 class Connection(Protocol):
-    """A client's connection. It never blocks: `put` queues, `flush` writes what the socket takes. A closed connection
-    ignores both."""
+    """A client's connection. No method blocks: `put` queues, and `flush` writes as much as the socket accepts. Both do
+    nothing on a closed connection."""
 
     session: Session
     num_inflight: int
 
     def start_session(self, seal: Seal, points: Iterable[ResumePoint], now_unix_ms: float) -> None:
-        """Start the session, before the first answer is put: its seal, and the answers that its client returns with."""
+        """Start the session before the first answer is put. `points` are the answers that the client resumes, `seal`
+        signs its cursors."""
 
     def put(self, item: ServerMessage | Item) -> None: ...
 
     def drop_answer(self, response_id: str) -> None:
-        """Drop an answer that another connection has taken over, with what waits of it here."""
+        """Drop an answer that was moved to another connection, along with its queued messages."""
 
     def flush(self) -> None:
-        """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
+        """Write all queued messages in one write. While the client is slow, keep them queued and merge deltas."""
 
     def close(self, code: CloseCode, reason: str) -> None: ...
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:
-    """Put items into the outbox. Raises nothing: after a fault of our own the client is sent away."""
+    """Queue items for the client. Never raises: after an internal fault the client is disconnected."""
     with contained("connection", connection=connection.session.connection_id) as putting:
         for item in items:
             connection.put(item)
@@ -45,7 +46,7 @@ def put_all(connection: Connection, items: Iterable[Item]) -> None:
 
 
 def write(connection: Connection) -> None:
-    """`flush`, raising nothing, like `put_all`."""
+    """Flush the connection. Never raises: after an internal fault the client is disconnected."""
     with contained("connection", connection=connection.session.connection_id) as writing:
         connection.flush()
     if writing.error is not None:
@@ -53,19 +54,19 @@ def write(connection: Connection) -> None:
 
 
 def send_away(connection: Connection) -> None:
-    """Close a connection whose client is to return and resume."""
+    """Disconnect a client with a close code on which it reconnects and resumes."""
     connection.close(CloseCode.INTERNAL, "internal error")
 
 
 def reject(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
-    """Send a client an error, and close its session: it cannot be opened."""
+    """Send the client an error and close its session, which cannot be opened."""
     refuse(connection, error, event_id)
     close = connection.session.reject(error)
     connection.close(close.code, close.reason)
 
 
 def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
-    """Send a client an error, and count it; close a connection that has had too many."""
+    """Send the client an error and count it. Close a connection that has received too many."""
     metrics.refused.labels(error.code).inc()
     connection.put(error_event(error, event_id))
     if (end := connection.session.refuse(now_unix_ms())) is not None:

@@ -1,4 +1,4 @@
-"""Keep the open connections, and count the answers that each waits for."""
+"""The open connections, each with the number of its open answers."""
 
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection, send_away
@@ -7,7 +7,7 @@ from shared.telemetry.faults import contained
 
 
 class Connections:
-    """Owned by the gateway's event loop. Each connection's `num_inflight` is counted here."""
+    """Owned by the gateway's event loop. Maintains `num_inflight` of each connection."""
 
     def __init__(self) -> None:
         self._open: dict[str, Connection] = {}
@@ -17,18 +17,18 @@ class Connections:
         metrics.connections.set(len(self._open))
 
     def remove(self, connection: Connection) -> bool:
-        """Remove a connection; return whether it was known."""
+        """Remove a connection; return whether it was open."""
         known = self._open.pop(connection.session.connection_id, None) is not None
         metrics.connections.set(len(self._open))
         return known
 
     def of(self, entry: Entry) -> Connection | None:
-        """Return the connection that an answer is shown on; None after that was lost."""
+        """Return the connection that shows an answer; None if it was lost."""
         return self._open.get(entry.connection_id) if entry.connection_id is not None else None
 
     @staticmethod
     def count_in(connection: Connection) -> None:
-        """Count one more answer that the connection waits for."""
+        """Count one more open answer of the connection."""
         connection.num_inflight += 1
 
     def attach(self, connection: Connection, entry: Entry) -> None:
@@ -42,17 +42,17 @@ class Connections:
 
     @staticmethod
     def is_elsewhere(connection: Connection, entry: Entry) -> bool:
-        """Return whether the answer is open, and not this connection's."""
+        """Return whether the answer is open and shown on another connection."""
         return not entry.answer.done and entry.connection_id != connection.session.connection_id
 
     def count_out(self, entry: Entry) -> None:
-        """Count one answer less that its connection waits for."""
+        """Count one open answer less on the connection that shows it."""
         connection = self.of(entry)
         if connection is not None:
             connection.num_inflight -= 1
 
     def send_away(self, entry: Entry) -> None:
-        """Close the connection that an answer is shown on: its client returns, and resumes. Raises nothing."""
+        """Close the connection that shows an answer, so that its client reconnects and resumes. Never raises."""
         with contained("connection", request_id=entry.response_id):
             if (connection := self.of(entry)) is not None:
                 send_away(connection)

@@ -1,4 +1,4 @@
-"""Define the effects of a connection's messages: what the gateway does next. Pure."""
+"""The effects of a client's messages: what the gateway does next. Pure."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -36,7 +36,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class CheckToken:
-    """Have the key ready that the token needs, then continue by `Session.check_token`."""
+    """Fetch the key that verifies the token, then call `Session.check_token`."""
 
     message: SessionStart | SessionRefresh
     token: str
@@ -44,8 +44,8 @@ class CheckToken:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Open the session: send `session.created`, and what the client missed since `resume`. `returns`: the client has
-    named the session."""
+    """Open the session: send `session.created` and what the client missed since `resume`. `returns` is True if the
+    client named the session."""
 
     resume: Resume | None
     returns: bool = False
@@ -53,7 +53,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Send the client an error, before the close that follows."""
+    """Send the client an error. A `Close` follows."""
 
     error: ProtocolError
 
@@ -73,7 +73,7 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForPeople:
-    """Hand over to a person, or record the rating of an answer."""
+    """Request a person for the conversation, or store the rating of an answer."""
 
     message: HandoffRequest | Feedback
 

@@ -1,4 +1,4 @@
-"""Decide what a connection's messages mean: a pure state machine, messages and time in, effects out.
+"""Decide what a client's messages mean. A pure state machine: messages and time in, effects out.
 
 NEW --session.start--> OPEN --close, token expired--> CLOSED
  └--no hello, wrong first message, bad token--> CLOSED
@@ -50,7 +50,7 @@ from shared.wire.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 _MINUTE_MS = 60_000
 _RECONNECT_MS = 1_000
 _PONGS_PER_MINUTE = 120
-_REFUSALS_PER_MESSAGE = 10  # of the messages a minute
+_REFUSALS_PER_MESSAGE = 10  # times the messages allowed per minute
 
 
 class State(Enum):
@@ -61,9 +61,8 @@ class State(Enum):
 
 @dataclass(slots=True)
 class MessageRate:
-    """A connection's messages a minute: a token bucket, a minute's worth deep.
-
-    `updated_unix_ms` is the time up to which `allowance`, in messages, is refilled."""
+    """A token bucket for a connection's messages, one minute deep. `allowance` is in messages and was last refilled at
+    `updated_unix_ms`."""
 
     per_minute: int
     updated_unix_ms: float
@@ -73,11 +72,11 @@ class MessageRate:
         self.allowance = float(self.per_minute)
 
     def spend(self, now_unix_ms: float) -> None:
-        """Count one message. Raises `ProtocolError` with the time to wait where it is one too many."""
+        """Count one message. Raises `ProtocolError`, with the time to wait, if it exceeds the rate."""
         per_ms = self.per_minute / _MINUTE_MS
         elapsed_ms = max(0.0, now_unix_ms - self.updated_unix_ms)
         self.allowance = min(self.per_minute, self.allowance + elapsed_ms * per_ms)
-        self.updated_unix_ms = now_unix_ms  # a clock set back refills nothing, and is gone by from then on
+        self.updated_unix_ms = now_unix_ms  # a clock that was set back refills nothing once
         if self.allowance < 1:
             wait_ms = int((1 - self.allowance) / per_ms) + 1
             raise ProtocolError(
@@ -90,7 +89,7 @@ class MessageRate:
         self.allowance -= 1
 
     def passes(self, now_unix_ms: float) -> bool:
-        """Count one message; return whether it is not one too many."""
+        """Count one message; return whether it is within the rate."""
         try:
             self.spend(now_unix_ms)
         except ProtocolError:
@@ -99,12 +98,19 @@ class MessageRate:
 
 
 class Session:
-    """One connection's session. `connection_id` names the socket, `session_id` the conversation: the client's, or else
-    `fresh_session_id`, a function of which is called once the token is valid.
+    """The session of one connection.
 
-    With a `gate` the tenant and the subject are the token's, and `conversation_id`, the session's name behind the
-    gateway, is that subject's alone. Without one every client speaks for `tenant`, and the session's id is all that
-    identifies a conversation. `address` is the client's, for charges, and `subject` where no token names one."""
+    `connection_id` identifies the socket and `session_id` the conversation as the client names it.
+
+    Args:
+        fresh_session_id: the session's id if the client names none, or a function that returns one, called once the
+            token is valid
+        tenant: every client's tenant if there is no `gate`
+        gate: verifies tokens. Then tenant and subject are the token's, and `conversation_id`, the session's name behind
+            the gateway, is unique to that subject. Without a gate, `session_id` alone identifies a conversation.
+        address: the client's address, to which usage is charged
+        subject: the client's subject if no token names one
+    """
 
     __slots__ = (
         "_address",
@@ -161,13 +167,13 @@ class Session:
 
     @property
     def key(self) -> SessionKey:
-        """The conversation, as it is called behind the gateway."""
+        """The key of the conversation behind the gateway."""
         return SessionKey(self.tenant, self.conversation_id)
 
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
-        """Return the effects of a decoded message. Raises `ProtocolError` where the message is refused and the session
-        stays."""
-        if self.state is State.CLOSED:  # what was on its way when the close was decided
+        """Return the effects of a decoded message. Raises `ProtocolError` if the message is refused; the session
+        continues."""
+        if self.state is State.CLOSED:  # received while the connection was being closed
             return []
         if isinstance(message, Pong):
             self._unanswered_pings = 0
@@ -202,8 +208,7 @@ class Session:
                 return []
 
     def check_token(self, check: CheckToken, now_unix_ms: float) -> list[Effect]:
-        """Return the effects of the message in a check that `receive` has returned, now that the token's key is there.
-        Raises `ProtocolError`."""
+        """Return the effects of the message in `check`, once the token's key was fetched. Raises `ProtocolError`."""
         self._hello_came = False
         if self.state is State.CLOSED:
             return []
@@ -218,7 +223,7 @@ class Session:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
         if message.token:
-            self._hello_came = True  # none is waited for while its keys are fetched
+            self._hello_came = True  # the hello timeout does not apply while the keys are fetched
             return [CheckToken(message, message.token)]
         return self._open(message, now_unix_ms)
 
@@ -237,24 +242,24 @@ class Session:
         return [OpenSession(message.resume, returns=message.session_id is not None)]
 
     def reject(self, error: ProtocolError) -> Close:
-        """Close a session that cannot be opened, or cannot continue, with that error's close code."""
+        """Close a session that cannot be opened or continued, with the error's close code."""
         self.state = State.CLOSED
         return Close(_code_of(error), error.code)
 
     def refuse(self, now_unix_ms: float) -> Close | None:
-        """Count a message that is refused; return the end of the session if there were too many."""
+        """Count a refused message. Return the effect that closes the session if there were too many."""
         if self.state is State.CLOSED or self._refusals.passes(now_unix_ms):
             return None
         return self._end_flood()
 
     def _end_flood(self) -> Close:
         self.state = State.CLOSED
-        return Close(CloseCode.FLOOD, "too many messages that mean nothing, or are refused")
+        return Close(CloseCode.FLOOD, "too many refused messages or pongs")
 
     @property
     def caller(self) -> Caller:
-        """Return the payer of what is done in the session: of an edge's the conversation, as its subject stands for
-        many customers at one address."""
+        """Return whom to charge for the session's requests. For an edge this is the conversation, because an edge's
+        subject and address serve many customers."""
         if self.identity is not None and self.identity.edge:
             return Caller(self.key, self.conversation_id)
         subject = self._subject if self.identity is None else self.identity.subject
@@ -262,11 +267,11 @@ class Session:
 
     @property
     def instructs(self) -> bool:
-        """Return whether the client may give the model instructions in place of the shop's."""
+        """Return whether the client may replace the shop's instructions to the model."""
         return self.identity is not None and self.identity.instructs
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
-        """Return the first message of an open session to its client."""
+        """Return the first message to the client of an open session."""
         return SessionCreated(
             session_id=self.session_id,
             connection_id=self.connection_id,
@@ -279,8 +284,8 @@ class Session:
         )
 
     def _name_session(self, asked: str | None) -> None:
-        """Name the session. It belongs to its subject: another's of the same name is another. An edge names it as it is
-        called behind its own gateway. Raises `ProtocolError`."""
+        """Set the session's names. Sessions of different subjects are separate even if they have the same name; an edge
+        uses the name that its own gateway gave. Raises `ProtocolError`."""
         if self.identity is None:
             if asked is not None and asked.startswith(OWNED_PREFIX):
                 raise ProtocolError(
@@ -294,15 +299,15 @@ class Session:
         self.conversation_id = own
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
-        """Accept a newer token of the same subject: its claims replace the earlier ones; it extends the session, and
-        never shortens it. Raises `ProtocolError`, which leaves the session as it was."""
+        """Replace the session's token by a newer one of the same subject. The newer claims apply, and the expiry is
+        never shortened. Raises `ProtocolError` without changing the session."""
         newer = _identify(self._gate, token, now_unix_ms)
-        if newer is None or self.identity is None:  # an empty token, at a gateway that checks none
+        if newer is None or self.identity is None:  # an empty token, at a gateway that checks no tokens
             raise ProtocolError("invalid_field", "the token is empty", param="token")
         if not newer.same_person(self.identity):
             raise ProtocolError(
                 "unauthorized",
-                "the token is of another tenant or subject than the session, or only one of both is an edge's; "
+                "the token names another tenant or subject than the session, or only one of both is an edge's; "
                 "open another connection for it",
                 kind="authentication_error",
                 param="token",
@@ -315,16 +320,16 @@ class Session:
         return self._gate is not None and self.identity is not None and self._gate.expired(self.identity, now_unix_ms)
 
     def _end_expired(self) -> list[Effect]:
-        """Close a session whose token has expired. The time to reconnect depends on the connection, so that clients do
-        not all return together."""
+        """Close a session whose token has expired. The delay to reconnect is derived from the connection's id, so that
+        clients do not all return together."""
         self.state = State.CLOSED
         reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
         closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
         return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
 
     def tick(self, now_unix_ms: float) -> list[Effect]:
-        """Return the effects of time: a late hello, an expired token, a ping, missing pongs. A clock set back by more
-        than an interval ends the interval, so that no client waits until it is right."""
+        """Return the effects of time: a late hello, an expired token, a ping, missing pongs. If the clock was set back
+        by more than an interval, the interval counts as elapsed, so that no client waits for the clock to catch up."""
         waited_ms = abs(now_unix_ms - self.opened_unix_ms)
         if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
@@ -334,7 +339,7 @@ class Session:
         heartbeat_ms = self._limits.heartbeat_ms or math.inf
         if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < heartbeat_ms:
             return []
-        if self._unanswered_pings >= 2:  # noqa: PLR2004 - the protocol's
+        if self._unanswered_pings >= 2:  # noqa: PLR2004 - fixed by the protocol
             self.state = State.CLOSED
             return [Close(CloseCode.NO_PONG, "two pings went unanswered")]
         self._unanswered_pings += 1
@@ -343,12 +348,12 @@ class Session:
 
 
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
-    """Return the protocol's `error` for what was wrong with a message."""
+    """Return the `error` event for a refused message."""
     return ErrorEvent(error=detail_of(error), event_id=event_id)
 
 
 def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> Identity | None:
-    """Return the token's identity; None where no tokens are checked. Raises `ProtocolError`."""
+    """Return the identity in the token; None if the gateway checks no tokens. Raises `ProtocolError`."""
     if gate is not None and token:
         return gate.identify(token, now_unix_ms)
     if gate is None and not token:
@@ -356,14 +361,14 @@ def _identify(gate: TokenGate | None, token: str | None, now_unix_ms: float) -> 
     why = (
         ("tokens_not_supported", "this gateway does not check tokens; leave the token out")
         if gate is None
-        else ("unauthorized", "this gateway asks for a token: give it in session.start")
+        else ("unauthorized", "this gateway requires a token in session.start")
     )
     raise ProtocolError(*why, kind="authentication_error", param="token")
 
 
 def _code_of(error: ProtocolError) -> CloseCode:
-    """Return the close code: a token that will be good another time, or the next one, is worth coming back with; so is
-    a place."""
+    """Return the close code for an error. The code lets the client reconnect if a later attempt, or a new token, can
+    succeed."""
     if error.code == "token_expired":
         return CloseCode.TOKEN_EXPIRED
     if error.code == "too_many_connections":

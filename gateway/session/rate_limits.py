@@ -1,5 +1,5 @@
-"""Charge clients for what they do before it is done. A client that has used up its minute, or holds too many sockets
-open, gets the time to wait."""
+"""Charge clients before their requests are carried out. A client that has used its quota for the minute, or has too
+many open sockets, is sent an error with the time to wait."""
 
 from dataclasses import dataclass, field
 
@@ -14,13 +14,13 @@ from shared.wire.messages import HandoffRequest, SessionStart
 
 @dataclass(slots=True, kw_only=True)
 class RateLimits:
-    """The quotas and the open sockets, asked once for each effect of a message."""
+    """The quotas and the open sockets, checked once for each effect of a message."""
 
     quotas: Quotas
     sockets: OpenSockets = field(default_factory=OpenSockets)
 
     def admit(self, connection: Connection) -> bool:
-        """Return whether there is room for a new connection; else its client gets an error, and it is closed."""
+        """Return whether another connection is allowed. If not, send its client an error and close it."""
         session = connection.session
         try:
             self.sockets.add(session.connection_id, session.caller.address)
@@ -30,13 +30,18 @@ class RateLimits:
         return True
 
     def leave(self, connection: Connection) -> None:
-        """Free the place of a connection that is gone."""
+        """Release the slot of a closed connection."""
         self.sockets.remove(connection.session.connection_id)
 
     async def charge(self, connection: Connection, effect: Effect) -> bool:
-        """Charge an effect before it is carried out; return whether it may be, else the client gets an error. A
-        question's shared part is charged later, within its own deadline; a token has none, since its subject is not
-        known yet."""
+        """Charge an effect before it is carried out.
+
+        Of a question only the local quota is charged here; the shared quota is charged later, within the question's
+        deadline. Token checks have no shared quota, because their subject is not known yet.
+
+        Returns:
+            Whether the effect may be carried out. If not, the client was sent an error.
+        """
         kind, caller = _kind_of(effect), connection.session.caller
         try:
             if isinstance(effect, OpenSession):
@@ -53,8 +58,8 @@ class RateLimits:
 
 
 def _kind_of(effect: Effect) -> Kind | None:
-    """Return what an effect is charged as; None for one that costs nothing, or no more than the connection's own rate
-    allows."""
+    """Return the kind of quota that an effect is charged to; None if it is free or already limited by the connection's
+    message rate."""
     match effect:
         case CheckToken():
             return "token"
@@ -70,7 +75,7 @@ def _kind_of(effect: Effect) -> Kind | None:
 
 
 def _opens(effect: Effect) -> bool:
-    """Return whether an effect is a step of opening the session: without it the session is not opened."""
+    """Return whether the session cannot be opened without this effect."""
     return isinstance(effect, OpenSession) or (
         isinstance(effect, CheckToken) and isinstance(effect.message, SessionStart)
     )

@@ -1,4 +1,4 @@
-"""Continue an adopted answer: its text from a worker or the log, its question from its topic."""
+"""Continue an adopted answer: read its text from a worker or the log, and its question from the request topic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,8 +20,13 @@ _QUESTION_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Recall:
-    """The readers of adopted answers. `adopt` has the worker send its replies here; if none comes within `word_s`, the
-    log is read. `topic_of` returns a request's topic."""
+    """Read the replies and questions of adopted answers.
+
+    Attributes:
+        adopt: makes the worker send its replies to this gateway
+        topic_of: returns the topic of a request
+        word_s: time to wait for the worker's first reply before the log is read
+    """
 
     adopt: Callable[[Entry], Awaitable[None]]
     topic_of: Callable[[Entry], str]
@@ -30,9 +35,12 @@ class Recall:
     word_s: float = 0.25
 
     async def read(self, entry: Entry, receive: Callable[[list[Reply]], None]) -> None:
-        """Call `receive` with an adopted answer's replies; return once all existing ones have been passed on. The
-        worker that has the request sends them; else follow the log of its first gateway until `leave`. If the client
-        has no text yet, read the question at the same time, else after the log: then it is seldom needed."""
+        """Call `receive` with the replies of an adopted answer; return after all existing ones.
+
+        The worker that has the request sends them. If no reply arrives, the log of the first gateway is followed until
+        `leave` is called. The question is read at the same time if the client has no text yet, otherwise after the log,
+        when it is rarely needed.
+        """
         if entry.publication.published and not entry.answer.done:
             await self.adopt(entry)
             await asyncio.sleep(self.word_s)
@@ -44,20 +52,20 @@ class Recall:
             self._prefetch_question(entry)
 
     def leave(self, entry: Entry) -> None:
-        """Stop following an answer that has ended; do nothing where it was not adopted."""
+        """Stop following the log of an answer that has ended. Does nothing if the answer was not adopted."""
         if entry.adoption is not None and entry.request.log is not None:
             self.follower.leave(entry.request.log.partition, entry.response_id)
 
     def _prefetch_question(self, entry: Entry) -> None:
-        """Start reading an adopted request's question: the FAQ may have to answer it, and reading may take longer than
-        the deadline leaves."""
+        """Start reading the question of an adopted request: the FAQ may need it, and reading may take longer than the
+        deadline allows."""
         if entry.publication.place is not None and not (entry.answer.done or entry.answer.chars or entry.input):
             self.question_reader.read(
                 entry.response_id, self.topic_of(entry), entry.publication.place
             ).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
-        """Return the input of an adopted request; an empty one where it cannot be read in time."""
+        """Return the question of an adopted request; an empty string if it cannot be read in time."""
         if entry.publication.place is None or entry.adoption is None:
             return entry.input
         limit_s = min(max(0.0, entry.adoption.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
@@ -68,10 +76,8 @@ class Recall:
                     self.question_reader.read(entry.response_id, self.topic_of(entry), entry.publication.place)
                 )
         except TimeoutError:
-            log.warning(
-                "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"
-            )
-        return entry.input or found  # its client may have asked again meanwhile
+            log.warning("question_unread", request_id=entry.response_id, cause=f"not read within {limit_s:.1f} s")
+        return entry.input or found  # the client may have repeated the question while it was being read
 
 
 def _note(entry: Entry, question: "asyncio.Future[str]") -> None:

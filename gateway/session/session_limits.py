@@ -1,4 +1,4 @@
-"""The bounds of a session, by the settings. Pure."""
+"""The limits of a session, from the settings. Pure."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from shared.wire.messages import Limits
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """`heartbeat_ms` 0: the client is not pinged."""
+    """Limits of one session. `heartbeat_ms` 0 disables pings."""
 
     hello_timeout_ms: float
     heartbeat_ms: float
@@ -18,7 +18,7 @@ class SessionLimits:
 
 
 def session_limits(settings: Settings) -> SessionLimits:
-    """Return what a client may do in a session, and what the gateway announces of that."""
+    """Return the limits of a session, including those announced to the client."""
     gateway = settings.gateway
     return SessionLimits(
         hello_timeout_ms=gateway.hello_timeout_s * 1_000,

@@ -1,4 +1,4 @@
-"""Count and log an answer that has ended."""
+"""Count and log an ended answer."""
 
 from gateway.request.entry import Entry
 from gateway.telemetry.attainment import attainment, is_late
@@ -39,7 +39,7 @@ def count_answer(entry: Entry, response: Response) -> None:
 
 def _count_promise(entry: Entry, response: Response) -> None:
     if entry.adoption is not None:
-        return  # its first text was another gateway's, and its client was away
+        return  # another gateway sent the first text, and the client was disconnected
     received, answer = entry.request.received_unix_ms, entry.answer
     if is_late(response, entry.deadline, received):
         metrics.late_terminals.inc()

@@ -6,15 +6,15 @@ from typing import Final
 from shared.wire.deadline import Deadline
 from shared.wire.outcome import Response
 
-# Every accepted request has its terminal event by its deadline and so much.
+# Every accepted request has its terminal event at most this long after its deadline.
 GRACE_MS: Final = 250.0
-_NEARLY: Final = 0.95  # of the time of the shop's deadline
+_NEARLY: Final = 0.95  # share of the time until the shop's deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The deadlines that an answer met. `first_token`: the worker's first text came by the soft one; `whole`: its whole
-    answer by the hard one. A gateway's fallback meets neither."""
+    """The deadlines that an answer met. `first_token`: the worker's first text met the soft one. `whole`: the worker's
+    complete answer met the hard one. A gateway's fallback meets neither."""
 
     first_token: bool
     whole: bool
@@ -23,11 +23,12 @@ class Attainment:
 def attainment(
     response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool, silent: bool = False
 ) -> Attainment | None:
-    """Return which deadlines were met; None where that cannot be judged: the client cancelled, asked for a person,
-    missed a deadline that is sooner than the shop's, or nothing was timed.
+    """Return which deadlines were met.
 
-    An answer that failed, a `silent` model, and one that has taken the time of the shop's own deadline, or nearly so,
-    miss the promise under any deadline of the client."""
+    None if that cannot be judged: the client cancelled, asked for a person or missed a deadline shorter than the
+    shop's, or no time was measured. An answer misses the promise under any client deadline if it failed, if the model
+    was `silent`, or if it took nearly the time of the shop's own deadline.
+    """
     timings = response.timings
     if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
         return None
@@ -45,6 +46,6 @@ def attainment(
 
 
 def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:
-    """Return whether an answer's end came later than every answer's may, a fallback's included."""
+    """Return whether an answer ended later than any answer may, fallbacks included."""
     total_ms = response.timings.total_ms
     return total_ms is not None and received_unix_ms + total_ms > promise.deadline_unix_ms + GRACE_MS

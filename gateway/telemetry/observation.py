@@ -1,4 +1,4 @@
-"""Report how an answer of a rollout ended, as evidence for or against its version. Pure."""
+"""Describe how an answer of a rollout ended, as evidence for or against its version. Pure."""
 
 from typing import Final
 
@@ -16,13 +16,16 @@ OBSERVED: Final[frozenset[Lane]] = frozenset({"canary", "control"})
 
 
 def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: bool | None = None) -> Observation | None:
-    """Return the observation of an answer that has ended, None where it is no evidence: of another lane, cancelled
-    before its first text, adopted from the gateway that observes it, or late only by a deadline that its client set
-    sooner than the promise.
+    """Return the observation of an ended answer. It names the version that the request asked for and the one that
+    answered.
 
-    The observation names the version that the request asked for and the one that answered. An answer by another version
-    is never a success of the asked one: it is censored, or has missed its deadline, as has a fallback in the workers'
-    place."""
+    An answer by another version never counts as a success of the requested one: it is censored, or has missed its
+    deadline. A fallback in place of the workers has missed its deadline too.
+
+    Returns:
+        None if the answer is no evidence: it belongs to another lane, was cancelled before its first text, was adopted
+            from the gateway that observes it, or missed only a client deadline shorter than the promise.
+    """
     to, received = entry.publication.destination, entry.request.received_unix_ms
     answer = entry.answer
     kept = attainment(response, entry.deadline, received, stood_in=answer.stood_in, silent=answer.is_silent)
@@ -65,13 +68,13 @@ def has_moved(entry: Entry, before: Lane | None) -> bool | None:
 
 
 def _is_by(response: Response, to: Destination) -> bool:
-    """Return whether the lane and version that a request was sent to answered it. What a lane's worker answers without
-    its model (a greeting, an FAQ entry) names no version."""
+    """Return whether the lane and version that a request was sent to answered it. An answer that a lane's worker gives
+    without its model (a greeting, an FAQ entry) names no version."""
     named = response.revision or ("" if response.source in BY_MODEL else to.revision)
     return (response.lane or CHAMPION) == to.lane and named == (to.revision or "")
 
 
 def rating_of(answer: Observation, rating: Rating, unix_ms: int) -> Observation:
-    """Return the observation of an observed answer's rating, without the answer's outcomes."""
+    """Return an observation of a rating, without the outcomes of the rated answer."""
     said_before = {"failed": False, "missed": False, "unsure": False, "ttft_ms": None, "cancelled": False}
     return msgspec.structs.replace(answer, **said_before, rating=rating, unix_ms=unix_ms)

@@ -1,4 +1,4 @@
-"""Make the spans of a request that has ended: the gateway's, and the worker's where it sent its times. Pure."""
+"""Make the spans of an ended request: the gateway's, and the worker's if the worker sent its times. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,8 +18,8 @@ _ADOPTED: Final = "adopted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTrace:
-    """The facts that the spans are made of; no text, and no name of a client. `trace` may still get the worker's times.
-    The wall clock is `clock_ms` ahead of the times."""
+    """The data that the spans are made of; no text and no client names. The worker's times may still be added to
+    `trace`. The time on the wire is `clock_ms` ahead of these times."""
 
     trace: RequestTrace
     why: Why
@@ -36,7 +36,7 @@ class KeptTrace:
 
     @property
     def error(self) -> str:
-        """Return the kind of error; nothing where the promise was kept."""
+        """Return the kind of error; empty if the promise was kept."""
         return str(self.attributes.get(names.ERROR_TYPE, ""))
 
     @property
@@ -46,8 +46,11 @@ class KeptTrace:
 
 
 def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
-    """Return why a trace is kept; None if it is not kept, or none was recorded. The client's own deadline counts, also
-    one that is sooner than the shop's. The time of an adopted answer's first text is not known."""
+    """Return why a trace is kept; None if it is not kept or was not recorded.
+
+    The client's own deadline counts, even if it is shorter than the shop's. The first text of an adopted answer is not
+    judged, because its time is unknown.
+    """
     if entry.request.trace is None:
         return None
     received, deadline = entry.request.received_unix_ms, replace(entry.deadline, promised=None)
@@ -65,8 +68,8 @@ def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
 def kept_trace(
     entry: Entry, response: Response, why: Why, *, gateway_id: str, request_topic: str, reply_topic: str
 ) -> KeptTrace:
-    """Return the facts of a trace that is kept."""
-    assert entry.request.trace is not None, "whose trace is not made has none"
+    """Return the data of a trace that is kept."""
+    assert entry.request.trace is not None, "only a recorded trace is kept"
     received = entry.request.received_unix_ms
     attributes: dict[str, Attribute] = {
         names.BUCKET: entry.publication.destination.bucket,
@@ -98,8 +101,9 @@ def kept_trace(
 
 
 def spans_of(ended: KeptTrace) -> Trace:
-    """Return the spans: root → send, admit, the time in the topic, the worker's half, the reply's way back, deliver. An
-    adopted answer's root is under that of the gateway that accepted the request, whose own spans are left out."""
+    """Return the spans: root → send, admit, the time in the topic, the worker's half, the reply's way back, deliver.
+    The root of an adopted answer is a child of the accepting gateway's root, and that gateway's other spans are
+    omitted."""
     tree, gateway = SpanTree(ended.trace.context), Process("gateway", ended.gateway_id)
     adopted = ended.trace.adopted
     root = tree.add(
@@ -142,12 +146,12 @@ def _add_send(tree: SpanTree, ended: KeptTrace, root: Span, sent_unix_ms: float)
         },
         error="" if acked is not None else "not acknowledged",
     )
-    assert send.span_id == ended.trace.send_id, "the workers have this id"
+    assert send.span_id == ended.trace.send_id, "the workers link their spans to this id"
 
 
 def _add_worker(tree: SpanTree, ended: KeptTrace, root: Span) -> None:
     trace, half = ended.trace, ended.trace.worker
-    assert half is not None, "asked before"
+    assert half is not None, "the caller checked this"
     sent = ended.received_unix_ms if trace.sent_unix_ms is None else trace.sent_unix_ms
     shift = clock_shift_ms(half.times, sent, half.heard_unix_ms)
     times = shifted(half.times, shift)

@@ -1,7 +1,8 @@
-"""Record the traces of a gateway's requests: started with each, decided at its end, exported whole.
+"""Record the traces of a gateway's requests: each starts with its request, is kept or dropped at its end, and is
+exported as a whole.
 
-A worker sends its times with its answer's end. Where this gateway ended the answer first (by a deadline or a cancel), a
-kept trace waits a while for them; a worker that sends none has died, or never read the request.
+A worker sends its times with its terminal event. If this gateway ended the answer first (by a deadline or a cancel), a
+kept trace waits for them for a while; a worker that sends none has died or never read the request.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ _SWEEP_S: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Tracer:
-    """The traces in progress. Without an `exporter` nothing is recorded, and a client's trace context goes through as
-    it came."""
+    """The traces in progress. Without an `exporter` nothing is recorded, and a client's trace context is forwarded
+    unchanged."""
 
     rules: KeepRules = field(default_factory=KeepRules)
     exporter: TraceExporter[KeptTrace] | None = None
@@ -40,7 +41,7 @@ class Tracer:
     _waiting: OrderedDict[str, KeptTrace] = field(default_factory=OrderedDict)
 
     def start(self, traceparent: str | None) -> RequestTrace:
-        """Start a request's trace, under the client's context where it sent one."""
+        """Start a request's trace, under the client's trace context if it sent one."""
         context = begin_trace(traceparent, secrets.randbits(_RANDOM_BITS))
         recorded = self.exporter is not None
         passed_on = None if recorded else traceparent
@@ -48,7 +49,7 @@ class Tracer:
         return RequestTrace(context=context, traceparent=traceparent, recorded=recorded)
 
     def adopt(self, packed: bytes | None, now_unix_ms: float) -> RequestTrace | None:
-        """Continue the trace of an adopted answer under the first gateway's span; None where none is recorded."""
+        """Continue the trace of an adopted answer under the first gateway's span; None if no trace is recorded."""
         if self.exporter is None or packed is None:
             return None
         begun = TraceContext.unpacked(packed)
@@ -56,8 +57,8 @@ class Tracer:
         return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
 
     def note_worker_end(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
-        """Keep the times in a worker's end, of a request in flight (`entry`) or of one that this gateway has ended
-        before."""
+        """Store the times in a worker's terminal event, for an open request (`entry`) or one that this gateway ended
+        earlier."""
         if self.exporter is None or done.origin != "worker":
             return
         waiting = None if entry is not None else self._waiting.pop(done.request_id, None)
@@ -69,7 +70,7 @@ class Tracer:
             self.exporter.put(waiting)
 
     def finish(self, entry: Entry, response: Response) -> None:
-        """Export an ended answer's trace, or drop it."""
+        """Export or drop an ended answer's trace."""
         if self.exporter is None:
             return
         why = why_kept(entry, response, self.rules)
@@ -92,13 +93,13 @@ class Tracer:
             self._give_up_oldest(self.exporter)
 
     async def watch(self) -> None:
-        """Watch until cancelled: no trace waits long for a worker's end."""
+        """Until cancelled, export traces that have waited too long for a worker's times."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             self.give_up(now_unix_ms() - _WAIT_MS)
 
     def give_up(self, ended_before_unix_ms: float) -> None:
-        """Send what ended before then without its worker's half."""
+        """Export the traces of answers that ended before that time, without the worker's half."""
         while self.exporter is not None and self._waiting:
             if next(iter(self._waiting.values())).done_unix_ms >= ended_before_unix_ms:
                 return

@@ -33,7 +33,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     assert await history.generation(session) == ERASED
     alice = Caller(session, "alice")
     await quotas.charge_shared("ask", alice)
-    with pytest.raises(ProtocolError, match="more than this subject may have"):
+    with pytest.raises(ProtocolError, match="over the limit of this subject"):
         await quotas.charge_shared("ask", alice)
     await quotas.close()
     places = Places(settings)

@@ -107,7 +107,7 @@ def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -
 
 def test_who_refuses_is_not_ready_and_says_why() -> None:
     assert [memory(percent).missing() for percent in (0, 94)] == [None, None]
-    assert memory(97).missing() == "970 of 1000 MiB are in use: nobody new is let in"
+    assert memory(97).missing() == "970 of 1000 MiB are in use: new connections are refused"
 
 
 async def test_without_a_budget_nothing_is_watched() -> None:

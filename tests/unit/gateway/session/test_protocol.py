@@ -144,7 +144,7 @@ def test_any_pong_keeps_it_open_and_is_free_and_no_hello() -> None:
             assert session.receive(Pong(), 25_000 * number + 1) == []
 
 
-FLOOD = "too many messages that mean nothing, or are refused"
+FLOOD = "too many refused messages or pongs"
 
 
 def test_an_error_event_says_all_that_the_error_knows() -> None:
