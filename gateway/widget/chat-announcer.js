@@ -1,24 +1,24 @@
 /**
- * Speaks a growing answer to screen readers sentence by sentence. The visible text is no live region: announced token
- * by token it would be noise.
+ * Announce a growing answer to screen readers sentence by sentence. The visible text is not a live region, because
+ * announcing every token would be noise.
  */
 
 import { h } from "./chat-dom.js";
 
-/** Up to and with the last sentence end: a line's end, CJK punctuation, or Latin punctuation before a space. */
+/** Matches up to the end of the last sentence: a line's end, CJK punctuation, or Latin punctuation before a space. */
 const WHOLE_SENTENCES = /^[\s\S]*(?:[.!?…]["'”’)]*(?=\s)|[。！？][”’）]*|\n)/;
 
 export class Announcer {
   element = h("div", { class: "visually-hidden", role: "status", "aria-live": "polite" });
   #spoken = 0;
 
-  /** A new answer begins: what was said before leaves the region. */
+  /** Clear the region, because a new answer begins. */
   reset() {
     this.#spoken = 0;
     this.element.replaceChildren();
   }
 
-  /** @param {string} text all of the answer so far; its whole sentences are said, each once */
+  /** @param {string} text the answer so far; each complete sentence is announced once */
   progress(text) {
     const sentences = WHOLE_SENTENCES.exec(text.slice(this.#spoken))?.[0];
     if (!sentences) return;

@@ -1,4 +1,4 @@
-/** One answer on the page: its text as it grows, then where it came from and what it cost. */
+/** Show one answer: its text while it streams, then its source, timings and tokens. */
 
 import { h, icon } from "./chat-dom.js";
 import { factsDisclosure } from "./chat-facts.js";
@@ -41,7 +41,7 @@ export class AnswerView {
     this.localize(strings);
   }
 
-  /** @param {Strings} strings the words around the answer; the answer itself stays as it was given */
+  /** @param {Strings} strings the texts around the answer; the answer itself is not translated */
   localize(strings) {
     this.#strings = strings;
     this.element.setAttribute("aria-label", strings.answer);
@@ -50,12 +50,12 @@ export class AnswerView {
     else this.#prose.wait(strings);
   }
 
-  /** @param {string} text all of it so far */
+  /** @param {string} text the text so far */
   show(text) {
     this.#prose.show(text);
   }
 
-  /** @param {Response} response its `output_text` is final, whatever was streamed */
+  /** @param {Response} response its `output_text` replaces the streamed text */
   finish(response) {
     this.#response = response;
     const { status, source, output_text, grounding = [], replaced = [] } = response;
@@ -71,12 +71,12 @@ export class AnswerView {
     else if (source === "busy") this.#foot.append(this.#retryButton());
   }
 
-  /** What the customer thinks of it. @param {Rating | null} rating @param {boolean} [failed] it could not be taken */
+  /** Show the customer's rating. @param {Rating | null} rating @param {boolean} [failed] it could not be saved */
   rate(rating, failed = false) {
     this.#rating?.show(rating, failed);
   }
 
-  /** Where there is something to rate. @param {Response} response */
+  /** Show the rating buttons if the answer can be rated. @param {Response} response */
   #ratingOf({ status, source }) {
     if ((status !== "completed" && status !== "incomplete") || !RATED_SOURCES.includes(source)) return null;
     this.#rating ??= new RatingView(this.#wishes.onRate);
@@ -96,14 +96,14 @@ export class AnswerView {
     ];
   }
 
-  /** No answer will come. @param {ErrorDetail} error */
+  /** Show that there will be no answer. @param {ErrorDetail} error */
   fail(error) {
     this.#error = error;
     this.#prose.stopWaiting();
     this.#foot.replaceChildren(this.#errorLine(error));
   }
 
-  /** What a screen reader hears after the text. */
+  /** Return what a screen reader announces after the text. */
   get label() {
     const strings = this.#strings;
     if (this.#error) return describe(strings, this.#error);
@@ -139,19 +139,19 @@ export class AnswerView {
 
 /** @param {Response} response @returns {keyof Strings["mark"]} */
 function markOf({ status, reason }) {
-  if (reason === "infeasible") return "deadline"; // given up, for it could not have been whole by then
+  if (reason === "infeasible") return "deadline"; // given up because it could not be completed in time
   if (reason !== "stop") return reason;
   return status === "cancelled" ? "client" : "deadline";
 }
 
 /** @param {Strings} strings @param {ErrorDetail | undefined} error */
 export function describe(strings, error) {
-  const known = new Map(Object.entries(strings.errors)); // a plain object has `constructor` and the like besides
+  const known = new Map(Object.entries(strings.errors)); // a plain object also has `constructor` and others
   return known.get(error?.code ?? "") ?? error?.message ?? strings.failed;
 }
 
 /**
- * The help entry behind an answer. Where the answer is the entry itself, its question says enough.
+ * Show the help entry that an answer is based on; only its question if the answer is the entry's text.
  * @param {Strings} strings @param {Grounding} entry @param {string} text the answer
  */
 function basis(strings, { question, answer }, text) {

@@ -1,4 +1,4 @@
-/** A person to talk to: the button that asks for one, and what came of it. */
+/** The button that asks for a person, and the state of that request. */
 
 import { describe } from "./chat-answer.js";
 import { h, icon } from "./chat-dom.js";
@@ -31,7 +31,7 @@ export class CareBar {
     this.#show();
   }
 
-  /** @param {HandoffState} state as the client tells it */
+  /** @param {HandoffState} state as the client reports it */
   show(state) {
     this.#state = state;
     this.#show();
@@ -47,7 +47,7 @@ export class CareBar {
     if (open) this.#say(...this.#told(open));
     else if (error) this.#say(describe(this.#strings, error));
     else this.#say(wanted ? this.#strings.personWanted : "");
-    if (hadFocus && this.#button.hidden) this.#words.focus(); // it never falls into the void
+    if (hadFocus && this.#button.hidden) this.#words.focus(); // otherwise the focus would be lost
   }
 
   /** @param {Handoff} handoff @returns {[string, string]} */
@@ -58,7 +58,7 @@ export class CareBar {
     return [words, strings.personReference(reference)];
   }
 
-  /** Only what is new: a live region says again whatever is put there. @param {string} words @param {string} [reference] */
+  /** Update only what is new: a live region announces every update. @param {string} words @param {string} [reference] */
   #say(words, reference) {
     const shown = [words, reference ?? ""].join("");
     if (this.#words.textContent === shown) return;

@@ -1,6 +1,6 @@
 /**
- * How every element of the chat is made. A string child becomes a text node and nothing here parses markup, so text
- * from a server can never become an element.
+ * Create the elements of the chat. A string child becomes a text node, and markup is never parsed, so text from a
+ * server can never become an element.
  */
 
 /**
@@ -47,7 +47,7 @@ const ICONS = {
   chat: "M4 5.5h12v8.5H9l-3.5 2.8V14H4z",
 };
 
-/** @param {keyof typeof ICONS} name a decoration: whatever it stands in carries the words */
+/** @param {keyof typeof ICONS} name decorative: the element around it has the label */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   const path = document.createElementNS(SVG, "path");

@@ -1,4 +1,4 @@
-/** How an answer was made: its times and tokens, on demand. */
+/** Show how an answer was made, on demand: its timings and tokens. */
 
 import { h, icon } from "./chat-dom.js";
 
@@ -42,7 +42,7 @@ export function factsDisclosure(strings, response) {
   return [button, facts];
 }
 
-/** Queue, reading and writing in proportion. @param {Strings} strings @param {Response["timings"]} timings */
+/** Draw queue, reading and writing to scale. @param {Strings} strings @param {Response["timings"]} timings */
 function timeline(strings, { queue_ms = 0, prefill_ms = 0, ttft_ms, total_ms }) {
   if (!ttft_ms || !total_ms) return null;
   const parts = { queue: queue_ms, prefill: prefill_ms, writing: total_ms - ttft_ms };

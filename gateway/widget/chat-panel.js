@@ -1,4 +1,4 @@
-/** The chat itself: the conversation, the input, and where the connection stands. */
+/** The chat: the conversation, the input, and the state of the connection. */
 
 import { Announcer } from "./chat-announcer.js";
 import { AnswerView } from "./chat-answer.js";
@@ -27,10 +27,10 @@ export class ChatPanel {
   #storageKey;
   #draftKey;
   #closeCode = 0;
-  /** the reader is at the end and wants to stay there */ #following = true;
+  /** the view follows the end of the conversation */ #following = true;
   #scrollTop = 0;
 
-  // Words are set in `localize`.
+  // Texts are set in `localize`.
   #heading = h("h2", { id: "heading" });
   #status = h("span", { class: "status", role: "status" });
   #newChat = h("button", { type: "button", class: "tool", onclick: () => this.#startOver() });
@@ -98,7 +98,7 @@ export class ChatPanel {
 
   /**
    * @param {{ url: string, token: import("./replyline-client.js").TokenSource, consent: { training: boolean },
-   *     tools: HTMLElement[] }} options `tools` are further buttons for the head
+   *     tools: HTMLElement[] }} options `tools` are additional buttons for the header
    */
   constructor({ url, token, consent, tools }) {
     this.#header.append(...tools);
@@ -129,7 +129,7 @@ export class ChatPanel {
     this.#input.focus();
   }
 
-  /** Show the place in the conversation and the draft as before the element left the page. */
+  /** Restore the scroll position and the draft after the element was moved in the page. */
   restoreView() {
     if (this.#following) this.#keepAtEnd();
     else this.#log.scrollTop = this.#scrollTop;
@@ -137,8 +137,8 @@ export class ChatPanel {
   }
 
   /**
-   * @param {string} language @param {Strings} strings @param {string | null} heading the host's own title
-   * @param {string[]} suggested the host's own questions
+   * @param {string} language @param {Strings} strings @param {string | null} heading the title set by the page
+   * @param {string[]} suggested the questions set by the page
    */
   localize(language, strings, heading, suggested) {
     this.#strings = strings;
@@ -215,7 +215,7 @@ export class ChatPanel {
     this.#showActivity();
   }
 
-  /** A new attempt takes the failed one's place at the end of the conversation. */
+  /** Replace the failed attempt by a new one at the end of the conversation. */
   #askAgain(/** @type {string} */ event_id) {
     const turn = this.#turns.get(event_id);
     if (!turn || this.#active) return;
@@ -308,7 +308,7 @@ export class ChatPanel {
     this.#scrollToEnd();
   }
 
-  /** The turns a reload restores; none where the page has put something else under the key. @returns {SavedTurn[]} */
+  /** Return the turns to restore after a reload; empty if the page has stored other data under the key. @returns {SavedTurn[]} */
   #saved() {
     try {
       return JSON.parse(this.#storage.get(this.#storageKey) ?? "[]").filter(isSavedTurn);
@@ -319,7 +319,7 @@ export class ChatPanel {
 
   // --- keys --------------------------------------------------------------------------------------------------
 
-  /** Enter sends, Shift+Enter breaks the line. */
+  /** Send on Enter; insert a line break on Shift+Enter. */
   #onInputKey(/** @type {KeyboardEvent} */ event) {
     if (event.key !== "Enter" || event.shiftKey || isComposing(event)) return;
     event.preventDefault();
@@ -334,7 +334,7 @@ export class ChatPanel {
 
   // --- what is shown -----------------------------------------------------------------------------------------
 
-  /** Send or stop, whichever applies. Focus never falls into the void when a button goes. */
+  /** Show the send or the stop button. Keep the focus when a button disappears. */
   #showActivity() {
     const active = Boolean(this.#active);
     this.#newChat.hidden = this.#turns.size === 0;
@@ -394,7 +394,7 @@ export class ChatPanel {
     this.#latest.hidden = this.#following;
   }
 
-  /** Follows the text, unless the reader has scrolled back. */
+  /** Scroll to the end, unless the reader has scrolled back. */
   #keepAtEnd() {
     if (this.#following) this.#log.scrollTop = this.#log.scrollHeight;
   }
@@ -411,7 +411,7 @@ const isSavedTurn = (turn) =>
   typeof turn.question === "string" &&
   (turn.response === undefined || typeof turn.response?.output_text === "string");
 
-/** Names a button that shows only an icon. @param {HTMLElement} button @param {string} words */
+/** Label a button that shows only an icon. @param {HTMLElement} button @param {string} words */
 export function name(button, words) {
   button.setAttribute("aria-label", words);
   button.title = words;

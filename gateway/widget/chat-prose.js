@@ -1,4 +1,4 @@
-/** An answer's words, in paragraphs; stretches of them that are not the model's are marked. */
+/** Show an answer's text in paragraphs, and mark the parts that the model did not write. */
 
 import { h } from "./chat-dom.js";
 
@@ -7,20 +7,20 @@ import { h } from "./chat-dom.js";
 /** @typedef {{ from: number, to: number }} Stretch in UTF-16 units */
 
 export class Prose {
-  /** all of it so far */ text = "";
+  /** the text so far */ text = "";
   element = h("div", { class: "prose", dir: "auto" });
 
-  /** Nothing is there yet. @param {Strings} strings */
+  /** Show that the answer has no text yet. @param {Strings} strings */
   wait(strings) {
     if (!this.text) this.element.replaceChildren(waiting(strings));
   }
 
-  /** Nothing will come. */
+  /** Show that no text will arrive. */
   stopWaiting() {
     if (!this.text) this.element.replaceChildren();
   }
 
-  /** @param {string} text it grows: what stands already is left alone */
+  /** @param {string} text the text so far; existing nodes are not changed */
   show(text) {
     this.stopWaiting();
     this.text = text;
@@ -44,7 +44,7 @@ export class Prose {
   }
 }
 
-/** @param {string} text @returns {Stretch[]} what blank lines separate */
+/** @param {string} text @returns {Stretch[]} the paragraphs */
 function paragraphsOf(text) {
   const found = [];
   let from = 0;

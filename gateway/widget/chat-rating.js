@@ -1,11 +1,11 @@
-/** What the customer thinks of an answer. */
+/** The customer's rating of an answer. */
 
 import { h, icon } from "./chat-dom.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
 
-/** Two thumbs, of which one at most is pressed. */
+/** Two thumbs; at most one is pressed. */
 export class RatingView {
   #failed = h("span", { class: "rating-failed", hidden: true });
   /** @type {Record<Rating, HTMLElement>} */ #thumbs;

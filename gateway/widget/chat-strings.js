@@ -1,4 +1,4 @@
-/** Every word of the chat, in the languages it speaks. */
+/** All texts of the chat, in every supported language. */
 
 const en = {
   heading: "Ask us",
@@ -61,8 +61,8 @@ const en = {
     rate_limited: "Too many questions in a short time. Please wait a moment.",
     queue_full: "Very many people are asking right now. Please try again in a moment.",
     too_many_inflight: "Please let the earlier answer finish first.",
-    handoff_failed: "Nobody could be reached just now, so nobody has been asked. Please try again.",
-    handoff_not_offered: "Nobody is there to take over. Please ask your question here.",
+    handoff_failed: "We could not reach a person just now. Please try again.",
+    handoff_not_offered: "No person is available to take over. Please ask your question here.",
   },
   facts: "How this answer was made",
   ttft: "First word after",
@@ -163,7 +163,7 @@ const LANGUAGES = { en, zh };
 
 /**
  * @param {(string | null | undefined)[]} wishes language tags, best first
- * @returns {{ language: "en" | "zh", strings: Strings }} the first that is spoken here, else English
+ * @returns {{ language: "en" | "zh", strings: Strings }} the first supported language, else English
  */
 export function chooseLanguage(wishes) {
   for (const wish of wishes) {

@@ -1,6 +1,6 @@
 /**
- * The chat's looks. Sizes are in px: rem is the page's, and shops set their root to 10 px. The page's rules reach the
- * host element, which therefore carries nothing that the chat needs, and by inheritance no further than `all: initial`.
+ * The chat's styles. Sizes are in px, because rem depends on the page and shops set their root to 10 px. The page's
+ * rules apply to the host element, which therefore has no styles that the chat needs; `all: initial` stops inheritance.
  */
 
 import { h } from "./chat-dom.js";

@@ -1,4 +1,4 @@
-/** The page's language switch: the words of both languages stand in the page, `lang` on <html> chooses. */
+/** The page's language switch. The page contains the texts of both languages; `lang` on <html> selects one. */
 
 import { safeStorage } from "./replyline-browser.js";
 

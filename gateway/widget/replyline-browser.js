@@ -1,11 +1,11 @@
-/** What a browser, or Node, may lack or forbid: storage, random ids, well-formed text. Nothing here throws. */
+/** Storage, random ids and well-formed text, also where a browser or Node lacks or forbids them. Never throws. */
 
-/** @type {Map<string, string | null>} what the browser refuses to store; null: removed */ const pageMemory = new Map();
+/** @type {Map<string, string | null>} values the browser refuses; null: removed */ const pageMemory = new Map();
 
 /**
- * Return a storage that keeps in memory, for the life of the page, what the browser refuses to store: in a sandboxed
- * frame, under strict privacy settings, over its quota. In Node, where many customers may share one process, each call
- * returns a separate memory.
+ * Return a storage that keeps values in memory, for the life of the page, if the browser refuses to store them: in a
+ * sandboxed frame, under strict privacy settings, over its quota. In Node, where many customers may share one process,
+ * each call returns a separate memory.
  * @param {"sessionStorage" | "localStorage"} kind
  */
 export function safeStorage(kind) {
@@ -43,7 +43,7 @@ export const newEventId = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /**
- * Return a copy in which U+FFFD replaces each half of a character, as a cut emoji leaves one: UTF-8 cannot carry it.
+ * Return a copy in which U+FFFD replaces each lone surrogate, such as half of a cut emoji: UTF-8 cannot encode it.
  * @template T @param {T} value a string, or plain objects and arrays that hold strings @returns {T}
  */
 export const wellFormed = (value) => /** @type {T} */ (replaceSurrogates(value));

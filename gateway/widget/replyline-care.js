@@ -1,6 +1,6 @@
 /**
- * A person who is asked for, and what is thought of answers: each is said until the server has answered it, over any
- * number of connections. Saying it twice does no harm.
+ * Requests for a person and ratings of answers. Each is sent until the server confirms it, over any number of
+ * connections. Sending one twice does no harm.
  *
  * @import { ClientMessage, ErrorDetail } from "./protocol.js"
  * @import { Events, Handoff, Language, Rating } from "./replyline-client.js"
@@ -16,7 +16,7 @@ export class Care {
   #newEventId;
 
   /**
-   * @param {(message: ClientMessage) => void} send says it where somebody listens
+   * @param {(message: ClientMessage) => void} send sends it if there is a session
    * @param {<Type extends "handoff" | "rated">(type: Type, detail: Events[Type]) => void} emit
    * @param {() => string} newEventId
    */
@@ -26,7 +26,7 @@ export class Care {
     this.#newEventId = newEventId;
   }
 
-  /** Whether a person is asked for and nothing has come of it yet. */
+  /** Return whether a person was requested and the server has not answered yet. */
   get wanted() {
     return this.#request !== null;
   }
@@ -38,22 +38,22 @@ export class Care {
     this.#sendRequest();
   }
 
-  /** The last rating of an answer counts. @param {string} response_id @param {Rating} rating */
+  /** Rate an answer; its last rating counts. @param {string} response_id @param {Rating} rating */
   rate(response_id, rating) {
     this.#ratings.set(response_id, { event_id: this.#newEventId(), rating });
     this.#sendRating(response_id);
   }
 
-  /** There is a session, and what was not answered is said again. @param {boolean} offered @param {boolean} isAnother */
+  /** A session has started: send everything again that was not confirmed. @param {boolean} offered @param {boolean} isAnother */
   begin(offered, isAnother) {
     this.#offered = offered;
-    if (isAnother) this.#open = null; // of a session that goes on, the server tells what is open
+    if (isAnother) this.#open = null; // for a continued session the server sends the open hand-off
     this.#tell();
     this.#sendRequest();
     for (const response_id of this.#ratings.keys()) this.#sendRating(response_id);
   }
 
-  /** The conversation is erased. */
+  /** Forget the erased conversation. */
   forget() {
     this.#ratings.clear();
     this.#request = this.#open = null;
@@ -69,12 +69,12 @@ export class Care {
 
   /** @param {{ response_id: string, event_id?: string, rating?: Rating }} message */
   onRated({ response_id, event_id, rating }) {
-    if (this.#ratings.get(response_id)?.event_id !== event_id) return; // rated anew meanwhile
+    if (this.#ratings.get(response_id)?.event_id !== event_id) return; // rated again in the meantime
     this.#ratings.delete(response_id);
     this.#emit("rated", { response_id, rating: rating ?? null });
   }
 
-  /** Whether the error was about anything here. @param {string} event_id @param {ErrorDetail} error */
+  /** Return whether the error belongs to one of these messages. @param {string} event_id @param {ErrorDetail} error */
   onError(event_id, error) {
     if (this.#request?.event_id === event_id) {
       this.#request = null;

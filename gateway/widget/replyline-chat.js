@@ -4,20 +4,21 @@
  *     <script type="module" src="https://shop.example/widget/replyline-chat.js"></script>
  *     <replyline-chat></replyline-chat>
  *
- * The element fills the box it is given. With the attribute `floating` it is a button in the corner that opens a
- * panel; a script tag with `data-auto` inserts that one by itself.
+ * The element fills its box. With the attribute `floating` it is a button in the corner that opens a panel; a script
+ * tag with `data-auto` inserts such an element.
  *
  * Attributes: `url` (the gateway's WebSocket; by default the host that served this script), `lang` ("en", "zh"; by
  * default the page's, then the browser's), `heading`, `theme` ("light", "dark"; by default the system's), `floating`,
- * `data-consent-training`: the customer has agreed that what is said here be recorded and models be trained on it. It
- * is said at each connect; a script tag with `data-auto` may have it too.
- * Property `token`: for a gateway that asks who its customers are, a function that gives a fresh token (or a promise of
- * one), asked at each connect and before the last one expires: `chat.token = async () => (await fetch("/token")).text()`.
- * Slot `note`: the host's words under the input. A child list with `slot="suggestions"` (one a language, by its `lang`)
- * holds questions to be asked by a click. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
+ * `data-consent-training`: the customer has agreed that this conversation is recorded and used to train models. It is
+ * sent with every connection; a script tag with `data-auto` may have it too.
+ * Property `token`: for a gateway that checks tokens, a function that returns a fresh token (or a promise of one). It
+ * is called for every connection and before the token expires: `chat.token = async () => (await
+ * fetch("/token")).text()`. Slot `note`: the page's text below the input. A child list with `slot="suggestions"` (one
+ * per language, by its `lang`) contains questions that a click asks. Custom properties: `--replyline-accent`,
+ * `--replyline-on-accent`.
  *
- * The element that `data-auto` inserts stays when the page replaces its body, or what is in it, until the page calls the
- * element's `remove()`. An element that the page placed stays and goes with the page's markup.
+ * The element that `data-auto` inserts stays when the page replaces its body or the body's content, until the page
+ * calls the element's `remove()`. An element that the page placed is removed with the page's markup.
  */
 
 import { h, icon, isComposing } from "./chat-dom.js";
@@ -27,8 +28,8 @@ import { addStyles } from "./chat-styles.js";
 import { safeStorage } from "./replyline-browser.js";
 
 const NAME = "replyline-chat";
-const RETURN_INTERVAL_MS = 100; // a script that removes the element whenever it appears gets no endless loop
-/** What a page's keyboard shortcuts listen to. */
+const RETURN_INTERVAL_MS = 100; // prevents an endless loop with a script that always removes the element
+/** The events that a page's keyboard shortcuts listen to. */
 const TYPING =
   "keydown keypress keyup beforeinput input textInput paste copy cut compositionstart compositionupdate compositionend";
 
@@ -39,7 +40,7 @@ function ownGateway() {
   return url.href;
 }
 
-/** As its attribute has it at the moment. @param {HTMLElement} element */
+/** Return the consent from the element's attribute. @param {HTMLElement} element */
 const consentOf = ({ dataset }) => ({
   get training() {
     return dataset.consentTraining !== undefined && dataset.consentTraining !== "false";
@@ -47,7 +48,7 @@ const consentOf = ({ dataset }) => ({
 });
 
 /**
- * The questions that the page suggests in a language.
+ * Return the questions that the page suggests in a language.
  * @param {HTMLElement} element @param {string} language
  */
 const suggestionsOf = (element, language) =>
@@ -90,7 +91,7 @@ export class ReplylineChat extends HTMLElement {
     if (this.isConnected) this.#focused = this.#active;
   }
 
-  /** Insert the chat of a script tag with `data-auto`, unless there is one. @param {string | undefined} consent */
+  /** Insert the chat of a script tag with `data-auto`, unless the page has one. @param {string | undefined} consent */
   static insertOnce(consent) {
     if (ReplylineChat.#auto || document.querySelector(NAME)) return;
     const chat = h(NAME, { floating: true, "data-auto": true, "data-consent-training": consent });
@@ -110,7 +111,7 @@ export class ReplylineChat extends HTMLElement {
       if (isOpen) this.toggleAttribute("open", isOpen === "true");
     }
     this.#localize();
-    // In the corner of every page of a site, a chat that nobody opens should cost no connection.
+    // A chat in the corner of every page of a site should use no connection until it is opened.
     if (!this.hasAttribute("floating") || this.hasAttribute("open")) this.#panel.connect();
     this.#panel.restoreView();
     if (document.activeElement === document.body) this.#focused?.focus({ preventScroll: true });
@@ -145,7 +146,7 @@ export class ReplylineChat extends HTMLElement {
 
   // --- staying in the page -----------------------------------------------------------------------------------
 
-  /** Put the element that `data-auto` inserted back, once there is a body and no other chat in it. */
+  /** Insert the element of `data-auto` again, once there is a body without another chat. */
   #comeBack() {
     if (this.isConnected || this.#removed) return;
     if (document.querySelector(NAME)) return this.#panel?.disconnect();

@@ -2,16 +2,16 @@
  * Replyline's protocol in a browser or in Node 22: one WebSocket, subprotocol `chat.v1.json`, no dependency.
  *
  * A question outlives its socket. It is kept until its `response.done` arrives; after a reconnect the session is
- * resumed from the last cursor, and its answers go on where they were. A question whose answer the server had not
- * promised yet, or any where it could not resume, is sent again under its own `event_id`: the server reattaches to the
- * answer that it is already computing, and tells it from its beginning.
+ * resumed from the last cursor, and its answers continue. A question that the server had not confirmed yet, or any
+ * question if the session cannot be resumed, is sent again with the same `event_id`: the server reattaches to the
+ * answer that it is already computing, and sends it from its beginning.
  *
  *     const client = new ReplylineClient({ url: "wss://shop.example/ws" });
  *     client.on("delta", ({ text }) => show(text));
  *     client.connect();
  *     client.create("Do you ship abroad?");
  *
- * Each event is a CustomEvent with the `detail` that `Events` says.
+ * Each event is a CustomEvent with the `detail` described by `Events`.
  *
  * @import { ClientMessage, ErrorDetail, Feedback, HandoffCreated, HandoffRequest, Response } from "./protocol.js"
  * @import { ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone } from "./protocol.js"
@@ -23,15 +23,15 @@
  * @typedef {Partial<Omit<ResponseCreate, "type" | "input">>} CreateOptions an earlier question's `event_id` reattaches to
  *     its answer
  * @typedef {object} Events
- * @property {{ state: State, code?: number }} state where the connection stands
- * @property {{ event_id: string }} created the answer is assured
+ * @property {{ state: State, code?: number }} state the state of the connection
+ * @property {{ event_id: string }} created the server has accepted the question
  * @property {{ event_id: string, text: string }} delta the whole text so far
  * @property {{ event_id: string, response: Response }} done the answer, once
  * @property {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} handoff whether a person
- *     can be, and is being asked for; the open hand-off
- * @property {{ response_id: string, rating: Rating | null, error?: ErrorDetail }} rated what counts of an
- *     answer now; null where it could not be taken
- * @property {{ event_id?: string, error: ErrorDetail }} error with an event_id: that question will get no answer
+ *     can be requested, and was requested; the open hand-off
+ * @property {{ response_id: string, rating: Rating | null, error?: ErrorDetail }} rated the current rating of
+ *     an answer; null if it could not be saved
+ * @property {{ event_id?: string, error: ErrorDetail }} error with an event_id: there will be no answer to that question
  * @typedef {{ request: ResponseCreate, response_id: string | null, text: string, next_seq: number, characters: number,
  *     sent: boolean, refused: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
@@ -42,22 +42,22 @@ import { Care } from "./replyline-care.js";
 const SUBPROTOCOL = "chat.v1.json";
 const CLIENT = { name: "replyline-widget", version: "0.1.0" };
 const BACKOFF_BASE_MS = 500;
-// What restarts is back within seconds, and so shall its clients be; a long outage is asked after less often.
+// A restarted gateway is back within seconds, and its clients reconnect as fast; in a long outage they try less often.
 const BACKOFF_CAP_MS = 5_000;
 const LONG_OUTAGE_ATTEMPTS = 20; // most of a minute
 const BACKOFF_LONG_OUTAGE_CAP_MS = 30_000;
 const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
 const SOONEST_REFRESH_MS = 10_000;
-const AT_ONCE_MS = 200; // at most: a gateway that goes sends all its clients away together
+const AT_ONCE_MS = 200; // upper bound: a gateway that shuts down disconnects all its clients at the same time
 const SHUTTING_DOWN = "shutting_down";
 const TOO_MANY_CONNECTIONS = "too_many_connections";
 const SILENCE_MS = 2_500; // a gateway confirms a question within milliseconds
 const WAKE_SILENCE_MS = 1_000; // while an answer is open
 const PAGE_HIDDEN_MS = 1_000;
-const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires immediately
 const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
 
-/** After these the line may be dead though it looks open. "pagehide": a page with an open socket is not kept for "back". */
+/** After these the connection may be dead. "pagehide": browsers do not keep a page with an open socket for "back". */
 const PAGE_EVENTS = /** @type {const} */ ([
   ["window", "online"],
   ["window", "pageshow"],
@@ -71,7 +71,7 @@ const isTerminal = (code) => (code >= 4500 && code < 4600) || code === MESSAGE_T
 
 export class ReplylineClient extends EventTarget {
   #urls;
-  #at = 0; // of them, the one in use
+  #at = 0; // index of the one in use
   #token;
   #consent;
   #storage = safeStorage("sessionStorage");
@@ -82,13 +82,13 @@ export class ReplylineClient extends EventTarget {
   /** @type {WebSocket | null} */ #socket = null;
   /** @type {string | null} */ #sessionId;
   /** @type {string | null} */ #cursor = null;
-  #cursorAt = 0; // when it came
+  #cursorAt = 0; // when it arrived
   /** @type {Map<string, Question>} unfinished questions by event_id, oldest first */ #questions = new Map();
 
   #attempt = 0;
-  /** @type {number | null} what `session.closing` asked for */ #reconnectAfterMs = null;
+  /** @type {number | null} the delay that `session.closing` asked for */ #reconnectAfterMs = null;
   #waitsAsTold = false;
-  #fullForMs = 0; // what a gateway without room asked for
+  #fullForMs = 0; // how long a full gateway asked to wait
   #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
   /** @type {number | undefined} */ #retryTimer;
   /** @type {number | undefined} */ #watchdog;
@@ -106,11 +106,11 @@ export class ReplylineClient extends EventTarget {
 
   /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
   /**
-   * @param {{ url: string | string[], token?: TokenSource, consent?: { training: boolean } }} options `url`: of several
-   *     gateways that stand for each other, where one is lost the next is asked. `token` is asked for a fresh one at each
-   *     connect, and before the last one expires. Where it fails, it is asked again at the next reconnect.
-   *     `consent.training`: the customer has agreed that his words be recorded and models be trained on them; it is
-   *     read, and said, at each connect.
+   * @param {{ url: string | string[], token?: TokenSource, consent?: { training: boolean } }} options `url`: if there
+   *     are several, the client tries the next one when a connection is lost. `token` returns a fresh token; it is
+   *     called for every connection, and before the token expires. If it fails, the next reconnect calls it again.
+   *     `consent.training`: the customer has agreed that the conversation is recorded and used to train models; it is
+   *     read, and sent, with every connection.
    */
   constructor({ url, token, consent }) {
     super();
@@ -123,7 +123,7 @@ export class ReplylineClient extends EventTarget {
   }
 
   /**
-   * Hears an event, by its `detail`; `addEventListener` does too.
+   * Call `handle` with the `detail` of each event of a type; `addEventListener` works too.
    * @template {keyof Events} Type
    * @param {Type} type @param {(detail: Events[Type]) => void} handle
    */
@@ -141,7 +141,7 @@ export class ReplylineClient extends EventTarget {
     this.#open();
   }
 
-  /** Hangs up. Not a cancel: unfinished answers go on, and `connect` finds them again. */
+  /** Close the connection. This is not a cancel: unfinished answers continue, and `connect` resumes them. */
   close() {
     this.#watchPage(false);
     this.#drop();
@@ -149,7 +149,7 @@ export class ReplylineClient extends EventTarget {
   }
 
   /**
-   * Asks. Works offline too: the question is sent as soon as there is a session.
+   * Ask a question. Works offline too: the question is sent as soon as there is a session.
    * @param {string} input
    * @param {CreateOptions} [options]
    * @returns {string} the event_id that all events of this answer carry
@@ -173,18 +173,18 @@ export class ReplylineClient extends EventTarget {
     return event_id;
   }
 
-  /** Asks for a person. Works offline too; `handoff` tells what came of it. @param {Language} language */
+  /** Request a person. Works offline too; the event `handoff` reports the result. @param {Language} language */
   requestHandoff(language) {
     this.#care.request(language);
     this.#hurry();
   }
 
-  /** What the customer thinks of an answer; the last rating of it counts. @param {string} response_id @param {Rating} rating */
+  /** Rate an answer; its last rating counts. @param {string} response_id @param {Rating} rating */
   rate(response_id, rating) {
     this.#care.rate(response_id, rating);
   }
 
-  /** Asks the server to stop; `done` follows with status "cancelled" (or "completed", if that was quicker). */
+  /** Ask the server to stop. `done` follows with status "cancelled" (or "completed", if the answer ended first). */
   cancel(/** @type {string} */ event_id) {
     const question = this.#questions.get(event_id);
     if (!question) return;
@@ -197,7 +197,7 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /** Erases the conversation at the server, then starts an empty one. Unfinished questions are forgotten. */
+  /** Erase the conversation on the server, then start an empty one. Unfinished questions are dropped. */
   deleteSession() {
     this.#questions.clear();
     this.#care.forget();
@@ -236,7 +236,7 @@ export class ReplylineClient extends EventTarget {
     socket.onclose = (event) => this.#lost(event.code);
   }
 
-  /** Lets go of the socket without waiting for its closing handshake, which a dead network never finishes. */
+  /** Release the socket without waiting for its closing handshake, which a dead network never finishes. */
   #drop() {
     clearTimeout(this.#retryTimer);
     clearTimeout(this.#watchdog);
@@ -249,7 +249,7 @@ export class ReplylineClient extends EventTarget {
     socket.close();
   }
 
-  /** @param {number} [code] the close code; none where we hung up ourselves */
+  /** @param {number} [code] the close code; undefined if this client closed the socket */
   #lost(code = 0) {
     this.#drop();
     if (isTerminal(code)) {
@@ -270,7 +270,7 @@ export class ReplylineClient extends EventTarget {
     this.#hurry();
   }
 
-  /** Leave a line that may be dead for another one. What it did not confirm is sent again there. */
+  /** Replace a connection that may be dead. Messages that it did not confirm are sent again on the new one. */
   #replaceLine(delayMs = 0) {
     this.#drop();
     this.#waitsAsTold = false;
@@ -278,7 +278,7 @@ export class ReplylineClient extends EventTarget {
     this.#setState("reconnecting");
   }
 
-  /** Each silent line in a row gets twice the time, so that a gateway that is only slow is not asked ever more. */
+  /** Double the time for each silent connection in a row, so that a slow gateway does not get ever more requests. */
   #onSilence() {
     this.#silenceMs = Math.min(2 * this.#silenceMs, 2 * this.#heartbeatMs);
     this.#at += 1;
@@ -293,7 +293,7 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /** Replace a line that the page's sleep, or a change of network, may have cut. @param {string} type of the event */
+  /** Replace a connection that the page's sleep or a change of network may have broken. @param {string} type of the event */
   #checkLine(type) {
     if (type === "pagehide") return this.#socket ? this.#replaceLine(PAGE_HIDDEN_MS) : undefined;
     if (globalThis.document?.visibilityState === "hidden" && type !== "online") return;
@@ -306,11 +306,11 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /** Who has nothing to ask of a gateway that goes waits as long as he was told; who has goes to another at once. */
+  /** When a gateway shuts down: reconnect immediately if a question is open, otherwise after the requested delay. */
   #hurry() {
     if (this.#questions.size === 0 && !this.#care.wanted) return;
     if (this.#state === "online" && this.#reconnectAfterMs !== null && this.#hasUnsent) {
-      this.#lost(); // the gateway that goes takes nothing more
+      this.#lost(); // a gateway that shuts down accepts no more messages
     } else if (this.#state === "reconnecting" && this.#waitsAsTold) {
       this.#waitsAsTold = false;
       clearTimeout(this.#retryTimer);
@@ -322,16 +322,16 @@ export class ReplylineClient extends EventTarget {
     return this.#care.wanted || [...this.#questions.values()].some(({ sent }) => !sent);
   }
 
-  /** The server speaks at least once a heartbeat; after two silent ones the line is dead, whatever TCP believes. */
+  /** The server sends at least one message per heartbeat; after two silent heartbeats the connection is dead. */
   #restartWatchdog() {
     clearTimeout(this.#watchdog);
     this.#watchdog = setTimeout(() => this.#lost(), 2 * this.#heartbeatMs);
   }
 
   /**
-   * A session lasts as long as its token: give a fresh one when a fifth of its time is left. A clock here that is wrong,
-   * or a token that comes too late, costs a reconnect (4005) and no answer.
-   * @param {number | undefined} expiresAt Unix milliseconds; none where no tokens are checked
+   * Send a fresh token when a fifth of the session's time is left: a session ends with its token. A wrong clock on this
+   * machine, or a late token, costs a reconnect (4005) but no answer.
+   * @param {number | undefined} expiresAt Unix milliseconds; undefined if the gateway checks no tokens
    */
   #refreshBefore(expiresAt) {
     clearTimeout(this.#refreshTimer);
@@ -346,13 +346,13 @@ export class ReplylineClient extends EventTarget {
       const token = await this.#token?.();
       if (token && socket === this.#socket) this.#send({ type: "session.refresh", token });
     } catch {
-      // The page has no token now: the session goes on until this one expires, and the reconnect asks again.
+      // The page has no token now: the session continues until this one expires, and the reconnect tries again.
     }
   }
 
   // --- client → server ---------------------------------------------------------------------------------------
 
-  /** Send a message, and replace the line unless some frame follows soon. @param {ClientMessage} message */
+  /** Send a message, and replace the connection unless a frame arrives soon. @param {ClientMessage} message */
   #send(message) {
     if (this.#socket?.readyState !== WebSocket.OPEN) return;
     this.#socket.send(toJson(wellFormed(message)));
@@ -360,7 +360,7 @@ export class ReplylineClient extends EventTarget {
     this.#silenceTimer ??= setTimeout(() => this.#onSilence(), this.#silenceMs);
   }
 
-  /** @param {string} [token] undefined fields stay off the wire */
+  /** @param {string} [token] undefined fields are not sent */
   #startSession(token) {
     const training = this.#consent?.training ?? false;
     const consented = this.#sessionId !== null && this.#storage.get(this.#consentKey) === this.#sessionId;
@@ -393,7 +393,7 @@ export class ReplylineClient extends EventTarget {
     });
   }
 
-  /** Whether there is a session, and a gateway that does not go away. */
+  /** Return whether there is a session on a gateway that is not shutting down. */
   get #takesQuestions() {
     return this.#state === "online" && !this.#erasing && this.#reconnectAfterMs === null;
   }
@@ -448,10 +448,10 @@ export class ReplylineClient extends EventTarget {
       else if (question.cancelled) this.#sendCancel(question);
     }
     this.#care.begin(handoff, isAnother);
-    this.#hurry(); // it may have said that it goes away before there was a session
+    this.#hurry(); // the gateway may have announced its shutdown before there was a session
   }
 
-  /** A session starts once a connection, so an empty one needs a new connection. */
+  /** A connection can start only one session, so an empty session needs a new connection. */
   #forgetSession() {
     this.#erasing = false;
     this.#sessionId = null;
@@ -469,7 +469,7 @@ export class ReplylineClient extends EventTarget {
     const question = this.#questions.get(event_id);
     if (!question) return;
     const isAnother = question.response_id !== response_id;
-    // Told from its beginning: it begins, is told again, or the first answer is lost for good and another one begins.
+    // The answer is sent from its beginning: it is new, is repeated, or replaces an answer that was lost.
     Object.assign(question, { response_id, text: "", characters: 0, next_seq: 0 });
     if (isAnother) this.#emit("created", { event_id });
   }
@@ -494,7 +494,7 @@ export class ReplylineClient extends EventTarget {
     this.#cursorAt = performance.now();
   }
 
-  /** Text is missing: resume from the last good cursor, once. If it stays missing, `done` brings the whole text. */
+  /** Text is missing: resume once from the last good cursor. If it is still missing, `done` has the whole text. */
   #onGap(/** @type {Question} */ question) {
     if (question.had_gap) return;
     question.had_gap = true;
@@ -515,7 +515,7 @@ export class ReplylineClient extends EventTarget {
     if (event_id && this.#care.onError(event_id, error)) return;
     const question = this.#questions.get(event_id ?? "");
     if (question && error.code === SHUTTING_DOWN) {
-      question.sent = false; // another gateway answers it
+      question.sent = false; // another gateway will answer it
       this.#reconnectAfterMs ??= 0;
       return this.#hurry();
     }
@@ -526,7 +526,7 @@ export class ReplylineClient extends EventTarget {
     if (event_id) {
       if (!this.#questions.delete(event_id)) return;
     } else if (this.#erasing) {
-      this.#forgetSession(); // not erased now, but it expires there, and nothing here points to it any more
+      this.#forgetSession(); // not erased yet, but it expires there, and this client no longer refers to it
     } else {
       event_id = this.#unreadable();
     }
@@ -535,7 +535,7 @@ export class ReplylineClient extends EventTarget {
 
   /**
    * Return the question that an error without an event_id ends, if any. The gateway could not read some message. The
-   * oldest unconfirmed question is sent again, which does no harm; if that fails too, it is the one.
+   * oldest unconfirmed question is sent again, which does no harm; if that fails too, the error is about it.
    */
   #unreadable() {
     const question = [...this.#questions.values()].find(({ sent, response_id }) => sent && !response_id);
