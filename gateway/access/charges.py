@@ -1,4 +1,4 @@
-"""Decide what each message costs and whom to charge, and count the charges of this process. Pure."""
+"""Decide what each message costs and which payers to charge, and count the charges of this process. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The keys that tokens are checked with. Pure.
 
 The type of a key determines its algorithm: HS256 for a secret, RS256 for RSA, ES256 for P-256, EdDSA for Ed25519. So no
-token can have a public key used as a secret, whatever its header claims (CVE-2015-9235). A key's id is only looked up
+token can have a public key used as a secret, regardless of its header (CVE-2015-9235). A key's id is only looked up
 in the set; it is never used as a path or an address.
 """
 

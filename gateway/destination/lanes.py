@@ -82,7 +82,7 @@ class LaneAdmissions:
 
     def is_live(self, lane: Lane, bucket: Bucket, now_unix_ms: float, revision: Revision | None = None) -> bool:
         """Return whether a worker of the lane has recently reported that it serves the bucket with this version loaded.
-        None stands for any version."""
+        None means any version."""
         known = self._admissions.get(lane)
         return known is not None and known.fleet.serves(bucket, now_unix_ms, revision)
 

@@ -64,7 +64,7 @@ class Offer:
         """Return the partition of the question. Redis applies the same rule (`shared/conversation/places.py`).
 
         Args:
-            last: the partition of the conversation's last question; None if there is none
+            last: the partition of the conversation's last question; None without one
             pinned: the last question may still be answered
         """
         if last is None:

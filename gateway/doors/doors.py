@@ -1,4 +1,4 @@
-"""The doors of a gateway: WebSocket, HTTP and gRPC; each port is optional but the first."""
+"""The doors of a gateway: WebSocket, HTTP and gRPC. Every port except the first is optional."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -45,8 +45,14 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Doors:
-    """`producer` is of hand-offs, `running` the cursors of the answers that run, `sockets` counts the connections of
-    all doors. `gate`: None where no token is asked for."""
+    """Builds and runs the doors.
+
+    Attributes:
+        gate: verifies tokens; None if clients need no token
+        producer: the producer for hand-offs
+        running: the cursors of running answers
+        sockets: counts the connections of all doors
+    """
 
     settings: Settings
     gate: TokenGate | None
@@ -96,7 +102,7 @@ class Doors:
         )
 
     def _make_http(self, settings: GatewaySettings) -> HttpServer:
-        """Return the server of the doors over HTTP; a path that is no other's is OpenAI's."""
+        """Return the server of the HTTP doors. The OpenAI door answers all paths that belong to no other door."""
         http = HttpRequests(exchanges=self._exchanges, settings=settings)
         openai = OpenAiDoor(http=http, models=settings.openai_models)
         ai_sdk = AiSdkDoor(http=http, chats=self._chats)
@@ -111,7 +117,7 @@ class Doors:
         return HttpServer(app=Starlette(routes=doors), settings=settings, sockets=self.sockets)
 
     def _make_grpc(self) -> "GrpcDoor":
-        """Return the door over gRPC, whose library a gateway without it does not load."""
+        """Return the gRPC door. Its library is loaded only if the door is used."""
         from gateway.doors.grpc.door import GrpcDoor
 
         settings = self.settings.gateway
@@ -128,7 +134,7 @@ class Doors:
         )
 
     def _make_chatwoot(self) -> list[Mount]:
-        """Return its door, where there is one, which asks by a signature in the place of a token."""
+        """Return Chatwoot's door if it is configured. It checks a signature instead of a token."""
         chatwoot, topic = self.settings.chatwoot, self.settings.kafka.topics.posts
         if not chatwoot.url:
             return []
@@ -144,8 +150,17 @@ class Doors:
         return [Mount(CHATWOOT, door.app())]
 
     async def listen(self, closing: AsyncExitStack) -> Server:
-        """Listen on the ports of the WebSocket and of the doors over HTTP; `closing` closes both. Return the
-        WebSocket's server. Raises `ListenError`."""
+        """Listen on the ports for WebSockets and HTTP.
+
+        Args:
+            closing: closes both listeners
+
+        Returns:
+            The WebSocket server.
+
+        Raises:
+            ListenError: a port cannot be bound
+        """
         server = await self._frontend.listen()
         closing.push_async_callback(server.wait_closed)
         closing.callback(server.close)
@@ -162,14 +177,14 @@ class Doors:
             tasks.start(self._grpc.watch(), "grpc")
 
     def start(self, tasks: Tasks) -> None:
-        """Serve the doors over HTTP if there are any, and close WebSockets that break their limits."""
+        """Serve the HTTP doors if there are any, and close WebSockets that exceed their limits."""
         if self._http_socket is not None:
             tasks.start(self._http.serve(self._http_socket), "http")
         tasks.start(self._frontend.sweep(), "sweep")
         tasks.start(self._frontend.flush_slow(), "flush_slow")
 
     async def leave(self) -> None:
-        """Accept no new client, and announce the shutdown to those that are connected."""
+        """Accept no new clients, and announce the shutdown to connected ones."""
         self._http.stop()
         self._frontend.announce_shutdown()
         if self._grpc is not None:

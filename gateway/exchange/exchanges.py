@@ -146,7 +146,7 @@ class Exchanges:
 
     async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
         """Ask a question and return the first items, which assure that there is an answer. Raises `ProtocolError` if
-        there is none, or only "busy"."""
+        the answer is missing, or only "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
         options, exchange.ignored = question.options, question.ignored
         if question.system and exchange.session.instructs:

@@ -1,4 +1,4 @@
-"""Refuse a request, and turn an answer without text of its own into an error. Pure."""
+"""Refuse a request, and turn an answer without text into an error. Pure."""
 
 from typing import Any
 

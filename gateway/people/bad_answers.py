@@ -90,7 +90,7 @@ class BadAnswers:
         """Remove a conversation's bad answers after calling `forget`, which removes what was learned from them.
 
         Does nothing if the conversation has no bad answers and had none in the last 30 days, unless `asked`. Ratings
-        under an earlier consent are not stored afterwards. Raises `StoreUnavailable`, and whatever `forget` raises.
+        under an earlier consent are not stored afterwards. Raises `StoreUnavailable`, and the exceptions of `forget`.
         """
         found = await self.store.withdraw(session, now_unix_ms(), asked=asked)
         if asked or found is not None:

@@ -43,7 +43,7 @@ class Answering:
     beside: Tasks
     on_end: Sequence[Callable[[Entry, Response], object]]
 
-    # --- the FAQ's, in their stead
+    # --- fallbacks
 
     def fall_back(self, entry: Entry, why: FallbackReason) -> None:
         """Answer from the FAQ instead of the model. The question of an adopted request is read first."""

@@ -258,7 +258,7 @@ class Session:
 
     @property
     def caller(self) -> Caller:
-        """Return whom to charge for the session's requests. For an edge this is the conversation, because an edge's
+        """Return the payer of the session's requests. For an edge this is the conversation, because an edge's
         subject and address serve many customers."""
         if self.identity is not None and self.identity.edge:
             return Caller(self.key, self.conversation_id)

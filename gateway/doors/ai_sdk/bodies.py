@@ -1,4 +1,4 @@
-"""Read what `useChat` sends: pure. Parts of a message that hold no text are passed over."""
+"""Read the requests of `useChat`. Message parts without text are skipped. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class _Part(Struct):
 
 
 class _UiMessage(Struct):
-    """AI SDK 4 and earlier, and messages for a model, have `content`."""
+    """A message. AI SDK 4 and earlier, and messages for a model, have `content`."""
 
     role: str
     parts: list[_Part] | None = None
@@ -31,7 +31,8 @@ class _UiMessage(Struct):
 
 
 class ChatBody(Struct):
-    """`messages` is the conversation, or the customer's message alone, as `message` is."""
+    """The body of a request. The conversation is in `messages`; the customer's message alone in `messages` or
+    `message`."""
 
     id: Annotated[str, Meta(min_length=1, max_length=_MAX_CHAT_CHARS)]
     messages: list[_UiMessage] | None = None
@@ -41,27 +42,30 @@ class ChatBody(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatQuestion(Question):
-    """`session` is the chat's."""
+    """A question with the name of its chat's `session`."""
 
     session: str
 
 
 def session_of(chat: str) -> str:
-    """Return the name of a chat's session. Raises `ProtocolError` where no chat is called so."""
+    """Return the name of a chat's session. Raises `ProtocolError` if the chat's id is not valid."""
     name = session_name((chat,)) if len(chat) <= _MAX_CHAT_CHARS else None
     if name is None:
-        raise ProtocolError("invalid_field", f"a chat's id has 1 to {_MAX_CHAT_CHARS} characters", param="id")
+        raise ProtocolError("invalid_field", f"a chat's id must have 1 to {_MAX_CHAT_CHARS} characters", param="id")
     return name
 
 
 def chat_question(data: bytes) -> ChatQuestion:
-    """Return what a body asks. A customer's message alone is asked in the conversation that is remembered here, unless
-    an answer is to be replaced: that conversation has it. Raises `ProtocolError`."""
+    """Return the question in a body. Raises `ProtocolError`.
+
+    A single message is asked in the stored conversation, unless it replaces an answer, which the stored conversation
+    would still contain.
+    """
     return question_of(read_body(data, ChatBody))
 
 
 def question_of(body: ChatBody) -> ChatQuestion:
-    """Return what a decoded body asks, as `chat_question` does."""
+    """Return the question in a decoded body (see `chat_question`)."""
     regenerates = body.trigger.startswith("regenerate-")
     messages = body.messages or ([body.message] if body.message is not None and not regenerates else [])
     if not messages:
@@ -70,7 +74,7 @@ def question_of(body: ChatBody) -> ChatQuestion:
     dropped = list[str]()
     turns, text, system = conversation_of(_texts(messages, dropped), "messages")
     return ChatQuestion(
-        body=_encode((body.id, body.messages, body.message, body.trigger)),  # a retry's frame has other headers
+        body=_encode((body.id, body.messages, body.message, body.trigger)),  # the frame of a retry has other headers
         session=session_of(body.id),
         input=text,
         turns=None if len(messages) == 1 and not regenerates else turns,
@@ -80,8 +84,8 @@ def question_of(body: ChatBody) -> ChatQuestion:
 
 
 def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Role, str]]:
-    """Yield each message's role and text. What a customer's message has next to its text is left out: its kind is added
-    to `dropped`. Raises `ProtocolError`."""
+    """Yield each message's role and text. Other kinds of content in a customer's message are skipped and added to
+    `dropped`. Raises `ProtocolError`."""
     for place, message in enumerate(messages):
         at = f"messages[{place}]"
         if message.role in _OF_PROGRAMS:
@@ -94,5 +98,5 @@ def _texts(messages: list[_UiMessage], dropped: list[str]) -> Iterable[tuple[Rol
         if role == "user" and any(part.type == "file" for part in parts):
             dropped.append("file")
             if not text.strip():
-                raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.parts")
+                raise ProtocolError("unsupported_content", "only text is supported", param=f"{at}.parts")
         yield role, text

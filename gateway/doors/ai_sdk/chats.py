@@ -1,7 +1,7 @@
-"""Ask in a chat, follow what runs in it at any gateway, stop that, and erase the chat.
+"""Ask in a chat, resume or stop its running answer at any gateway, and erase the chat.
 
-Redis keeps the running answer's cursor until a client has received its end. An answer whose client is gone continues:
-a client that resumes the chat receives it from its beginning.
+Redis stores the cursor of the running answer until a client has received its end. An answer whose client has
+disconnected continues, and a client that resumes the chat receives it from its beginning.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.wire.messages import ResponseCancel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """An answer that its client receives from its beginning: `first` are the items so far, Redis has `cursor`."""
+    """An answer sent to its client from its beginning. `first` are the items so far; Redis stores `cursor`."""
 
     exchange: Exchange
     response_id: str
@@ -34,7 +34,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chats:
-    """Each method raises `ProtocolError`."""
+    """The chats of one gateway. Every method may raise `ProtocolError`."""
 
     exchanges: Exchanges
     cursors: SessionValue
@@ -55,7 +55,7 @@ class Chats:
         return Running(exchange=exchange, response_id=opened.created.response_id, cursor=cursor, first=first)
 
     async def _keep(self, exchange: Exchange, cursor: bytes, told: ResumePoint) -> None:
-        """Keep the answer's cursor. Without Redis the answer continues, and cannot be resumed."""
+        """Store the answer's cursor. Without Redis the answer continues but cannot be resumed."""
         kept_s = (told.deadline_ms + RESUMABLE_MS) / 1_000
         try:
             await self.cursors.put(exchange.session.key, cursor, generation=told.generation, kept_s=kept_s)
@@ -63,7 +63,8 @@ class Chats:
             metrics.history_unavailable.labels("lost").inc()
 
     async def resume(self, asker: Asker, session: str) -> Running | None:
-        """Return the answer that runs in this chat, or whose end no client received; else None."""
+        """Return the chat's running answer, or one whose end no client has received; None if there is no such
+        answer."""
         async with self.exchanges.visit(asker, session) as exchange:
             found = await self._find(exchange)
         if found is None:
@@ -87,14 +88,14 @@ class Chats:
         return Telling(exchanges=self.exchanges, exchange=running.exchange, teller=teller, first=running.first)
 
     async def told(self, running: Running) -> None:
-        """Remove the cursor: a client has received the end, and nothing is left to resume."""
+        """Remove the cursor after a client has received the end."""
         try:
             await self.cursors.remove(running.exchange.session.key, running.cursor)
         except StoreUnavailable:
             metrics.history_unavailable.labels("lost").inc()
 
     async def stop(self, asker: Asker, session: str) -> None:
-        """Cancel the answer that runs in this chat, at any gateway, if one does."""
+        """Cancel the chat's running answer, at any gateway, if there is one."""
         exchange = await self.exchanges.begin(asker, session)
         try:
             found = await self._find(exchange)
@@ -109,7 +110,7 @@ class Chats:
             self.exchanges.leave(exchange, keep=True)
 
     async def cancel(self, running: Running) -> None:
-        """Cancel an answer that this gateway holds."""
+        """Cancel an answer of this gateway."""
         await self.exchanges.gateway.receive(running.exchange, ResponseCancel(response_id=running.response_id))
         await self.told(running)
 

@@ -1,4 +1,4 @@
-"""The door for `useChat` of Vercel's AI SDK: UI message streams over HTTP, resumed and stopped at any gateway."""
+"""The door for `useChat` of Vercel's AI SDK: UI message streams over HTTP, resumable and stoppable at any gateway."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ class AiSdkDoor:
     _sockets: set[ChatSocket] = field(default_factory=set)
 
     def app(self) -> ASGIApp:
-        """Return the application below `PREFIX`. Pages of the allowed origins may ask."""
+        """Return the application below `PREFIX`. Pages of the allowed origins may use it."""
         paths: tuple[HandledPath, ...] = (
             ("POST", "/chat", self._ask),
             ("GET", "/chat/{id:path}/stream", self._resume),
@@ -51,7 +51,7 @@ class AiSdkDoor:
         )
 
     async def _talk(self, socket: WebSocket) -> None:
-        """Serve a socket of `WebSocketChatTransport`, if there is room for it and its page may connect."""
+        """Serve a socket of `WebSocketChatTransport`, if its page may connect and the limits allow it."""
         exchanges, most = self.http.exchanges, self.http.settings.max_connections
         origins = socket.headers.getlist("origin")
         full = exchanges.memory.refuses or len(self._sockets) >= most
@@ -96,5 +96,5 @@ def _session(request: Request) -> str:
 
 
 def _refusal(error: ErrorDetail) -> HttpResponse:
-    """Return a refusal whose body `useChat` shows as the error's text."""
+    """Return an error response whose body `useChat` shows as the error's text."""
     return HttpResponse(error.message, status_of(error), retry_headers(error), "text/plain")

@@ -1,4 +1,4 @@
-"""An answer as the parts of a UI message stream (version 1): pure."""
+"""Encode an answer as the parts of a UI message stream (version 1). Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ def sse(part: bytes) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class UiTeller:
-    """Tells one answer, `message_id` where that is known before it is told. Each part is written in a `frame`."""
+    """Encodes one answer. `message_id` is set if it is known in advance. `frame` wraps each part."""
 
     message_id: str = ""
     frame: Callable[[bytes], bytes] = sse
@@ -43,7 +43,7 @@ class UiTeller:
         return self.opened(self.message_id) + self._told({"type": "text-start", "id": _TEXT})
 
     def anew(self) -> bytes | None:
-        """Take back the text; clients older than 7.0.69 end with an error there."""
+        """Return the part that removes the text so far. Clients older than 7.0.69 stop with an error on it."""
         self._in_text = False
         return self._told({"type": "reset-step"})
 
@@ -66,7 +66,7 @@ class UiTeller:
         return self._last(*sources, {"type": "finish-step"}, finish)
 
     def failed(self, error: ErrorDetail) -> bytes:
-        """Return the end of an answer that was cancelled, or has failed."""
+        """Return the end of an answer that was cancelled or has failed."""
         if error.code == "cancelled":
             return self._last({"type": "abort"}, {"type": "finish", "finishReason": "other"})
         return self._last({"type": "error", "errorText": error.message}, {"type": "finish", "finishReason": "error"})
@@ -81,7 +81,7 @@ class UiTeller:
 
 
 def _about(response: Response) -> dict[str, Any]:
-    """Return whose words they are, and why they ended. `replaced` counts code points of the text as it is shown."""
+    """Return the answer's source and reason. `replaced` counts code points of the text as shown."""
     about: dict[str, Any] = {"source": response.source, "reason": response.reason}
     if response.model:
         about["model"] = response.model

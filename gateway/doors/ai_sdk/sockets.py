@@ -1,6 +1,6 @@
-"""The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each with its session.
+"""The frames of `WebSocketChatTransport`: a page's requests over one WebSocket, each with its own session.
 
-A frame's own headers say who asks. A frame that cannot be read closes the socket, as in the AI SDK's own server.
+The headers in a frame identify its sender. A malformed frame closes the socket, as in the AI SDK's own server.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.telemetry.faults import contained
 from shared.wire.lenient import UNREADABLE, lenient_json
 
 _IDLE_S: Final = 60.0  # a page opens a new socket with its next request
-# So soon a resumption that takes another's place follows that one's end.
+# A page that replaces a resumption sends the new one within this time after the old one's end.
 _REPLACED_S: Final = 1.0
 _MOST_REQUESTS: Final = 64
 _IDLE: Final = 1000
@@ -51,12 +51,12 @@ _decode: Final = lenient_json(_Ask | _Resume | _Abort)
 
 
 class _ClosingError(Exception):
-    """A socket is closed with this code."""
+    """Raised to close the socket with this code."""
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request that is not over. `aborted`: its page does not want it."""
+    """A request in progress. `aborted`: its page no longer wants it."""
 
     frame: _Ask | _Resume
     answering: "asyncio.Task[None] | None" = None
@@ -64,7 +64,7 @@ class _Request:
     aborted: bool = False
 
     def abort(self) -> None:
-        """Send no more; the answer is stopped once it is known."""
+        """Stop sending. The answer is cancelled once it is known."""
         self.aborted = True
         if self.is_told and self.answering is not None:
             self.answering.cancel()
@@ -75,7 +75,7 @@ class _Request:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ChatSocket:
-    """Owned by the task that serves it."""
+    """One socket; owned by the task that serves it."""
 
     socket: WebSocket
     chats: Chats
@@ -88,7 +88,7 @@ class ChatSocket:
         self._rate = MessageRate(self.http.settings.messages_per_minute, now_unix_ms())
 
     async def serve(self) -> None:
-        """Serve until the page is gone, or asks nothing for a while. Answers continue."""
+        """Serve until the page disconnects or has been idle for `_IDLE_S`. Answers continue."""
         await self.socket.accept()
         self._used_s = asyncio.get_running_loop().time()
         with contained("connection", door="ai_sdk"):
@@ -97,13 +97,13 @@ class ChatSocket:
                     while True:
                         self._take(await self._received(), tasks)
             except* (TimeoutError, WebSocketDisconnect):
-                pass  # it does not read, or it is gone
+                pass  # it does not read, or has disconnected
             except* _ClosingError as closing:
                 with suppress(WebSocketDisconnect):
                     await self.socket.close(closing.exceptions[0].args[0])
 
     async def _received(self) -> bytes:
-        """Return the next frame. A socket is idle if no request begins, also if other frames come."""
+        """Return the next frame. A socket is idle if no request begins, even if other frames arrive."""
         now_s = asyncio.get_running_loop().time
         while True:
             try:
@@ -119,7 +119,7 @@ class ChatSocket:
                 return (message.get("text") or "").encode("utf-8", "surrogatepass")
 
     def _take(self, data: bytes, tasks: asyncio.TaskGroup) -> None:
-        """Begin what a frame asks."""
+        """Start the request in a frame."""
         try:
             self._rate.spend(now_unix_ms())
             frame = _decode(data)
@@ -139,7 +139,7 @@ class ChatSocket:
     async def _answer(self, request: _Request) -> None:
         try:
             running = await self._begun(request)
-        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent a retriable error
             await self._send(request.told("error", errorText=detail_of_raised(error, "ai_sdk").message))
         else:
             await self._tell(request, running)
@@ -147,10 +147,12 @@ class ChatSocket:
             del self._requests[request.frame.request_id]
 
     async def _begun(self, request: _Request) -> Running | None:
-        """Return the answer that is asked for. Raises `ProtocolError`."""
+        """Return the requested answer. Raises `ProtocolError`."""
         frame, most = request.frame, self.http.settings.max_inflight_per_connection
         if len(self._requests) > most:
-            raise ProtocolError("too_many_inflight", f"{most} requests at once is the most", kind="rate_limit_error")
+            raise ProtocolError(
+                "too_many_inflight", f"at most {most} requests may run at the same time", kind="rate_limit_error"
+            )
         asker = self.http.asker(self.socket, frame.headers)
         if isinstance(frame, _Resume):
             return await self.chats.resume(asker, session_of(frame.id))
@@ -183,7 +185,7 @@ class ChatSocket:
                 self.chats.exchanges.leave(running.exchange, keep=True)
 
     async def _send(self, frames: bytes) -> None:
-        """Send frames. Raises `TimeoutError` where the page does not read."""
+        """Send frames. Raises `TimeoutError` if the page does not read."""
         for frame in frames.splitlines():
             async with asyncio.timeout(self.http.settings.slow_consumer_s):
                 await self.socket.send_text(frame.decode())

@@ -1,6 +1,6 @@
-"""The door for Chatwoot's agent bot: a signed message becomes a question, and an errand to post its answer.
+"""The door for Chatwoot's agent bot. A signed message becomes a question, and an errand to post its answer.
 
-The webhook's 200 means that Kafka has both. Any gateway posts the answer to the customer afterwards
+The webhook returns 200 once Kafka has both. Any gateway posts the answer to the customer afterwards
 (`gateway.doors.chatwoot.poster`).
 """
 
@@ -27,13 +27,13 @@ from shared.wire.outcome import ErrorDetail
 PREFIX: Final = "/channels"
 # Chatwoot waits for five seconds.
 _WITHIN_S: Final = 4.0
-# Of all statuses Chatwoot tries this one and 500 again, three times in all.
+# Chatwoot retries only after this status and 500, three times in all.
 _AGAIN: Final = 429
 
 
 @dataclass(slots=True, kw_only=True)
 class ChatwootDoor:
-    """`http` checks no tokens: the signature says who asks."""
+    """The door. `http` checks no tokens, because the signature authenticates the sender."""
 
     http: HttpRequests
     producer: Producer
@@ -54,7 +54,7 @@ class ChatwootDoor:
             async with asyncio.timeout(_WITHIN_S):
                 await self._take(asked, body)
         except (BrokerUnavailable, TimeoutError) as error:
-            raise ProtocolError("unavailable", "Kafka does not take it now", retriable=True) from error
+            raise ProtocolError("unavailable", "Kafka is not available; try again", retriable=True) from error
         return JSONResponse({"taken": True})
 
     async def _take(self, asked: Asked, body: bytes) -> None:
@@ -63,7 +63,7 @@ class ChatwootDoor:
         cursor, problem = None, "no_text"
         if asked.text:
             try:
-                # The signature covers the message's number, and not the delivery's.
+                # The signature covers the message's number, but not the delivery's.
                 asker = Asker(key=str(asked.message), subject=name)
                 cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
             except ProtocolError as error:
@@ -86,7 +86,7 @@ class ChatwootDoor:
         async with self.http.exchanges.visit(asker, name) as exchange:
             await self.http.exchanges.ask(asker, exchange, question)
             if exchange.opened is None or exchange.seal is None:
-                raise ProtocolError("unavailable", "the answer is not assured", retriable=True)
+                raise ProtocolError("unavailable", "the answer was not accepted; try again", retriable=True)
             return exchange.seal.write([exchange.opened.resume_point])
 
 

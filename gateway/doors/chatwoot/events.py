@@ -1,7 +1,8 @@
-"""Read what Chatwoot posts to an agent bot: is it Chatwoot's, and is it a question? A question becomes an errand of
-`chat.posts`: an answer that its conversation waits for. Pure.
+"""Read Chatwoot's posts to an agent bot: check the signature, and return the question if there is one. A question
+becomes an errand of `chat.posts`: its conversation waits for an answer. Pure.
 
-Its sender is chatwoot/chatwoot:lib/webhooks/trigger.rb, the body's fields are app/models/message.rb's `webhook_data`.
+Chatwoot sends them from chatwoot/chatwoot:lib/webhooks/trigger.rb; the fields are those of `webhook_data` in
+app/models/message.rb.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from shared.wire.outcome import Message
 from shared.wire.session_key import SessionKey
 
 _FRESH_S: Final = 300
-# Webhooks have words; its interface, and what is built on that, numbers.
+# Webhooks use words; Chatwoot's API, and clients of it, use numbers.
 _INCOMING: Final = ("incoming", "0")
 _PENDING: Final = ("pending", "2")
 _DIGITS: Final = 12
@@ -47,8 +48,8 @@ class _Message(Struct):
 
 
 class Asked(Struct, frozen=True):
-    """A customer's message that is the bot's to answer. Its `text` is empty where it is a picture alone; `message` is
-    its number in Chatwoot."""
+    """A customer's message for the bot to answer. `text` is empty if the message is only a picture; `message` is its
+    number in Chatwoot."""
 
     account: int
     conversation: int
@@ -57,20 +58,20 @@ class Asked(Struct, frozen=True):
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, key: bytes, now_unix_s: float) -> None:
-    """Raise `ProtocolError` for what Chatwoot has not signed within the last five minutes."""
+    """Raise `ProtocolError` unless Chatwoot signed the body within the last five minutes."""
     sent = headers.get("x-chatwoot-timestamp", "")
     if not (sent.isascii() and sent.isdigit() and len(sent) <= _DIGITS):
-        raise _refused("x-chatwoot-timestamp is no time in Unix seconds")
+        raise _refused("x-chatwoot-timestamp is not a time in Unix seconds")
     expected = "sha256=" + hmac.digest(key, f"{sent}.".encode() + body, hashlib.sha256).hex()
     given = headers.get("x-chatwoot-signature", "")
     if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
-        raise _refused("x-chatwoot-signature is not that of the bot's secret")
+        raise _refused("x-chatwoot-signature does not match the bot's secret")
     if abs(now_unix_s - int(sent)) > _FRESH_S:
         raise _refused(f"it was signed more than {_FRESH_S} s ago, or the clocks differ")
 
 
 def read_event(body: bytes) -> Asked | None:
-    """Return what is asked; None where nothing is. Raises `ProtocolError`."""
+    """Return the customer's message; None if the event is not a question for the bot. Raises `ProtocolError`."""
     if read_body(body, _Event).event != "message_created":
         return None
     message = read_body(body, _Message)
@@ -81,7 +82,8 @@ def read_event(body: bytes) -> Asked | None:
 
 
 def session_name(asked: Asked, key: bytes) -> str:
-    """Return a conversation's session: people can read whose it is, and naming it takes the secret."""
+    """Return the name of a conversation's session. It shows the conversation's number, and can only be computed with
+    the secret."""
     name = f"chatwoot-{asked.account}-{asked.conversation}"
     return f"{name}-{hmac.digest(key, name.encode(), hashlib.sha256).hex()[:_MAC_CHARS]}"
 
@@ -91,8 +93,8 @@ def _refused(why: str) -> ProtocolError:
 
 
 class Errand(Message, frozen=True, tag="chat.post"):
-    """It holds no word of the conversation. `cursor` leads to the answer; without one there is no answer, for the
-    reason `problem`."""
+    """An answer to post to a conversation, without any of its text. `cursor` refers to the answer; without it there is
+    no answer, for the reason `problem`."""
 
     account: Count
     conversation: Count

@@ -1,5 +1,5 @@
-"""Carry out errands: wait for an answer, look whether the bot is still to give it, post it, hand over. The bot acts in
-a conversation of Chatwoot by its own token (chatwoot/chatwoot:swagger)."""
+"""Carry out errands: wait for the answer, check that the bot should still answer, post it, hand over. The bot uses its
+own token for Chatwoot's API (chatwoot/chatwoot:swagger)."""
 
 import asyncio
 from collections import OrderedDict
@@ -31,7 +31,7 @@ class _Said(Struct):
 
 
 class Conversation(Struct):
-    """A conversation as it is now: its status, and its last messages."""
+    """The current state of a conversation: its status and its last messages."""
 
     status: str
     messages: list[_Said] = []
@@ -42,7 +42,7 @@ class Conversation(Struct):
 
 
 class ChatwootApi:
-    """`url` is the installation's, and every call goes there. Each method raises `CallError`."""
+    """Chatwoot's API at `url`, the address of the installation. Every method may raise `CallError`."""
 
     def __init__(self, url: str, calls: Calls) -> None:
         self._url = url
@@ -53,10 +53,10 @@ class ChatwootApi:
         try:
             return msgspec.json.decode(answer, type=Conversation)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            raise CallError("what it says of a conversation cannot be read", passing=False) from None
+            raise CallError("its response with the conversation cannot be decoded", passing=False) from None
 
     async def say(self, errand: Errand, text: str, *, private: bool) -> None:
-        """Post a message to the customer, or a note to those who look after the conversation."""
+        """Post a message to the customer, or a private note to the agents."""
         message = {"content": text, "message_type": "outgoing", "private": private}
         await self._call("POST", f"{errand.path}/messages", message)
 
@@ -75,7 +75,7 @@ class ChatwootApi:
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
 _GIVE_UP_MS: Final = 600_000
-# After such an answer a person may be asked: Kafka takes a moment.
+# After an answer from one of these sources a hand-off may follow. Kafka takes a moment to store it.
 _MAY_HAND_OVER: Final = frozenset({"busy", "faq", "unsure"})
 _HANDOFF_S: Final = 1.0
 _MOST_POSTED: Final = 10_000
@@ -85,7 +85,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer for the customer; without `text` nobody could answer, for the reason `problem`."""
+    """The answer for the customer. Without `text` there is no answer, for the reason `problem`."""
 
     text: str = ""
     problem: str = ""
@@ -95,15 +95,15 @@ class _Answer:
 
 @dataclass(slots=True, kw_only=True)
 class ChatwootPoster:
-    """One conversation's errands are carried out one after the other. An errand is given up after ten minutes."""
+    """Carries out errands, those of one conversation in order. An errand is given up after ten minutes."""
 
     exchanges: Exchanges
     api: ChatwootApi
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
-    _posted: OrderedDict[str, None] = field(default_factory=OrderedDict)  # the last answers' ids
+    _posted: OrderedDict[str, None] = field(default_factory=OrderedDict)  # the ids of the latest posted answers
 
     async def post(self, record: Record, *, again: bool) -> None:
-        """Return when the record's errand is carried out, or given up."""
+        """Return when the record's errand is carried out or given up."""
         try:
             errand = decode_errand(record.value)
         except ProtocolError:
@@ -125,7 +125,7 @@ class ChatwootPoster:
                 await self.api.typing(errand, on=False)
 
     async def _persist(self, errand: Errand, answer: _Answer, *, again: bool) -> str:
-        """Tell the answer as often as it takes, and return what came of it."""
+        """Post the answer, with retries, and return the outcome."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -143,7 +143,7 @@ class ChatwootPoster:
     # --- the answer
 
     async def _answer(self, errand: Errand) -> _Answer:
-        """Return the answer, whichever gateway it was begun at."""
+        """Return the answer, which may have begun at any gateway."""
         while errand.cursor is not None:
             try:
                 exchange = await self.exchanges.resume(Asker(), errand.session_id, errand.cursor)
@@ -158,7 +158,7 @@ class ChatwootPoster:
         return _Answer(problem=errand.problem or "internal")
 
     async def _told(self, exchange: Exchange) -> _Answer:
-        """Return the answer that is told. Raises `ProtocolError` where it is not, or not here."""
+        """Return the answer once it has ended. Raises `ProtocolError` if it failed or continues elsewhere."""
         items: list[News] = []
         while not exchange.done:
             items += await exchange.news(KEEP_ALIVE_S)
@@ -168,13 +168,13 @@ class ChatwootPoster:
             if isinstance(item, Response):
                 problem = "" if item.output_text else item.error.code if item.error is not None else item.status
                 return _Answer(item.output_text, problem, item.id, item.source)
-        raise ProtocolError("unavailable", "it was not told", retriable=True)
+        raise ProtocolError("unavailable", "the answer ended without a result", retriable=True)
 
     # --- what is done with it
 
     async def _tell(self, errand: Errand, answer: _Answer, *, again: bool) -> str:
-        """Post the answer unless a person has taken over meanwhile; `again`: unless it stands there. Raises
-        `CallError`."""
+        """Post the answer unless a person has taken over, and return the outcome. With `again`, skip the post if the
+        answer is already there. Raises `CallError`."""
         conversation = await self.api.conversation(errand)
         if conversation.status != "pending":
             return "taken_over"
@@ -190,13 +190,13 @@ class ChatwootPoster:
         if not (private or handoff is not None):
             return "answered"
         await self.api.open(errand)
-        if handoff is not None:  # given back to the bot, the conversation may be handed over again
+        if handoff is not None:  # if the conversation returns to the bot, it may be handed over again
             with suppress(StoreUnavailable):
                 await self.exchanges.gateway.people.handoffs.store.remove(handoff)
         return "handed_over"
 
     async def _handoff(self, errand: Errand, answer: _Answer) -> Handoff | None:
-        """Return the hand-off that is open, by this answer or before."""
+        """Return the conversation's open hand-off, if there is one."""
         people = self.exchanges.gateway.people
         handoff = await people.handoffs.find(errand.session)
         if handoff is None and people.settings.enabled and answer.source in _MAY_HAND_OVER:

@@ -1,4 +1,4 @@
-"""Carry one call to its end: what is raised becomes its status, and nothing of the gateway's is left half done."""
+"""Run one call to its end: exceptions become its status, and no state is left behind in the gateway."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ from shared.wire.outcome import ErrorDetail
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """One call. `lost` is called once its client is gone."""
+    """One call. `lost` is called once its client has disconnected."""
 
     context: ServicerContext
     settings: GatewaySettings
@@ -42,7 +42,7 @@ class Call:
         )
 
     async def write(self, message: ServerMessage) -> None:
-        """Write a message. Raises `ProtocolError` where the client does not read."""
+        """Write a message. Raises `ProtocolError` if the client does not read."""
         if self.gone:
             return
         try:
@@ -63,7 +63,7 @@ class Call:
         return data if isinstance(data, bytes) else None
 
     async def request(self) -> bytes:
-        """Read a call's only message. Raises `ProtocolError` if it does not come in time."""
+        """Return a call's only message. Raises `ProtocolError` if it does not arrive in time."""
         try:
             async with asyncio.timeout(self.settings.hello_timeout_s):
                 data = await self.read()
@@ -74,12 +74,12 @@ class Call:
         return data
 
     def leave(self) -> None:
-        """Note that the client is gone."""
+        """Record that the client has disconnected."""
         self.gone = True
         self.lost()
 
     async def carry(self, work: Awaitable[None]) -> None:
-        """Do the work and end the call. The work continues until it sees that the client is gone."""
+        """Do the work and end the call. The work continues until it notices that the client has disconnected."""
         task = asyncio.ensure_future(self._end(work))
         try:
             await asyncio.shield(task)
@@ -91,13 +91,13 @@ class Call:
     async def _end(self, work: Awaitable[None]) -> None:
         try:
             await self._answer(work)
-        except aio.AbortError:  # it has its status
+        except aio.AbortError:  # the call has its status
             raise
-        except aio.BaseError:  # the client went away while it was written to
+        except aio.BaseError:  # the client disconnected during a write
             self.leave()
 
     async def _answer(self, work: Awaitable[None]) -> None:
-        """Do the work, and refuse the call where that fails. Raises `aio.BaseError`."""
+        """Do the work, and end the call with an error if it fails. Raises `aio.BaseError`."""
         try:
             await work
         except ProtocolError as error:
@@ -106,7 +106,7 @@ class Call:
             await self._abort(detail_of(error))
         except aio.BaseError:
             raise
-        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent a retriable error
             caught("connection", error, door="grpc")
             await self._abort(OWN_FAULT)
 

@@ -1,4 +1,4 @@
-"""A whole session over one call in both directions (`gateway.session.connection.Connection`)."""
+"""A whole session over one bidirectional call (`gateway.session.connection.Connection`)."""
 
 import asyncio
 import secrets
@@ -28,13 +28,17 @@ from shared.wire.outcome import ErrorDetail
 
 _TICK_S: Final = 1.0
 _RELIEVE_S: Final = 0.05
-_MESSAGE_BYTES: Final = 200  # of a message about its text
+_MESSAGE_BYTES: Final = 200  # of a message, without its text
 _MAX_RECONNECT_MS: Final = 5_000
 
 
 class ChatConnection:
-    """One call's connection: it queues what its writer sends. `closing` is why the gateway ends it; `receiving` is held
-    while a message of the client's is received."""
+    """One call's connection, which queues messages for the call's writer.
+
+    Attributes:
+        closing: why the gateway ends the call
+        receiving: locked while a message of the client is being received
+    """
 
     __slots__ = ("_news", "_outbox", "closing", "num_inflight", "receiving", "session")
 
@@ -66,11 +70,11 @@ class ChatConnection:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return about how many bytes wait to be written."""
+        """Return about how many bytes are queued."""
         return self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
 
     async def news(self) -> list[ServerMessage]:
-        """Return what has been told since; nothing where that is nothing for a while."""
+        """Return the messages queued since the last call; empty if there are none within `_TICK_S`."""
         try:
             async with asyncio.timeout(_TICK_S):
                 await self._news.wait()
@@ -87,7 +91,7 @@ class Chatting:
     _connections: dict[ChatConnection, None] = field(default_factory=dict)
 
     async def chat(self, call: Call) -> None:
-        """Hold a session until either side ends it. Raises `ProtocolError`."""
+        """Run a session until either side ends it. Raises `ProtocolError`."""
         exchanges, asker = self.exchanges, call.asker
         exchanges.check_memory()
         connection = ChatConnection(exchanges.new_session(asker, f"sess_{secrets.token_hex(16)}"))
@@ -117,12 +121,12 @@ class Chatting:
                     connection.flush()
                 else:
                     await self.exchanges.gateway.receive(connection, message)
-            while connection.waiting_bytes > self.settings.buffer_close_bytes and not call.gone:  # noqa: ASYNC110 - no event tells
+            while connection.waiting_bytes > self.settings.buffer_close_bytes and not call.gone:  # noqa: ASYNC110 - no event signals it
                 await asyncio.sleep(_RELIEVE_S)
 
     def _decode(self, connection: ChatConnection, data: bytes, token: str | None) -> ClientMessage:
-        """Decode a message; a `session_start` without a token has the call's. Raises `ProtocolError`; what cannot be
-        decoded counts against the rate too."""
+        """Decode a message. A `session_start` without a token gets the call's. Raises `ProtocolError`; an undecodable
+        message counts against the rate too."""
         try:
             message = client_message(read(data, v1.ClientMessage))
         except ProtocolError:
@@ -133,7 +137,7 @@ class Chatting:
         return message
 
     async def _tell(self, call: Call, connection: ChatConnection, listening: "asyncio.Future[None]") -> None:
-        """Write what is told, until either side ends the session. Raises `ProtocolError`."""
+        """Write the session's messages until either side ends it. Raises `ProtocolError`."""
         loop = asyncio.get_running_loop()
         tick_s = loop.time() + _TICK_S
         while not call.gone:
@@ -151,7 +155,7 @@ class Chatting:
                 await self.exchanges.gateway.tick(connection)
 
     def announce_shutdown(self) -> None:
-        """Tell every client when to come back, each at another time."""
+        """Send every client a different time after which to reconnect."""
         for connection in self._connections:
             wait_ms = 100 + secrets.randbelow(_MAX_RECONNECT_MS)
             connection.put(SessionClosing(reason="shutdown", reconnect_after_ms=wait_ms))
@@ -163,7 +167,7 @@ class Chatting:
 
 
 def _ended(code: CloseCode, reason: str) -> ErrorDetail:
-    """Return the error that a session's end comes to: one below 4500 is worth coming back after."""
+    """Return the error for the end of a session. After a code below 4500 the client may try again."""
     kind: ErrorKind = "overloaded_error" if code < CloseCode.INVALID_TOKEN else "invalid_request_error"
     if code in {CloseCode.TOKEN_EXPIRED, CloseCode.INVALID_TOKEN}:
         kind = "authentication_error"

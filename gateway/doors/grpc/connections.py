@@ -1,7 +1,7 @@
-"""Count the connections of the gRPC port, whose library accepts them itself and reports none.
+"""Count the connections of the gRPC port. The gRPC library accepts them itself and does not report them.
 
-The process's own sockets are looked through, on Linux alone: those at this port are counted by the mechanism of the
-other doors, and one too many is shut down.
+On Linux, the process's open sockets are inspected: those on this port are counted like the other doors' connections,
+and a connection over the limit is shut down.
 """
 
 import os
@@ -20,11 +20,11 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def open_files() -> dict[int, int]:
-    """Return the descriptors of the process's open sockets by their inodes. None where there is no `/proc`."""
+    """Return the descriptors of the process's open sockets by inode; empty without `/proc`."""
     found: dict[int, int] = {}
     with suppress(OSError):
         for path in _DESCRIPTORS.iterdir():
-            with suppress(OSError):  # closed meanwhile
+            with suppress(OSError):  # closed in the meantime
                 file = os.fstat(int(path.name))
                 if stat.S_ISSOCK(file.st_mode):
                     found[file.st_ino] = int(path.name)
@@ -32,7 +32,7 @@ def open_files() -> dict[int, int]:
 
 
 def _duplicate(inode: int, descriptor: int) -> socket.socket:
-    """Return a duplicate of a socket. Raises `OSError` if another file has its descriptor by now."""
+    """Return a duplicate of a socket. Raises `OSError` if its descriptor belongs to another file by now."""
     own = os.dup(descriptor)
     file = os.fstat(own)
     if file.st_ino != inode or not stat.S_ISSOCK(file.st_mode):
@@ -43,14 +43,14 @@ def _duplicate(inode: int, descriptor: int) -> socket.socket:
 
 @dataclass(slots=True)
 class GrpcConnections:
-    """`sockets` counts the connections to `port`."""
+    """Counts the connections to `port` in `sockets`."""
 
     sockets: OpenSockets
     port: int
-    _known: set[int] = field(default_factory=set)  # inodes that have been looked at
+    _known: set[int] = field(default_factory=set)  # inodes seen before
 
     def update(self, found: dict[int, int]) -> None:
-        """Count the connections that are new among the open files, and give back the places of those that are gone."""
+        """Count new connections among the open files, and release the closed ones."""
         for inode in self._known - found.keys():
             self.sockets.remove(("grpc", inode))
         for inode in found.keys() - self._known:
@@ -58,7 +58,7 @@ class GrpcConnections:
         self._known = set(found)
 
     def _count(self, inode: int, descriptor: int) -> None:
-        """Count a socket that is a connection of this port, and shut down one that has no place."""
+        """Count a socket if it is a connection to this port, and shut it down if it exceeds the limit."""
         with suppress(OSError), _duplicate(inode, descriptor) as own:
             if own.family not in _FAMILIES or own.getsockname()[1] != self.port:
                 return

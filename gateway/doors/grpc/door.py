@@ -1,4 +1,4 @@
-"""The gRPC server of a gateway's process: its services, its limits, its end."""
+"""The gRPC server of a gateway process: its services, limits and shutdown."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,10 +22,11 @@ from shared.sockets.listening import ListenAddress, host_port
 from shared.sockets.open_sockets import REFUSALS, OpenSockets
 
 _SERVICE: Final = v1.DESCRIPTOR.services_by_name["Replyline"].full_name
-# A client may ping so often, and one that says every 10 s may be early; one that pings more is told to go away.
+# Clients may ping this often, and one that pings every 10 s may be early. The server disconnects clients that ping more
+# often.
 _MIN_PING_MS: Final = 9_000
 _PING_TIMEOUT_MS: Final = 20_000
-# A client's channel connects again with its next call.
+# A client's channel reconnects with its next call.
 _IDLE_MS: Final = 60_000
 _LAST_WORDS_S: Final = 0.5
 _WATCH_S: Final = 1.0
@@ -33,7 +34,13 @@ _WATCH_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class GrpcDoor:
-    """`ready`: whether new calls may come. `sockets` counts the connections, `calls` the calls, by address."""
+    """The gRPC door.
+
+    Attributes:
+        ready: returns whether new calls are accepted
+        sockets: counts the connections
+        calls: counts the calls, by address
+    """
 
     exchanges: Exchanges
     settings: GatewaySettings
@@ -51,7 +58,7 @@ class GrpcDoor:
         self._probes = Probes(_SERVICE, self._carry)
 
     async def listen(self) -> int:
-        """Listen; return the port. Raises `ListenError`."""
+        """Listen, and return the port. Raises `ListenError`."""
         settings = self.settings
         self._server = aio.server(
             options=[
@@ -69,7 +76,7 @@ class GrpcDoor:
         self._server.add_generic_rpc_handlers((self._own_service(), *self._probes.handlers()))
         await self._probes.servicer.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         address = ListenAddress.of_settings("gateway", settings, "grpc_port")
-        address.listen().close()  # gRPC gives no reason for a failure
+        address.listen().close()  # gRPC gives no reason for a failure, so try the address first
         with address.explained():
             try:
                 port = self._server.add_insecure_port(host_port(address.host, address.port))
@@ -80,8 +87,8 @@ class GrpcDoor:
         return int(port)
 
     def _own_service(self) -> grpc.GenericRpcHandler:
-        """Return the service's methods. Each reads its messages itself, as bytes: one that does not come, or cannot be
-        read, is refused as any other mistake."""
+        """Return the service's methods. Each reads its messages itself, as bytes, so that a missing or malformed
+        message is refused like any other mistake."""
         responding = Responding(self.exchanges)
         works = {"Respond": responding.respond, "Resume": responding.resume, "Chat": self._chatting.chat}
         return grpc.method_handlers_generic_handler(
@@ -110,7 +117,7 @@ class GrpcDoor:
         await call.carry(counted())
 
     async def watch(self) -> None:
-        """Publish whether new calls may come, and count the connections, once a second."""
+        """Once a second, publish whether new calls are accepted, and count the connections."""
         while True:
             self._connections.update(await asyncio.to_thread(open_files))
             status = "SERVING" if self.ready() else "NOT_SERVING"
@@ -119,13 +126,13 @@ class GrpcDoor:
             await asyncio.sleep(_WATCH_S)
 
     async def drain(self) -> None:
-        """Report the shutdown to health checks, then take no new call. Calls that have begun continue."""
+        """Report the shutdown to health checks, then accept no new calls. Calls in progress continue."""
         await self._probes.servicer.enter_graceful_shutdown()
         self._chatting.announce_shutdown()
         self._stopping = asyncio.create_task(self._server.stop(self.settings.drain_s))
 
     async def close(self) -> None:
-        """End every call, once it has had its last words."""
+        """End every call after its last messages."""
         self._chatting.close_all()
         await self._server.stop(_LAST_WORDS_S)
         if self._stopping is not None:

@@ -1,6 +1,7 @@
-"""Protobuf messages to those of the wire and back, by their fields' names: pure.
+"""Convert between Protobuf messages and wire messages by the names of their fields. Pure.
 
-An enum's value is the wire's word in capitals behind the enum's name. A field that is not set is left out."""
+An enum's value is the enum's name followed by the wire's word in capitals. Unset fields are omitted.
+"""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
-    """Return what a request's bytes say. Raises `ProtocolError`."""
+    """Return the fields in a request's bytes. Raises `ProtocolError`."""
     try:
         return _fields_of(kind.FromString(data))
     except DecodeError:
@@ -34,7 +35,7 @@ def read(data: bytes, kind: type[Protobuf]) -> dict[str, Any]:
 
 
 def checked(fields: Mapping[str, Any], kind: type[WireT]) -> WireT:
-    """Return the wire's message with these fields. Raises `ProtocolError`."""
+    """Return the wire message with these fields. Raises `ProtocolError`."""
     try:
         return cast(WireT, lenient_convert(fields, kind))
     except msgspec.ValidationError as error:
@@ -42,7 +43,7 @@ def checked(fields: Mapping[str, Any], kind: type[WireT]) -> WireT:
 
 
 def client_message(said: Mapping[str, Any]) -> ClientMessage:
-    """Return the message that a client has said, as `read` has it. Raises `ProtocolError`."""
+    """Return the client's message in fields returned by `read`. Raises `ProtocolError`."""
     for name, fields in said.items():
         try:
             message: ClientMessage = lenient_convert({"type": name.replace("_", "."), **fields}, ClientMessage)
@@ -57,7 +58,7 @@ def server_bytes(message: ServerMessage) -> bytes:
 
 
 def _delta(message: ResponseDelta) -> bytes:
-    """Encode by name what most messages are: it takes a quarter of the time."""
+    """Encode a delta with explicit field names, in a quarter of the time. Most messages are deltas."""
     told = v1.ServerMessage()
     delta = told.response_output_text_delta
     delta.response_id = message.response_id

@@ -1,4 +1,4 @@
-"""Read a call's metadata, and write a refusal as its status and trailing metadata. Pure."""
+"""Read a call's metadata, and encode an error as a status and trailing metadata. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,15 +17,22 @@ from shared.sockets.open_sockets import Network
 from shared.wire.outcome import ErrorDetail
 
 Metadata = Sequence[tuple[str, str | bytes]]
-# gRPC's own, from a client that asks again by itself.
+# Set by gRPC when a client retries by itself.
 _ATTEMPTS: Final = "grpc-previous-rpc-attempts"
 
 
 def asker_of(
     peer: str, metadata: Metadata, remaining_s: float | None, *, trusted: Sequence[Network], promised_ms: int
 ) -> Asker:
-    """Return who makes this call. `peer` is gRPC's name for its address, as `ipv6:%5B::1%5D:5000`; `remaining_s` is
-    what is left of its deadline."""
+    """Return the sender of a call.
+
+    Args:
+        peer: gRPC's name of the client's address, such as `ipv6:%5B::1%5D:5000`
+        metadata: the call's metadata
+        remaining_s: time left until the call's deadline; None without a deadline
+        trusted: networks of trusted proxies
+        promised_ms: the promised time for an answer
+    """
     texts = {name: value for name, value in metadata if isinstance(value, str)}
     forwarded = [value for name, value in metadata if name == "x-forwarded-for" and isinstance(value, str)]
     address = client_address(unquote(peer.partition(":")[2]), forwarded, trusted)
@@ -68,7 +75,7 @@ def status_of(error: ErrorDetail) -> StatusCode:
 
 
 def trailers_of(error: ErrorDetail) -> Trailers:
-    """Return the trailing metadata: google.rpc.Status, and gRPC's own word on a retry, which is none below 0."""
+    """Return the trailing metadata: google.rpc.Status, and gRPC's retry delay; a negative delay means no retry."""
     wait_ms = (error.retry_after_ms or _RETRY_AFTER_MS) if error.retryable else -1
     status = Status(code=status_of(error).value[0], message=error.message)
     about = {"type": error.type, **({"param": error.param} if error.param else {})}

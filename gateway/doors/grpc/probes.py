@@ -1,4 +1,4 @@
-"""Health and reflection, for any client: their calls have a separate limit."""
+"""Health and reflection services for any client. Their calls have a separate limit."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Carry = Callable[[ServicerContext, OpenSockets, Callable[[Call], Awaitable[None]
 
 @dataclass(slots=True)
 class Probes:
-    """`carry` counts a call and does its work. One address may hold a sixteenth of the calls."""
+    """The services. `carry` counts a call and runs it. One address may use a sixteenth of the calls."""
 
     service: str
     carry: Carry
@@ -30,7 +30,7 @@ class Probes:
     _calls: OpenSockets = field(default_factory=lambda: OpenSockets(most=_MOST_CALLS, address_part=_ADDRESS_PART))
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return the services; reflection by both its names, as the messages are the same."""
+        """Return the services. Reflection has two names, because its messages are the same in both versions."""
         checks = {"Check": self._handler(self._check), "Watch": self._handler(self._watch)}
         reflects = {"ServerReflectionInfo": self._handler(self._reflect, reflection_pb2.ServerReflectionRequest)}
         services = {health.SERVICE_NAME: checks, _REFLECTION: reflects, reflection.SERVICE_NAME: reflects}

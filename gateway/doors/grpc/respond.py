@@ -1,4 +1,5 @@
-"""One question's answer, and the rest of one whose client comes back: each a short session (`gateway.exchange`)."""
+"""The calls that return one answer, or the rest of one after a reconnect. Each is a short session
+(`gateway.exchange`)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,9 +17,9 @@ from shared.process.clock import now_unix_ms
 from shared.wire.messages import ResponseCreate, Resume, SessionStart
 from shared.wire.outcome import ErrorDetail, Response
 
-# The options of `ResponseCreate` that a question has in addition to its own.
+# The options of `ResponseCreate` that a question may have.
 _OPTIONS: Final = ("max_output_tokens", "temperature", "top_p", "seed", "stop", "first_token_ms", "instructions")
-# An event that its asker did not name (`Exchanges.ask`): no client asks for its answer again.
+# Prefix of the event id of a question without one (`Exchanges.ask`): no client can ask for its answer again.
 _UNNAMED: Final = "body-"
 
 
@@ -27,7 +28,7 @@ class Responding:
     exchanges: Exchanges
 
     async def respond(self, call: Call) -> None:
-        """Ask, and write the answer. Raises `ProtocolError`."""
+        """Ask a question and write its answer. Raises `ProtocolError`."""
         data = await call.request()
         said = read(data, v1.RespondRequest)
         session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
@@ -69,9 +70,9 @@ class Responding:
             self.exchanges.leave(exchange, keep=not (exchange.event_id or "").startswith(_UNNAMED))
 
     async def _tell(self, call: Call, exchange: Exchange, items: list[News]) -> None:
-        """Write the messages that a WebSocket's client would get, until the answer's end. Raises `ProtocolError` if
-        there is no answer."""
-        assert exchange.seal is not None  # its session has begun
+        """Write the messages that a WebSocket client would get, until the answer's end. Raises `ProtocolError` if there
+        is no answer."""
+        assert exchange.seal is not None  # the session has begun
         assert exchange.created is not None
         outbox = Outbox()
         outbox.start_session(exchange.seal, exchange.points, now_unix_ms())

@@ -1,5 +1,5 @@
-"""Read the bodies of OpenAI's requests: pure. What would change the answer and is not done here is refused by name;
-every other parameter is ignored (docs/doors.md lists them)."""
+"""Read the bodies of OpenAI's requests. Parameters that would change the answer and are not supported are refused by
+name; all others are ignored (docs/doors.md lists them). Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class _Part(Struct):
 
 
 class _Message(Struct):
-    """`id` alone, or with the type `item_reference`, names an answer that was given here before."""
+    """A message. `id` alone, or with the type `item_reference`, names an earlier answer of this gateway."""
 
     role: str = ""
     content: str | list[_Part] | None = None
@@ -40,7 +40,7 @@ class _Message(Struct):
 
 
 class _Options(Struct):
-    """The parameters that both interfaces have. A value of type `Any` is refused, unless it asks for nothing."""
+    """The parameters that both interfaces have. Values of type `Any` are refused unless they request nothing."""
 
     model: str | None = None
     stream: bool | None = None
@@ -84,8 +84,12 @@ class ResponsesBody(_Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiQuestion(Question):
-    """`names` are what may name the conversation, the first that is there counts. `user`, `safety_identifier` and
-    `prompt_cache_key` are none: others know or share them."""
+    """A question of OpenAI's interfaces.
+
+    Attributes:
+        names: possible names of the conversation; the first non-empty one is used. `user`, `safety_identifier` and
+            `prompt_cache_key` are not used, because other clients know or share them.
+    """
 
     model: str
     stream: bool = False
@@ -95,8 +99,12 @@ class OpenAiQuestion(Question):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesQuestion(OpenAiQuestion):
-    """A question of the Responses interface. `store`: its response can be fetched, and continued from, later.
-    `references` are the ids of earlier answers that stand in its input."""
+    """A question of the Responses interface.
+
+    Attributes:
+        store: the response can be fetched and continued later
+        references: ids of earlier answers in its input
+    """
 
     previous_response_id: str | None = None
     conversation: str | None = None
@@ -106,10 +114,10 @@ class ResponsesQuestion(OpenAiQuestion):
 
 
 def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
-    """Return what a chat completion asks. `header` names its conversation. Raises `ProtocolError`."""
+    """Return the question in a chat completion. `header` names its conversation. Raises `ProtocolError`."""
     body = read_body(data, ChatBody)
-    _refuse_unless(body.n in (None, 1), "n", "one answer is given at a time")
-    _refuse_unless(not body.logprobs, "logprobs", "no probabilities are given")
+    _refuse_unless(body.n in (None, 1), "n", "only one answer can be requested")
+    _refuse_unless(not body.logprobs, "logprobs", "probabilities are not supported")
     _refuse_unless(
         not body.audio and (body.modalities or "text") in ("text", ["text"]), "modalities", "answers are text"
     )
@@ -117,12 +125,12 @@ def chat_question(data: bytes, header: str | None) -> OpenAiQuestion:
     _refuse_unless(_optional(body.function_call), "function_call", "functions are not supported")
     _refuse_options(body)
     if body.messages is UNSET:
-        raise ProtocolError("invalid_field", "send messages, of which the last one asks", param="messages")
+        raise ProtocolError("invalid_field", "send messages, ending with the question", param="messages")
     dropped = list[str]()
     turns, text, system = conversation_of(_texts(body.messages, "messages", dropped), "messages")
     stop = tuple(filter(None, (body.stop,) if isinstance(body.stop, str) else body.stop or ()))
-    if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - the protocol's
-        raise ProtocolError("invalid_field", "a stop string has 1 to 64 characters", param="stop")
+    if any(not 1 <= len(each) <= 64 for each in stop):  # noqa: PLR2004 - fixed by the protocol
+        raise ProtocolError("invalid_field", "a stop string must have 1 to 64 characters", param="stop")
     return OpenAiQuestion(
         body=data,
         model=_model(body),
@@ -151,7 +159,7 @@ def _model(body: _Options) -> str:
 
 
 def _refuse_options(body: _Options) -> None:
-    _refuse_unless(not body.top_logprobs, "top_logprobs", "no probabilities are given")
+    _refuse_unless(not body.top_logprobs, "top_logprobs", "probabilities are not supported")
     _refuse_unless(_optional(body.tool_choice), "tool_choice", "tools are not supported")
 
 
@@ -165,15 +173,23 @@ def _plain(form: Any) -> bool:
 
 
 def _optional(choice: Any) -> bool:
-    """Return whether a choice of tools, as a word or as an object of that type, lets the model call none."""
+    """Return whether a choice of tools, given as a word or as an object with that type, lets the model use no tool."""
     return not choice or (choice.get("type") if isinstance(choice, dict) else choice) in ("none", "auto")
 
 
 def _texts(
     messages: Sequence[_Message], where: str, dropped: list[str], said: Mapping[str, str] = _NOTHING_SAID
 ) -> Iterable[tuple[Role, str]]:
-    """Yield each message's role and text; an answer that is only named has the text that `said` has of it. What belongs
-    to tools and what is no text is left out: its kind is added to `dropped`. Raises `ProtocolError`."""
+    """Yield each message's role and text.
+
+    Content of tools and content other than text is skipped, and its kind added to `dropped`. Raises `ProtocolError`.
+
+    Args:
+        messages: the messages
+        where: name of the field, for errors
+        dropped: receives the kinds of skipped content
+        said: texts of answers that the input only refers to, by their ids
+    """
     for place, message in enumerate(messages):
         at = f"{where}[{place}]"
         if message.type == "reasoning":
@@ -193,8 +209,8 @@ def _texts(
 
 
 def _text(message: _Message, at: str, dropped: list[str]) -> str:
-    """Return a message's text: of an answer its refusals too, and not its thoughts. Raises `ProtocolError` if a
-    customer's message is something else than text."""
+    """Return a message's text. An answer's refusals are included, its reasoning is not. Raises `ProtocolError` if a
+    customer's message has no text."""
     if not isinstance(message.content, list):
         return message.content or ""
     others = [part.type for part in message.content if part.type.lower() not in _TEXT_PARTS and part.refusal is None]
@@ -202,26 +218,26 @@ def _text(message: _Message, at: str, dropped: list[str]) -> str:
     if message.role != "assistant":
         dropped += others
         if others and not text.strip():
-            raise ProtocolError("unsupported_content", "only text is understood", param=f"{at}.content")
+            raise ProtocolError("unsupported_content", "only text is supported", param=f"{at}.content")
     return text
 
 
 def _ignored(dropped: Iterable[str]) -> tuple[str, ...]:
-    """Return each kind of what was left out, in a form that a header takes."""
+    """Return each kind of skipped content once, in a form that is valid in a header."""
     return tuple(dict.fromkeys(kind if is_identifier(kind) else "content" for kind in dropped))
 
 
 def responses_question(data: bytes, header: str | None, said: Mapping[str, str] = _NOTHING_SAID) -> ResponsesQuestion:
-    """Return what a response is asked for. `said` are the texts of the answers that its input only names, by their
-    ids. Raises `ProtocolError`."""
+    """Return the question in a response request. `said` are the texts of answers that its input only refers to, by
+    their ids. Raises `ProtocolError`."""
     body = read_body(data, ResponsesBody)
-    _refuse_unless(not body.prompt, "prompt", "no templates are kept")
+    _refuse_unless(not body.prompt, "prompt", "templates are not supported")
     form = body.text.get("format") if isinstance(body.text, dict) else body.text
     _refuse_unless(_plain(form), "text.format", "answers are plain text")
     _refuse_options(body)
     conversation = _conversation_of(body)
     if body.input is UNSET:
-        raise ProtocolError("invalid_field", "send input: what is asked", param="input")
+        raise ProtocolError("invalid_field", "send the question as input", param="input")
     messages = [_Message("user", body.input)] if isinstance(body.input, str) else body.input
     dropped = list[str]()
     turns, text, system = conversation_of(_texts(messages, "input", dropped, said), "input")
@@ -231,7 +247,9 @@ def responses_question(data: bytes, header: str | None, said: Mapping[str, str] 
         dropped.append("item_reference")
     remembered = bool(body.previous_response_id or any(names))
     if remembered and turns and not references:
-        raise ProtocolError("history_given_twice", "this conversation is remembered here", param="input")
+        raise ProtocolError(
+            "history_given_twice", "the gateway stores this conversation; send only the new message", param="input"
+        )
     return ResponsesQuestion(
         body=data,
         model=_model(body),
@@ -259,7 +277,7 @@ def _conversation_of(body: ResponsesBody) -> str | None:
     """Return the conversation that a body names. Raises `ProtocolError`."""
     conversation = body.conversation.get("id") if isinstance(body.conversation, dict) else body.conversation
     if conversation is not None and not isinstance(conversation, str):
-        raise ProtocolError("invalid_field", "a conversation is named by its id", param="conversation")
+        raise ProtocolError("invalid_field", "conversation must be an id", param="conversation")
     if conversation and body.previous_response_id:
         raise ProtocolError(
             "invalid_field", "conversation and previous_response_id exclude each other", param="previous_response_id"

@@ -1,4 +1,4 @@
-"""An answer as a chat completion, whole or in chunks: pure."""
+"""Encode an answer as a chat completion, as a whole or in chunks. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,7 +24,7 @@ def event(data: Any) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class ChatTeller:
-    """The chunks of one answer; what all have in common is encoded once."""
+    """Encodes the chunks of one answer. The part common to all chunks is encoded once."""
 
     model: str
     created_unix_s: int
@@ -33,7 +33,7 @@ class ChatTeller:
     _tail: bytes = field(init=False, default=b"")
 
     def opened(self, response_id: str) -> bytes:
-        """Return the first chunk: the only one with the role."""
+        """Return the first chunk, the only one with the role."""
         usage = b',"usage":null' if self.include_usage else b""
         common = _encode(self._common(response_id, "chat.completion.chunk"))[1:-1]
         self._head = b'data: {%b,"choices":[{"index":0,"delta":' % common
@@ -44,7 +44,7 @@ class ChatTeller:
         return self._chunk(b'{"content":%b}' % _encode(text))
 
     def ended(self, response: Response) -> bytes:
-        """Return the last chunk, the usage where it is asked for, and the end."""
+        """Return the last chunk, the usage if it was requested, and the end."""
         common = self._common(response.id, "chat.completion.chunk") | _about(response)
         choice = {"index": 0, "delta": {}, "finish_reason": _finish_reason(response)}
         chunks = [event(common | {"choices": [choice]} | ({"usage": None} if self.include_usage else {}))]
@@ -59,7 +59,7 @@ class ChatTeller:
         return None
 
     def whole(self, response: Response | None) -> dict[str, Any]:
-        assert response is not None  # a completion is never told before it is whole
+        assert response is not None  # a completion is returned only when it is complete
         message: dict[str, Any] = {
             "role": "assistant",
             "content": response.output_text,

@@ -1,4 +1,4 @@
-"""The door that speaks OpenAI's interfaces over HTTP: its paths and its refusals."""
+"""The door for OpenAI's interfaces over HTTP: its paths and its errors."""
 
 import time
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class OpenAiDoor:
             ("POST", "/v1/responses", stored.create),
             ("GET", "/v1/responses/{id}", stored.fetch),
             ("DELETE", "/v1/responses/{id}", stored.delete),
-            ("POST", "/v1/responses/{id}", _nowhere),  # compaction, and what else may be asked for there
+            ("POST", "/v1/responses/{id}", _nowhere),  # compaction and other unsupported actions
             ("POST", "/v1/responses/{id}/cancel", stored.cancel),
             ("POST", "/v1/conversations", stored.create_conversation),
             ("GET", "/v1/conversations/{id}", stored.conversation),
@@ -69,4 +69,4 @@ class OpenAiDoor:
 
 async def _nowhere(request: Request) -> Answer:
     del request
-    raise ProtocolError("not_found", "no such address; GET /openapi.json lists them")
+    raise ProtocolError("not_found", "no such address; GET /openapi.json lists the addresses")

@@ -1,7 +1,7 @@
-"""Name kept responses: pure.
+"""Name stored responses. Pure.
 
-The id of a response that is kept is `resp_<digest>.<kind><session>.<cursor>`. The cursor is that of its beginning, so
-that any gateway finds the answer in its table, in the conversation's history, or in the log.
+The id of a stored response is `resp_<digest>.<kind><session>.<cursor>`. The cursor is that of its beginning, so that
+any gateway finds the answer in its table, in the conversation's history, or in the log.
 """
 
 import re
@@ -20,8 +20,8 @@ _MAX_NAME_CHARS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ResponseName:
-    """The name of a stored response, or without a `cursor` that of its message. `goes_on`: its conversation is
-    remembered here; else its client sent it, and keeps it."""
+    """The name of a stored response or, without a `cursor`, of its message. `goes_on`: the gateways store its
+    conversation; otherwise its client sends the conversation each time."""
 
     response_id: str
     session: str
@@ -34,7 +34,7 @@ class ResponseName:
 
 
 def read_response_name(name: str, param: str) -> ResponseName:
-    """Read a response's name. Raises `ProtocolError` for any other name."""
+    """Read a response's name. Raises `ProtocolError` if it is malformed."""
     found = _read(_RESPONSE, name)
     if found is None:
         raise unknown_response(param)
@@ -48,7 +48,7 @@ def item_id(response_name: str) -> str:
 
 
 def read_item_id(item: str) -> ResponseName | None:
-    """Return the response that a message's id names; None for another id, or if its response is not stored."""
+    """Return the response that a message's id names; None if the id is malformed or the response is not stored."""
     return _read(_ITEM, item)
 
 
@@ -61,4 +61,4 @@ def _read(form: re.Pattern[str], name: str) -> ResponseName | None:
 
 
 def unknown_response(param: str) -> ProtocolError:
-    return ProtocolError("response_not_found", "no such response is kept here", param=param)
+    return ProtocolError("response_not_found", "no such response is stored", param=param)

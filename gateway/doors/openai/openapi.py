@@ -1,4 +1,4 @@
-"""The door as an OpenAPI document, made from the very Structs that read its bodies: pure."""
+"""Generate the door's OpenAPI document from the Structs that decode its bodies. Pure."""
 
 from typing import Any, Final, get_args
 
@@ -38,7 +38,7 @@ _REATTACH: Final = (
 
 
 def openapi() -> dict[str, Any]:
-    """Return the document."""
+    """Return the OpenAPI document."""
     (chat, responses), schemas = msgspec.json.schema_components((ChatBody, ResponsesBody), ref_template=_REF)
     chat_fields, responses_fields = (schemas[name] for name in ("ChatBody", "ResponsesBody"))
     chat_fields["required"] = ["model", "messages"]
@@ -89,7 +89,7 @@ def _operation(
         "summary": summary,
         "responses": {
             "200": {"description": "the answer", "content": content},
-            "default": {"description": "why there is none", "content": refused},
+            "default": {"description": "the error", "content": refused},
         },
     }
     if body is not None:

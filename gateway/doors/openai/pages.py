@@ -1,4 +1,4 @@
-"""The door's answers, whatever interface they are in."""
+"""The door's responses, common to all its interfaces."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -22,12 +22,12 @@ from shared.errors import ProtocolError
 from shared.wire.outcome import ErrorDetail, Response
 
 SESSION_HEADER: Final = "replyline-session"
-_GONE: Final = 499  # nginx's, for a client that did not wait
+_GONE: Final = 499  # nginx's status for a client that did not wait
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class WholeTeller(Teller, Protocol):
-    """A teller that can also give an answer in one piece."""
+    """An encoder that can also return an answer as a whole."""
 
     def whole(self, response: Response | None) -> dict[str, Any]: ...
 
@@ -52,8 +52,21 @@ async def answer(
     check: Callable[[Exchange], Awaitable[None]] | None = None,
     at_once: bool = False,
 ) -> Answer:
-    """Ask in that session, or in a new one, and return the answer: streamed, whole, or in progress (`at_once`). Raises
-    `ProtocolError`; so may `check`."""
+    """Ask a question and return the answer: streamed, complete, or in progress.
+
+    Args:
+        http: the door's requests
+        request: the HTTP request
+        question: the question
+        session: the session's name; None for a new session
+        keep: the client may return to the answer
+        teller_of: returns the encoder of the answer
+        check: called before the question is asked; may raise `ProtocolError`
+        at_once: return without waiting for the answer
+
+    Raises:
+        ProtocolError: the question is refused, or there is no answer
+    """
     exchanges, asker = http.exchanges, http.asker(request)
     exchange = await exchanges.begin(asker, session or partial(exchanges.own_session, asker, question))
     streams = False

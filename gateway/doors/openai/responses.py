@@ -1,7 +1,7 @@
-"""Write an answer as a response, whole or in events. Pure.
+"""Encode an answer as a response, as a whole or in events. Pure.
 
-The text is cut at fixed places, however it arrived: its first character, then a fixed number at a time. So an event's
-number identifies its text, at any gateway.
+The text is split at fixed positions, however it arrived: its first character, then a fixed number at a time. So an
+event's number identifies its text at any gateway.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _PLACE: Final = {"output_index": 0, "content_index": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A response's own fields, which repeat the question's."""
+    """The fields of a response that repeat the question's."""
 
     name: str
     model: str
@@ -36,7 +36,7 @@ class Asked:
     def whole(
         self, response: Response | None, *, text: str = "", now_unix_s: int = 0, error: ErrorDetail | None = None
     ) -> dict[str, Any]:
-        """Return the response as it ended; None: it is in progress, and has this `text`."""
+        """Return the response. If `response` is None it is in progress, with this `text` so far."""
         status: Status | str = response.status if response is not None else "in_progress"
         if error is not None and status not in {"cancelled", "failed"}:
             status = "failed"
@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class ResponsesTeller:
-    """The events of one response after number `after`, from the beginning of its text."""
+    """Encodes the events of one response that follow number `after`, starting at the beginning of its text."""
 
     asked: Asked
     after: int = -1
@@ -87,7 +87,7 @@ class ResponsesTeller:
     _begun: bool = False
 
     def opened(self, response_id: str) -> bytes:
-        """Return the events before the text; nothing where they were written already."""
+        """Return the events before the text; empty if they were written already."""
         del response_id
         if self._begun:
             return b""
@@ -103,7 +103,7 @@ class ResponsesTeller:
         )
 
     def text(self, text: str) -> bytes:
-        """Return the events of the pieces that are whole now."""
+        """Return the events of the pieces that are complete now."""
         self._text += text
         begun = self.opened("")
         events = [begun] if begun else []
@@ -112,7 +112,7 @@ class ResponsesTeller:
         return b"".join(events)
 
     def ended(self, response: Response) -> bytes:
-        """Return what is left of the text, and the end."""
+        """Return the rest of the text, and the end."""
         events = [self.opened(""), self.text(response.output_text[len(self._text) :])]
         if self._told_chars < len(self._text):
             events.append(self._piece(len(self._text)))
@@ -139,7 +139,7 @@ class ResponsesTeller:
         return self.asked.whole(response, now_unix_s=self.now_unix_s)
 
     def _failed(self, error: ErrorDetail, response: Response | None) -> bytes:
-        """Return the end of an answer that failed, in both forms that clients know."""
+        """Return the end of an answer that failed, in both forms that clients support."""
         flat = {"code": error.code, "message": error.message, "param": error.param}
         told = self._event("error", **flat, **error_body(error))
         whole = self.asked.whole(response, text=self._text, error=error)
@@ -170,7 +170,7 @@ def _part(text: str) -> dict[str, Any]:
 
 
 def _about(response: Response | None) -> dict[str, str]:
-    """Return the answer's source and reason: OpenAI's own fields have no place for them."""
+    """Return the answer's source and reason, for which OpenAI has no fields."""
     return {} if response is None else {"source": response.source, "reason": response.reason}
 
 
@@ -185,7 +185,7 @@ def _usage(response: Response) -> dict[str, Any]:
     }
 
 
-# What every response has by Open Responses' specification (2026-04-24), and ours never vary.
+# Required fields of every response in Open Responses' specification (2026-04-24) that are constant here.
 _NOTHING: Final[dict[str, Any]] = {
     "tools": [],
     "tool_choice": "auto",

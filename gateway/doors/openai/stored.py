@@ -32,14 +32,15 @@ from shared.wire.messages import ResponseCancel
 from shared.wire.outcome import ErrorDetail, Response
 
 _CONVERSATION: Final = re.compile(r"conv_([0-9a-f]{8})[0-9a-f]{16}")
-_LOOKS: Final = 5  # a turn is written while its answer is sent
+_LOOKS: Final = 5  # the history may lag behind the answer's end
 _LOOK_S: Final = 0.1
 _FETCH_S: Final = 0.6  # a fetch waits at most this long for the answer
 
 
 @dataclass(slots=True)
 class _Found:
-    """A response that is there: in flight or a short while ago here (`entry`), with its end where that is known."""
+    """A response that was found. `entry` is set if it is open or ended recently at this gateway, `response` if it has
+    ended."""
 
     name: ResponseName
     asked: Asked
@@ -60,7 +61,7 @@ class StoredResponses:
             question = await self._recalled(request, question, header)
         check_model(question.model, self.models)
         if question.background and not question.store:
-            raise ProtocolError("invalid_field", "what runs in the background is stored", param="store")
+            raise ProtocolError("invalid_field", "a background response must be stored", param="store")
         previous = _previous(question)
         return await answer(
             self.http,
@@ -74,8 +75,11 @@ class StoredResponses:
         )
 
     async def _recalled(self, request: Request, question: ResponsesQuestion, header: str | None) -> ResponsesQuestion:
-        """Return a question whose input names earlier answers: it continues the conversation of the last of them, or
-        else has their texts. What is not remembered any more is left out. Raises `ProtocolError`."""
+        """Return a question whose input refers to earlier answers.
+
+        It continues the conversation of the last of them, or else contains their texts. Answers that are no longer
+        stored are omitted. Raises `ProtocolError`.
+        """
         named = {each: item for each in question.references[-MAX_TURNS:] if (item := read_item_id(each)) is not None}
         newest, said = named.get(question.references[-1]), dict[str, str]()
         for session, last in {item.session: item for item in named.values()}.items():
@@ -88,8 +92,9 @@ class StoredResponses:
         return responses_question(question.body, header, said)
 
     async def _texts(self, exchange: Exchange, response_id: str, looks: int) -> dict[str, str]:
-        """Return the answers that the conversation has, by their responses' ids, one that is being written here last;
-        look that often for the one of that id: a turn is written while its answer is sent."""
+        """Return the conversation's answers by the ids of their responses; one in progress at this gateway is the last.
+        Read the history up to `looks` times until it has the answer with that id, because a turn is stored while its
+        answer is being sent."""
         texts: dict[str, str] = {}
         for look in range(looks):
             await asyncio.sleep(_LOOK_S if look else 0)
@@ -103,11 +108,11 @@ class StoredResponses:
         return texts
 
     async def _check_last(self, previous: ResponseName, exchange: Exchange) -> None:
-        """Check that a response is its conversation's last: history has no branches. Raises `ProtocolError`."""
+        """Raise `ProtocolError` unless a response is its conversation's last: the history has no branches."""
         await self._told(exchange, previous, "previous_response_id")
         ids = [*await self._texts(exchange, previous.response_id, _LOOKS)]
         if previous.response_id in ids[:-1]:
-            why = "its conversation has gone on; name its last response"
+            why = "its conversation has continued; use its last response"
             raise ProtocolError("not_the_last", why, param="previous_response_id")
         if previous.response_id in ids:
             return
@@ -122,7 +127,8 @@ class StoredResponses:
         )
 
     async def _told(self, exchange: Exchange, name: ResponseName, param: str) -> ResumePoint:
-        """Return what a response's id holds. Raises `ProtocolError` if its session did not give it, or was erased."""
+        """Return the resume point in a response's id. Raises `ProtocolError` if the id belongs to another session, or
+        the conversation was erased."""
         await self.http.exchanges.charge_lookup(exchange)
         told = exchange.seal.read(name.cursor) if exchange.seal is not None else None
         if not told or told[0].response_id != name.response_id:
@@ -132,10 +138,11 @@ class StoredResponses:
             raise unknown_response(param)
         return told[0]
 
-    # --- one that is there
+    # --- a stored response
 
     async def fetch(self, request: Request) -> Answer:
-        """Return a response as far as it has come, or its events. The last client that follows it gets it."""
+        """Return a response as far as it has been written, or its events. The client that followed it last is attached
+        to it."""
         after, found = _after(request), await self._find(request)
         streams, asked, now_unix_s = request.query_params.get("stream") == "true", found.asked, int(time.time())
         try:
@@ -169,7 +176,7 @@ class StoredResponses:
         return page(found.asked.whole(found.response, now_unix_s=int(time.time())))
 
     async def _find(self, request: Request) -> _Found:
-        """Return what is known of a response, here or in its conversation's history. Raises `ProtocolError`."""
+        """Return a response found at this gateway or in its conversation's history. Raises `ProtocolError`."""
         name = _named(request)
         exchange = await self.http.exchanges.begin(self.http.asker(request), name.session)
         try:
@@ -200,8 +207,8 @@ class StoredResponses:
         )
 
     async def _within(self, exchange: Exchange) -> Response | None:
-        """Return the answer if it ends soon; None: it is in progress. Raises `ProtocolError` where it cannot be
-        given."""
+        """Return the answer if it ends within `_FETCH_S`; None if it is still in progress. Raises `ProtocolError` if
+        there is no answer."""
         until_s = time.monotonic() + _FETCH_S
         items: list[News] = []
         while not exchange.done and (left_s := until_s - time.monotonic()) > 0:
@@ -213,7 +220,7 @@ class StoredResponses:
         return next((item for item in items if isinstance(item, Response)), None)
 
     async def delete(self, request: Request) -> Answer:
-        """Erase a response, and its conversation with it."""
+        """Erase a response together with its conversation."""
         name = _named(request)
         async with self.http.exchanges.visit(self.http.asker(request), name.session) as exchange:
             await self._told(exchange, name, "response_id")
@@ -244,7 +251,7 @@ def _previous(question: ResponsesQuestion) -> ResponseName | None:
     name = read_response_name(question.previous_response_id, "previous_response_id")
     if not name.goes_on:
         raise ProtocolError(
-            "history_not_kept", "its conversation was its client's: send it again", param="previous_response_id"
+            "history_not_kept", "its client stores this conversation: send it again", param="previous_response_id"
         )
     return name
 
@@ -259,11 +266,13 @@ def _after(request: Request) -> int:
     try:
         return int(told)
     except ValueError:
-        raise ProtocolError("invalid_field", "starting_after is an event's number", param="starting_after") from None
+        raise ProtocolError(
+            "invalid_field", "starting_after must be an event's number", param="starting_after"
+        ) from None
 
 
 def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
-    """Return a new response's own fields: its id holds the place where any gateway finds it."""
+    """Return the fields of a new response. Its id contains the cursor with which any gateway finds it."""
     opened = exchange.opened
     assert opened is not None
     assert exchange.seal is not None
@@ -286,7 +295,7 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
 
 
 def _conversation(name: str) -> dict[str, object]:
-    """Return a conversation. Raises `ProtocolError` for a name that no gateway has given."""
+    """Return a conversation. Raises `ProtocolError` for a name that no gateway has issued."""
     found = _CONVERSATION.fullmatch(name)
     if found is None:
         raise ProtocolError("conversation_not_found", "no such conversation", param="conversation_id")

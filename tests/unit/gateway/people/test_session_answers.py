@@ -49,7 +49,7 @@ def test_nobody_rates_what_was_not_answered_to_him(tenant: str, session: str, na
     with pytest.raises(ProtocolError) as caught:
         answers.rate(SessionKey(tenant, session), Feedback(response_id=name, rating="up"))
     assert (caught.value.code, caught.value.param) == ("unknown_response", "response_id")
-    with pytest.raises(ProtocolError, match="has a rating"):
+    with pytest.raises(ProtocolError, match="needs a rating"):
         answers.rate(SESSION, Feedback(response_id="r", reason="other"))
 
 

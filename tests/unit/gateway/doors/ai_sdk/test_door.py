@@ -178,7 +178,7 @@ async def test_pages_of_the_allowed_origins_ask_and_no_others(edge: Edge, cursor
             assert preflight.headers.get("access-control-allow-origin") == allowed
             assert preflight.is_success == (allowed is not None)
         refused = await client.post("/chat", json=chat("Who?"), headers={"origin": "https://evil.example"})
-        assert (refused.status_code, refused.text) == (403, "this page may not ask here")
+        assert (refused.status_code, refused.text) == (403, "pages of this origin may not use this gateway")
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/chat/none/stream"), ("POST", "/chat/none/stop")])

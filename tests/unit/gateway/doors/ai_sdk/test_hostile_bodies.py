@@ -69,8 +69,8 @@ async def test_no_request_breaks_the_door(body: Any, chat_id: str) -> None:
     [
         ({"id": "c"}, "send the chat's messages"),
         (chat() | {"message": message("user", "?"), "trigger": "regenerate-message"}, "send the chat's messages"),
-        (chat("Hi", "Hello."), "the last message has to be the user's, and not blank"),
-        (chat("") | {"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, "only text is understood"),
+        (chat("Hi", "Hello."), "the last message must be the user's and not blank"),
+        (chat("") | {"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, "only text is supported"),
     ],
 )
 async def test_what_cannot_be_answered_is_said_in_a_line(body: dict[str, Any], line: str) -> None:

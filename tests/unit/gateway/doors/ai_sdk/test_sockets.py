@@ -91,7 +91,7 @@ async def test_what_cannot_be_answered_ends_its_request_only(page: ChatPage) -> 
     for number in range(9):
         page.send("send", f"q{number}", **chat(f"{number}?", id=f"c{number}"))
     await until(lambda: page.told[1:])
-    assert page.told[1]["errorText"] == "4 requests at once is the most"
+    assert page.told[1]["errorText"] == "at most 4 requests may run at the same time"
 
 
 async def test_a_page_that_floods_is_closed(page: ChatPage) -> None:
