@@ -1,4 +1,4 @@
-"""`replyline`: what an operator and a developer type."""
+"""`replyline`: the commands for operators and developers."""
 
 import asyncio
 import sys
@@ -40,13 +40,13 @@ from shared.wire.fields import MAX_INTEGER, MAX_SEED
 
 app = typer.Typer(
     name="replyline",
-    help="Streaming chat answers over Kafka, each by its deadline.",
+    help="Streaming chat answers over Kafka, each within its deadline.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
-engine_app = typer.Typer(help="What an engine needs before it starts.", no_args_is_help=True)
+model_app = typer.Typer(help="Prepare the model's folder.", no_args_is_help=True)
+engine_app = typer.Typer(help="Build what an engine needs before it starts.", no_args_is_help=True)
 
 # How `--help` groups the commands.
 _RUN: Final = "Run"
@@ -58,8 +58,7 @@ _MEASURE: Final = "Measure and plan"
 
 
 def _harness(name: str) -> ModuleType | None:
-    """Return the commands of a maintainers' harness: in a checkout they stand under tests/, elsewhere nobody has
-    them."""
+    """Return the commands of a maintainers' harness; None outside of a checkout, which has them under tests/."""
     try:
         return import_module(f"tests.{name}.commands")
     except ModuleNotFoundError as error:
@@ -74,8 +73,8 @@ def up(
         bool, typer.Option("--json", help="print the log's JSON lines, as to a file or pipe, not lines for a person")
     ] = False,
 ) -> None:
-    """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends
-    it, a second one ends it immediately."""
+    """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and stops it, a
+    second Ctrl-C stops it immediately."""
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_engine
     from ops.operate.up import up as run
@@ -104,24 +103,26 @@ def worker() -> None:
 
 @app.command(rich_help_panel=_ASK)
 def ask(
-    question: Annotated[str, typer.Argument(help="what to ask")],
+    question: Annotated[str, typer.Argument(help="the question")],
     url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
     max_output_tokens: Annotated[
-        int | None, typer.Option(min=1, max=MAX_INTEGER, help="the answer's length at most")
+        int | None, typer.Option(min=1, max=MAX_INTEGER, help="maximum length of the answer, in tokens")
     ] = None,
-    deadline_ms: Annotated[int | None, typer.Option(min=1, max=MAX_INTEGER, help="the whole answer's deadline")] = None,
+    deadline_ms: Annotated[
+        int | None, typer.Option(min=1, max=MAX_INTEGER, help="deadline of the complete answer, in ms")
+    ] = None,
     first_token_ms: Annotated[
-        int | None, typer.Option(min=1, max=MAX_INTEGER, help="the first token's deadline")
+        int | None, typer.Option(min=1, max=MAX_INTEGER, help="deadline of the first token, in ms")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0 is greedy")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=MAX_SEED, help="of the sampling")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="sampling temperature; 0 is greedy")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MAX_SEED, help="seed of the sampling")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the whole response as JSON")] = False,
 ) -> None:
     """Ask one question and print the answer as it streams."""
     if not question.strip():
-        raise typer.BadParameter("it is blank; write what to ask in quotation marks", param_hint="QUESTION")
+        raise typer.BadParameter("it is blank; write the question in quotation marks", param_hint="QUESTION")
     from ops.client.chat import ask_once
     from shared.client.session import new_event_id
     from shared.wire.messages import ResponseCreate
@@ -144,11 +145,12 @@ def chat(
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="continue this conversation")] = None,
     consent_training: Annotated[
-        bool, typer.Option("--consent-training", help="agree that what is said be recorded and models be trained on it")
+        bool,
+        typer.Option("--consent-training", help="agree that the conversation is recorded and used to train models"),
     ] = False,
 ) -> None:
-    """Talk to the assistant in this terminal. /person asks for one, /up and /down rate the last answer, /new starts
-    over, /quit ends, Ctrl-C stops an answer, and ends at the prompt."""
+    """Talk to the assistant in this terminal. /person asks for a person, /up and /down rate the last answer, /new
+    starts over, /quit ends. Ctrl-C stops an answer, or ends the chat at the prompt."""
     from ops.client.chat import converse
 
     talk = converse(url, token=token, session_id=session, consent_training=consent_training)
@@ -157,19 +159,19 @@ def chat(
 
 @app.command(rich_help_panel=_ASK)
 def token(
-    tenant: Annotated[str, typer.Option(help="the shop that is asked")],
-    subject: Annotated[str, typer.Option(help="who asks; conversations are theirs alone")],
+    tenant: Annotated[str, typer.Option(help="the shop")],
+    subject: Annotated[str, typer.Option(help="the customer; only this subject can open its conversations")],
     ttl_s: Annotated[int, typer.Option("--ttl-s", min=1, max=31_536_000, help="seconds until it expires")] = 3_600,
-    private_key: Annotated[Path | None, typer.Option(help="PEM file to sign with, in place of the secret")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="PEM file to sign with, instead of the secret")] = None,
     kid: Annotated[str | None, typer.Option(help="the key's id in the gateway's JWKS")] = None,
     edge: Annotated[
-        bool, typer.Option("--edge", help="of an edge: it speaks for every customer of the tenant")
+        bool, typer.Option("--edge", help="a token for an edge, which acts for every customer of the tenant")
     ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="print no token, but the line of REPLYLINE_AUTH__REVOKED that ends theirs")
     ] = False,
 ) -> None:
-    """Print a token for trying out. In production the shop's server or an identity provider makes them."""
+    """Print a token for trying out. In production the shop's server or an identity provider issues tokens."""
     from gateway.access.revocation_file import revocation
     from ops.operate.token import mint_token
 
@@ -193,10 +195,10 @@ def token(
 def doctor(
     purpose: Annotated[
         Literal["demo", "production"] | None,
-        typer.Option("--for", help="what must run here (none: production where Kafka's or Redis' address is set)"),
+        typer.Option("--for", help="what must run here (default: production if the address of Kafka or Redis is set)"),
     ] = None,
 ) -> None:
-    """Say what is missing on this machine, each with the command to type."""
+    """List what is missing on this machine, each with the command that installs it."""
     from ops.operate.doctor.checks import run_doctor
 
     raise typer.Exit(run_doctor(settings_of("doctor"), purpose))
@@ -204,10 +206,12 @@ def doctor(
 
 @app.command("settings", rich_help_panel=_SET_UP)
 def show_settings(
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="print docs/settings.md, with the defaults")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="print docs/settings.md, with the default values")
+    ] = False,
 ) -> None:
-    """List every setting by question: its variable, its value here, its meaning. A line each where no terminal shows
-    it."""
+    """List every setting by topic: its variable, its value here, its meaning. Without a terminal, print one line per
+    setting."""
     from ops.operate.settings_list import show, written_page
 
     if as_markdown:
@@ -220,7 +224,7 @@ def show_settings(
 def schema(
     typescript: Annotated[bool, typer.Option("--typescript", help="print a client's messages as TypeScript")] = False,
 ) -> None:
-    """Print the wire, WebSocket and Kafka, as an AsyncAPI 3 document."""
+    """Print the wire protocol (WebSocket and Kafka) as an AsyncAPI 3 document."""
     from ops.operate import asyncapi
     from ops.operate import typescript as types
 
@@ -230,27 +234,27 @@ def schema(
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
     ] = None,
     precision: Annotated[
         Precision,
-        typer.Option(help="for native int8, q4; onnx int8, fp32; tensorrt fp16, bf16; torch fp32, fp16, bf16"),
+        typer.Option(help="native: int8, q4; onnx: int8, fp32; tensorrt: fp16, bf16; torch: fp32, fp16, bf16"),
     ] = "int8",
     adapter: Annotated[
         str | None,
-        typer.Option(metavar="DIR|none", help="LoRA to merge, as PEFT saves it (not given: the demo's, for its model)"),
+        typer.Option(metavar="DIR|none", help="LoRA to merge, as saved by PEFT (default: the demo's, for its model)"),
     ] = None,
     languages: Annotated[
-        str | None, typer.Option(metavar="en,zh", help="that the model answers in (none: any language)")
+        str | None, typer.Option(metavar="en,zh", help="languages that the model answers in (default: any)")
     ] = None,
-    directory: Annotated[Path, typer.Option("--dir", file_okay=False, help="where the model's folder is put")] = Path(
-        ".models"
-    ),
+    directory: Annotated[
+        Path, typer.Option("--dir", file_okay=False, help="where the model's folder is created")
+    ] = Path(".models"),
     max_length: Annotated[
-        int, typer.Option(min=1, help="fp16, bf16: tokens that a slot of TensorRT holds, prompt and answer")
+        int, typer.Option(min=1, help="fp16, bf16: tokens per slot of TensorRT, prompt and answer")
     ] = 2_048,
 ) -> None:
-    """Write a model's folder from its weights; nothing to do when it is there already."""
+    """Create a model's folder from its weights. Does nothing if the folder exists already."""
     from ops.model import terminal
 
     console = Console(stderr=True)
@@ -276,13 +280,16 @@ def build(
         typer.Option(help="tensorrt builds on the GPU, tensorrt-rtx and native anywhere"),
     ] = "tensorrt",
     model: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="a folder of fp16 (none: REPLYLINE_MODEL__DIR)")
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="an fp16 model's folder (default: REPLYLINE_MODEL__DIR)"),
     ] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (none: as set)")] = None,
-    max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (default: the setting)")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=64, help="maximum tokens per sequence (default: the setting)")
+    ] = None,
 ) -> None:
-    """Build the native engine's library, or a model's TensorRT plans, and keep them in REPLYLINE_WORKER__CACHE_DIR,
-    unless they are there already."""
+    """Build the native engine's library, or a model's TensorRT plans, in REPLYLINE_WORKER__CACHE_DIR, unless they exist
+    already."""
     from ops.model.engine_build import build_engine
     from ops.model.terminal import ensure_library
 
@@ -300,16 +307,16 @@ def build(
 def profile_(
     batch: Annotated[int, typer.Option(min=1, max=512, help="sequences computed together")] = 8,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="length of each prompt")] = 256,
-    prefills: Annotated[int, typer.Option(min=1, max=1_000, help="measured")] = 5,
-    steps: Annotated[int, typer.Option(min=1, max=10_000, help="decode steps measured")] = 32,
+    prefills: Annotated[int, typer.Option(min=1, max=1_000, help="number of prefills measured")] = 5,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="number of decode steps measured")] = 32,
     engine: Annotated[
         Literal["native", "onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
-        typer.Option(help="the one profiled (default: as set)"),
+        typer.Option(help="engine to profile (default: the setting)"),
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,
+    model: Annotated[Path | None, typer.Option(help="the model's folder (default: REPLYLINE_MODEL__DIR)")] = None,
     trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),
 ) -> None:
-    """Show where an engine call's time goes, as a Chrome trace of the runtime's own profiler."""
+    """Show where an engine call spends its time, as a Chrome trace of the runtime's own profiler."""
     from ops.model.profile import ProfileOptions, profile
 
     options = ProfileOptions(batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, trace=trace)
@@ -351,7 +358,7 @@ if (_chaos := _harness("chaos")) is not None:
 
 
 def main() -> None:
-    """Run the command line. Bad input is one line and status 2, another failure one line and status 1."""
+    """Run the command line. Bad input prints one line and exits with status 2, any other failure with status 1."""
     try:
         status = run_app(app)
     except (SettingsError, ModelError) as error:
@@ -363,12 +370,12 @@ def main() -> None:
     except ConnectFailed as error:
         from ops.stack.demo_env import demo_remedy
 
-        remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the file names another address
+        remedy = demo_remedy() if f"{DEFAULT_URL}:" in str(error) else ""  # the settings file names another address
         remedy = " (by REPLYLINE_TOKEN; see: replyline token --help)" if "for a token" in str(error) else remedy
         sys.exit(fail(f"{error}{remedy}", 1))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
-    except OSError as error:  # a file that cannot be read, a disk that is full
+    except OSError as error:  # such as an unreadable file or a full disk
         sys.exit(fail(str(error) or type(error).__name__, 1))
     sys.exit(status)
 

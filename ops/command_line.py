@@ -1,5 +1,4 @@
-"""Code that the commands share: options that are declared once, settings, and what is wrong with a line, in one
-line."""
+"""Code that the commands share: common options, settings, and one-line error messages."""
 
 import inspect
 import math
@@ -22,16 +21,17 @@ from shared.settings import Settings, load_settings
 from shared.telemetry.logs import configure_logs
 
 _PIPED_WIDTH: Final = 500
-# What Python makes of a word's bytes that are no UTF-8. No message can be written with it.
+# What Python turns bytes of a word into that are not UTF-8. Such text cannot be printed.
 _NO_UTF8: Final = re.compile("[\ud800-\udfff]")
-# As a script writes an option whose variable is empty: `--token "$TOKEN"`.
+# An option with an empty variable in a script: `--token "$TOKEN"`.
 _BLANK: Final = re.compile(r"(--[a-z][a-z0-9-]*)[ =]\s*")
-# Typer carries its own copy of click, or uses the installed one, by its version: this is click.UsageError of either.
+# Depending on its version, Typer includes its own copy of click or uses the installed one. This is click.UsageError of
+# either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 
 
 def writable(option: str) -> Callable[[Path | None], Path | None]:
-    """Return what refuses a file that cannot be written where it is named."""
+    """Return a check that rejects a file that cannot be written."""
 
     def check(path: Path | None) -> Path | None:
         from ops.measure.runner import check_writable
@@ -43,7 +43,7 @@ def writable(option: str) -> Callable[[Path | None], Path | None]:
 
 
 def gateway_address(url: str | None) -> str | None:
-    """Return a gateway's address as it is. Raises `SettingsError` where it is none."""
+    """Return a gateway's address unchanged. Raises `SettingsError` if it is not valid."""
     if url is not None:
         from shared.client.socket import address_of
 
@@ -62,19 +62,22 @@ def gateway_or_demo(context: typer.Context, url: str) -> str | None:
 
 
 Broker = Literal["embedded", "kafka"]
-OwnBroker = Annotated[Broker, typer.Option(help="of the system that it starts: in memory, or Apache Kafka")]
+OwnBroker = Annotated[Broker, typer.Option(help="broker of the system that it starts: in memory, or Apache Kafka")]
 JsonPath = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", callback=writable("--json"), help="write the result, with stable keys"),
+    typer.Option(
+        "--json", metavar="FILE", callback=writable("--json"), help="write the result as JSON, with stable keys"
+    ),
 ]
 HtmlPath = Annotated[
     Path | None,
-    typer.Option(
-        "--html", metavar="FILE", callback=writable("--html"), help="write a report that a browser shows, in one file"
-    ),
+    typer.Option("--html", metavar="FILE", callback=writable("--html"), help="write an HTML report, in one file"),
 ]
 Token = Annotated[
-    str | None, typer.Option("--token", envvar="REPLYLINE_TOKEN", help="who asks; the variable is not shown by ps")
+    str | None,
+    typer.Option(
+        "--token", envvar="REPLYLINE_TOKEN", help="the token; unlike the option, the variable is not shown by ps"
+    ),
 ]
 UrlOfGateway = Annotated[
     str,
@@ -91,14 +94,14 @@ UrlOrOwn = Annotated[
         "--url",
         envvar="REPLYLINE_URL",
         callback=gateway_address,
-        help="a running gateway (none: start a system)",
+        help="a running gateway (default: start a system)",
     ),
 ]
 DEFAULT_URL: Final = "ws://127.0.0.1:8080/ws"
 
 
 def by_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` as typer takes it: its last parameter is a Struct, whose fields become the options."""
+    """Return `command` for typer. Its last parameter is a Struct, whose fields become the options."""
     *before, last = inspect.signature(command).parameters.values()
     options: type[msgspec.Struct] = get_type_hints(command)[last.name]
     hints = get_type_hints(options, include_extras=True)
@@ -127,14 +130,15 @@ def by_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_of(process: str, **overrides: Any) -> Settings:
-    """Read the settings, and log as they say."""
+    """Read the settings and configure logging."""
     settings = load_settings(**overrides)
     configure_logs(settings.log, process=process)
     return settings
 
 
 def settings_of_own_system(url: str | None = None) -> Settings:
-    """Return those of the system that a bench starts, its model prepared; with a `url` it starts none."""
+    """Return the settings of the system that a bench starts, with its model prepared. With a `url` it starts no
+    system."""
     if url is not None:
         return Settings()
     settings = settings_of("bench")
@@ -145,12 +149,12 @@ def settings_of_own_system(url: str | None = None) -> Settings:
 
 
 def output() -> Console:
-    """Return standard output. Where no terminal shows it (a pipe, a file), a line is not cut at 80 columns."""
+    """Return standard output. In a pipe or a file, lines are not cut at 80 columns."""
     return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 
 
 def command_typed() -> str:
-    """Return the command as a shell takes it."""
+    """Return the current command, quoted for a shell."""
     return shlex.join(["replyline", *sys.argv[1:]])
 
 
@@ -162,7 +166,8 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def run_app(app: typer.Typer) -> int:
-    """Run the command that was typed; the exit status. Typer alone would frame an error in a box of ten lines."""
+    """Run the command on the command line; return the exit status. Typer itself would print an error as a box of ten
+    lines."""
     for before, word in pairwise(sys.argv):
         if _NO_UTF8.search(word):
             return fail(f"{word!r} is not UTF-8; write it in UTF-8", BAD_INPUT_STATUS)
@@ -181,7 +186,7 @@ def _say(error: Any) -> int:
     message = _message(error)
     if error.ctx is None:
         return fail(f"{message}; see: replyline --help", BAD_INPUT_STATUS)
-    if not message:  # a group without its command: its help says it all
+    if not message:  # a group without a command: print its help
         typer.echo(error.ctx.get_help(), err=True)
         return BAD_INPUT_STATUS
     return fail(f"{message}; see: {error.ctx.command_path} --help", BAD_INPUT_STATUS)
@@ -189,7 +194,7 @@ def _say(error: Any) -> int:
 
 def _message(error: Any) -> str:
     cause = error.__cause__ or error.__context__
-    if isinstance(cause, ValidationError) and error.param is not None:  # its text leaves the value out
+    if isinstance(cause, ValidationError) and error.param is not None:  # its text omits the value
         item = cause.errors(include_url=False)[0]
         wrong = item["msg"].removeprefix("Value error, ").rstrip(".")
         name = error.param.opts[0] if error.param.param_type_name == "option" else error.param.name.upper()

@@ -7,8 +7,8 @@ _TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
 def main() -> None:
-    """Run the command line. SIGTERM ends it while its modules load: as the first process of a container it would have
-    no default action, and a pod that is deleted early would go on starting."""
+    """Run the command line. SIGTERM ends it even while modules are loading: the first process of a container has no
+    default action for SIGTERM, and a pod deleted early would continue to start."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_STATUS))
     from ops.cli import main as run
 

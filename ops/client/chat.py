@@ -36,24 +36,24 @@ _SOURCES: dict[Source, str] = {
 }
 _RATINGS: dict[str, Rating] = {"/up": "up", "/down": "down"}
 
-# An answer can be resumed for two minutes; who waits at a terminal gives up sooner.
+# An answer can be resumed for two minutes, but a user at a terminal gives up sooner.
 _PATIENCE_S = 30.0
 
 _HELP = (
-    "[dim]/person asks for one · /up, /down rate an answer · /new starts over · /quit ends · "
-    "Ctrl-C stops an answer, and ends at the prompt[/]"
+    "[dim]/person asks for a person · /up, /down rate an answer · /new starts over · /quit ends · "
+    "Ctrl-C stops an answer, or ends the chat at the prompt[/]"
 )
 
 
 @dataclass(slots=True)
 class Screen:
-    """An answer's text as it comes. One that comes otherwise, from its beginning, has a line of its own."""
+    """Prints an answer's text while it streams. An answer that restarts gets a new line."""
 
     console: Console
     is_begun: bool = False
 
     def show(self, event: AnswerEvent) -> None:
-        """Show an event's text; anything else has none."""
+        """Print an event's text. Other events have none."""
         if isinstance(event, ResponseDelta):
             self.console.print(event.delta, end="", markup=False)
             self.is_begun = True
@@ -65,7 +65,7 @@ class Screen:
 async def ask_once(
     url: str, request: ResponseCreate, *, token: str | None, session_id: str | None, as_json: bool
 ) -> int:
-    """Return 0 when there was an answer, 1 when it failed. Raises `ConnectFailed` and `Refused`."""
+    """Ask one question. Return 0 if there was an answer, 1 if it failed. Raises `ConnectFailed` and `Refused`."""
     out = Console(highlight=False, soft_wrap=True)
     screen = Screen(out)
     async with AsyncReplyline(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
@@ -83,7 +83,7 @@ async def ask_once(
 
 
 async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
-    """Talk until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
+    """Chat until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
     prompt = Prompt(sys.stdin.fileno(), lambda: console.print("\n› ", end=""), encoding=sys.stdin.encoding)
     console.print(_HELP)
@@ -118,7 +118,7 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
 
 
 async def _forget(client: AsyncReplyline, console: Console) -> bool:
-    """Return whether the conversation is forgotten."""
+    """Return whether the conversation was erased."""
     forgotten = False
     with _showing_refusals(console, "the history could not be erased: "):
         await client.erase()
@@ -136,7 +136,7 @@ def _showing_refusals(console: Console, what: str = "") -> Iterator[None]:
 
 
 async def _answer(client: AsyncReplyline, question: str, console: Console) -> str | None:
-    """Show an answer as it comes; return the response's id."""
+    """Print an answer while it streams; return the response's id."""
     request = ResponseCreate(event_id=new_event_id(), input=question)
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
@@ -173,7 +173,7 @@ def _print_caption(response: Response, console: Console) -> None:
 
 
 def _replaced(response: Response) -> list[str]:
-    """Return a line for each place where other words replaced the model's."""
+    """Return a line for each place where the model's text was replaced."""
     text = response.output_text
     return [
         f"from the help pages: “{text[each.offset : each.offset + each.length].strip()}”"
@@ -184,7 +184,7 @@ def _replaced(response: Response) -> list[str]:
 
 
 def _caption(response: Response) -> str:
-    """Return who answered, on what grounds, how quickly."""
+    """Return the answer's source, grounding and timings."""
     parts = [_SOURCES[response.source]]
     if response.status != "completed":
         parts.append(f"{response.status}: {response.reason}")

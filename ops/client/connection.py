@@ -1,4 +1,4 @@
-"""One chat connection of a load: questions out, and what comes back written into their outcomes."""
+"""One chat connection of a load: it sends questions and records the answers in their outcomes."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,8 @@ from shared.wire.messages import (
 
 
 class ChatConnection:
-    """`settled(connection, outcome)` once for each question: answered, refused, or its connection lost."""
+    """Calls `settled(connection, outcome)` once for each question: when it is answered or refused, or its connection is
+    lost."""
 
     def __init__(self, settled: Callable[["ChatConnection", Outcome], None]) -> None:
         self._settled = settled

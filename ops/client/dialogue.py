@@ -1,4 +1,4 @@
-"""One session of a load's client: it is opened, speaks, and hands over what it hears of answers."""
+"""One session of a load's client: it opens, sends messages, and passes on the messages it receives."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,8 +17,9 @@ _HELLO_S: Final = 10.0
 
 
 class Dialogue:
-    """`hear(message, now_s)` for all that comes once the session stands, pings aside; `lost()` once, if it breaks.
-    `opened_s` is when the session stood: what comes with it is heard before `open` returns."""
+    """Calls `hear(message, now_s)` for every message of an open session except pings, and `lost()` once if it breaks.
+    `opened_s` is when the session opened; messages that arrive together with `session.created` are passed on before
+    `open` returns."""
 
     def __init__(self, hear: Callable[[ServerMessage, float], None], lost: Callable[[], None]) -> None:
         self._hear = hear
@@ -47,7 +48,7 @@ class Dialogue:
             self._wire.close()
 
     def cut(self) -> None:
-        """Drop the socket without a word: the server hears a reset."""
+        """Drop the socket without a close frame; the server sees a reset."""
         if self._wire is not None:
             self._wire.cut()
 

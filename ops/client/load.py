@@ -1,7 +1,8 @@
-"""A load of questions over many connections: an open loop by a plan's times, or a closed one by a number of clients.
+"""A load of questions over many connections: an open loop with planned times, or a closed loop with a number of
+clients.
 
-Latency runs from the scheduled time, so a request that had to wait for its connection has waited. All is driven by
-callbacks of the event loop, so that the client costs little of the cores it shares.
+Latency is measured from the scheduled time, so the time that a request waits for its connection is included. Everything
+runs in callbacks of the event loop, so that the client uses little of the CPU that it shares with the system measured.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Line:
-    """Questions that share connections: a session's one, or all that serve whoever has none. `waiting` are
-    places in the plan, `left` is how many have not been settled."""
+    """Questions that share connections: those of one session, or all questions without a session. `waiting` are indices
+    in the plan; `left` is the number of unsettled questions."""
 
     name: str
     size: int
@@ -41,7 +42,7 @@ class _Line:
     opening: bool = False
 
     def free(self, most: int) -> ChatConnection | None:
-        """Return one that lives and has room, each in its turn."""
+        """Return a live connection with room for another question, in rotation."""
         for _ in range(len(self.connections)):
             self.connections.rotate(-1)
             if not self.connections[0].lost and self.connections[0].num_inflight < most:
@@ -54,9 +55,12 @@ class _Line:
 
 
 class Load:
-    """Ask a plan of a gateway, once. Requests without a session share `connections`, each of which has at most
-    `max_inflight` unanswered. A connection of a session is opened shortly before its first request and closed after
-    its last one's end; one that was lost is opened again for the next."""
+    """Asks a gateway the questions of a plan, once.
+
+    Requests without a session share `connections`, each with at most `max_inflight` unanswered. A session's connection
+    is opened shortly before its first request and closed after its last answer; a lost connection is opened again for
+    the next request.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Load:
         max_inflight: int = 1_000_000,
     ) -> None:
         self._url, self._token, self._max_inflight = url, token, max_inflight
-        # Another name each time: what is asked twice in two minutes is answered once.
+        # A different name each time: a question repeated within two minutes is answered only once.
         self._name = f"{name}-{secrets.token_hex(4)}"
         self._connections = connections
         self._plan: Sequence[Planned] = ()
@@ -76,17 +80,17 @@ class Load:
         self._lines: dict[str, _Line] = {}
         self._doors = asyncio.Semaphore(_OPENING_TOGETHER)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next: int | None = None  # of a closed loop: the next to be asked
+        self._next: int | None = None  # of a closed loop: the next question to ask
         self._num_settled = 0
         self._last_settled_s = 0.0
 
     @property
     def outcomes(self) -> Sequence[Outcome]:
-        """Return what is known by now of each request, in the plan's order; none before the first is due."""
+        """Return what is known so far about each request, in the plan's order; empty before the first is due."""
         return self._outcomes
 
     async def look(self) -> Limits:
-        """Return what the gateway announces. Raises `ConnectFailed`."""
+        """Return the limits that the gateway announces. Raises `ConnectFailed`."""
         connection = ChatConnection(lambda _connection, _outcome: None)
         created = await connection.open(self._url, SessionStart(token=self._token))
         connection.close()
@@ -95,9 +99,17 @@ class Load:
     async def run(
         self, plan: Sequence[Planned], progress: Progress = lambda _: None, *, clients: int | None = None
     ) -> list[Outcome]:
-        """Return what became of each request, in the plan's order. With `clients` so many are asked at once and the
-        next when one is settled, whatever the plan's times. Raises `ConnectFailed` where a shared connection, or one
-        of a closed loop, cannot be opened at the start."""
+        """Run the plan and return the outcome of each request, in the plan's order.
+
+        Args:
+            plan: the requests with their times
+            progress: called with the number of settled requests
+            clients: run a closed loop: ask this many at the same time, and the next one when one is settled, ignoring
+                the plan's times
+
+        Raises:
+            ConnectFailed: at the start, a shared connection or one of a closed loop cannot be opened
+        """
         self._plan = plan
         for one in plan:
             size = 1 if one.session else self._connections
@@ -144,7 +156,7 @@ class Load:
             self._step(0.0, True, index)
 
     def _serve(self, line: _Line) -> None:
-        """Ask what waits while a connection has room; open some where none lives."""
+        """Ask the waiting questions while a connection has room; open connections if none is live."""
         while line.waiting and (connection := line.free(self._max_inflight)) is not None:
             index = line.waiting.popleft()
             connection.ask(self._plan[index].request, self._outcomes[index], time.monotonic())
@@ -168,7 +180,7 @@ class Load:
             self._serve(line)
 
     async def _connect(self, line: _Line) -> None:
-        """Open all of its connections. Raises `ConnectFailed`."""
+        """Open all connections of a line. Raises `ConnectFailed`."""
         self._close(line)
         session = f"{self._name}-{line.name}" if line.name else None
         start = SessionStart(token=self._token, session_id=session)
@@ -204,7 +216,7 @@ class Load:
         line.connections.clear()
 
     async def _until_settled(self, progress: Progress) -> None:
-        """Wait until every request is settled, or nothing has been for as long as the longest deadline and a little."""
+        """Wait until every request is settled, or none was settled for slightly longer than the longest deadline."""
         patience_s = max(outcome.deadline_ms for outcome in self._outcomes) / 1_000 + _GRACE_S
         self._last_settled_s = time.monotonic()
         while self._num_settled < len(self._outcomes):
@@ -216,8 +228,8 @@ class Load:
 
 
 def _steps(plan: Sequence[Planned]) -> list[tuple[float, bool, int]]:
-    """Return (time, whether it is a request, its place), ascending: each session is opened a second before its first
-    request."""
+    """Return (time, whether it is a request, index) in ascending order. Each session is opened a second before its
+    first request."""
     first: dict[str, int] = {}
     for index, one in enumerate(plan):
         first.setdefault(one.session, index)

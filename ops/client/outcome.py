@@ -1,4 +1,4 @@
-"""The outcome of one request, as its client saw it. Times are seconds of one monotonic clock. Pure."""
+"""The outcome of one request, as seen by its client. Times are seconds of one monotonic clock. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,8 +11,9 @@ UNANSWERED: Final = "unanswered"
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """`scheduled_s` is when it should have been sent: latencies run from there, not from when it was. `eta_ms` is the
-    gateway's prediction; None where it sent the request to no worker, or knew none."""
+    """The outcome of one request. Latencies are measured from `scheduled_s`, when it should have been sent, not from
+    when it was sent. `eta_ms` is the gateway's prediction; None if the gateway sent the request to no worker or had no
+    prediction."""
 
     scheduled_s: float
     deadline_ms: int
@@ -34,14 +35,14 @@ class Outcome:
     error: str | None = None
 
     def wrote(self, now_s: float) -> None:
-        """Note that some text of the answer has come."""
+        """Record that text of the answer has arrived."""
         self.last_s = now_s
         if self.first_s is None:
             self.first_s = now_s
 
     @property
     def by_model(self) -> bool:
-        """The model wrote it to its end, or as far as was asked."""
+        """The model completed the answer, or reached its length limit."""
         ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
         return self.source in BY_MODEL and ended
 
@@ -61,6 +62,6 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """A model answer within its deadline, counted from the scheduled time."""
+        """A model answer within its deadline, measured from the scheduled time."""
         e2e_ms = self.e2e_ms
         return self.by_model and e2e_ms is not None and e2e_ms <= self.deadline_ms

@@ -6,14 +6,14 @@ from typing import Final
 
 from shared.wire.messages import Limits, ResponseCreate
 
-# A conversation's connection is opened so long before its first request.
+# A conversation's connection is opened this long before its first request.
 OPEN_BEFORE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A request, `at_s` from the start; plans ascend by it. Requests of one `session` go over a connection of their
-    own; one of no session over whichever is free."""
+    """A request, `at_s` seconds after the start. Plans are in ascending order. Requests of one `session` have their own
+    connection; requests without a session share connections."""
 
     request: ResponseCreate
     deadline_ms: int
@@ -30,8 +30,8 @@ def plan_of(
     times: Sequence[float] | None = None,
     alone: bool = False,
 ) -> list[Planned]:
-    """Plan a question of each text, with the gateway's deadline where none is given. `alone`: in conversations of
-    their own."""
+    """Plan a question for each text. Without a `deadline_ms` the gateway's applies. `alone`: each question has its own
+    conversation."""
     return [
         Planned(
             at_s=0.0 if times is None else times[number],
@@ -50,7 +50,8 @@ def plan_of(
 
 
 def most_at_once(plan: Sequence[Planned]) -> int:
-    """Return how many sessions are between their first request and their last one's deadline at the busiest moment."""
+    """Return how many sessions are active at the busiest moment, each from its first request to the deadline of its
+    last."""
     spans: dict[str, tuple[float, float]] = {}
     for one in plan:
         first, last = spans.get(one.session, (one.at_s - OPEN_BEFORE_S, 0.0))

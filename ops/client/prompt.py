@@ -1,8 +1,8 @@
-"""The lines that are typed at a terminal, read on a thread that nobody waits for.
+"""Read lines typed at a terminal, on a thread that nothing waits for.
 
-A read cannot be called off: on one of the event loop's own threads it holds up the end of the process until Enter is
-pressed, since the loop waits for its threads. And `os.read` holds no lock of Python's: a thread that waits in
-`sys.stdin` would break the interpreter's end.
+A read cannot be cancelled. On one of the event loop's own threads it would delay the end of the process until Enter is
+pressed, because the loop waits for its threads. `os.read` holds no Python lock, whereas a thread blocked in `sys.stdin`
+would break the interpreter's shutdown.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ _READ_BYTES: Final = 65_536
 
 
 class Prompt:
-    """Lines read from a file descriptor. `ask` shows that one is waited for: from then on Ctrl-C is
-    heard."""
+    """Lines from a file descriptor. `ask` is called when a line is expected; from that moment Ctrl-C is handled."""
 
     def __init__(self, descriptor: int, ask: Callable[[], None] = lambda: None, *, encoding: str = "utf-8") -> None:
         self._descriptor = descriptor
@@ -27,8 +26,8 @@ class Prompt:
         self._unread = b""
 
     async def line(self) -> str | None:
-        """Return the next line, stripped; None at the end of the input and at Ctrl-C. After that no other can be asked
-        for."""
+        """Return the next line, stripped; None at the end of the input and on Ctrl-C. After None, do not call it
+        again."""
         loop = asyncio.get_running_loop()
         line: asyncio.Future[str | None] = loop.create_future()
 
@@ -38,7 +37,7 @@ class Prompt:
 
         def read() -> None:
             found = self._read()
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop has ended in the meantime
                 loop.call_soon_threadsafe(settle, found)
 
         loop.add_signal_handler(signal.SIGINT, settle, None)
@@ -53,7 +52,7 @@ class Prompt:
         while b"\n" not in self._unread:
             try:
                 some = os.read(self._descriptor, _READ_BYTES)
-            except OSError:  # the terminal is gone
+            except OSError:  # the terminal was closed
                 some = b""
             if not some:
                 break

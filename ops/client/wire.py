@@ -1,8 +1,8 @@
-"""A WebSocket client cheap enough to share its cores with what it measures.
+"""A WebSocket client that uses little CPU, because it shares its cores with the system it measures.
 
-websockets' sans-I/O protocol does the handshake and masks what is sent; frames that come are cut out of the buffer
-here: a server's are not masked, and those of the servers measured are never fragmented. No task, no queue: a frame's
-payload and the time of its reading go to a callback.
+websockets' sans-I/O protocol does the handshake and masks sent frames. Received frames are parsed here: a server's are
+not masked, and the servers measured never fragment them. There is no task and no queue: a callback gets each frame's
+payload and the time when it was read.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ _CONNECT_S: Final = 10.0
 
 
 def reset_on_close(transport: asyncio.BaseTransport) -> None:
-    """Have a TCP connection end by RST, not by FIN."""
+    """Make a TCP connection end with RST instead of FIN."""
     connection = transport.get_extra_info("socket")
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class Wire(asyncio.Protocol):
-    """One connection. `on_frame(payload, now_s)` for each message, `on_lost(reason)` once when it has ended, if it ever
-    was open."""
+    """One connection. Calls `on_frame(payload, now_s)` for each message, and `on_lost(reason)` once when an opened
+    connection has ended."""
 
     def __init__(self, uri: WebSocketURI, subprotocol: str, on_frame: OnFrame, on_lost: Callable[[str], None]) -> None:
         self._protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
@@ -50,8 +50,7 @@ class Wire(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, url: str, *, subprotocol: str, on_frame: OnFrame, on_lost: Callable[[str], None]) -> "Wire":
-        """Connect; return after the handshake. Raises `ConnectFailed`, and `SettingsError` for an address that is
-        none."""
+        """Connect; return after the handshake. Raises `ConnectFailed`, and `SettingsError` for an invalid address."""
         uri = address_of(url)
         loop = asyncio.get_running_loop()
         try:
@@ -65,14 +64,14 @@ class Wire(asyncio.Protocol):
         return wire
 
     def send(self, payload: bytes) -> None:
-        """One binary message; nothing when the connection has ended."""
+        """Send one binary message. Does nothing if the connection has ended."""
         if self._transport is None or self._transport.is_closing():
             return
         self._protocol.send_binary(payload)
         self._transport.write(b"".join(self._protocol.data_to_send()))
 
     def close(self) -> None:
-        """Say goodbye and let go of the socket."""
+        """Send a close frame and release the socket."""
         if self._transport is not None and not self._transport.is_closing():
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(1000)
@@ -80,15 +79,15 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
     def cut(self) -> None:
-        """Let go of the socket as a crash does: what was on its way is gone, and the peer gets a reset."""
+        """Drop the socket as in a crash: data in transit is lost, and the peer gets a reset."""
         if self._transport is not None and not self._transport.is_closing():
             reset_on_close(self._transport)
             self._transport.abort()
 
-    # --- what asyncio calls
+    # --- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of asyncio's
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
         self._protocol.send_request(self._protocol.connect())
         self._transport.write(b"".join(self._protocol.data_to_send()))
 
@@ -108,8 +107,8 @@ class Wire(asyncio.Protocol):
             self._on_lost(reason)
 
     def _shake_hands(self, data: bytes) -> bytes:
-        """Shake hands; return what follows the server's head: the whole, to be offered again, while that has not
-        come."""
+        """Complete the handshake. Return the data that follows the server's response head; keep all data while the head
+        is incomplete."""
         end = data.find(b"\r\n\r\n") + 4
         if end < len(b"\r\n\r\n"):
             self._buffer = data
@@ -123,9 +122,9 @@ class Wire(asyncio.Protocol):
         return data[end:]
 
     def _cut(self, data: bytes, now: float) -> bytes:
-        """Hand on every whole frame; return the rest."""
+        """Pass on every complete frame; return the rest."""
         at, size = 0, len(data)
-        while size - at >= 2:  # noqa: PLR2004 - a frame's head
+        while size - at >= 2:  # noqa: PLR2004 - the size of a frame's head
             length, start = data[at + 1], at + 2
             if length > _SHORT_MAX:
                 width = 2 if length == _TWO_BYTES else 8

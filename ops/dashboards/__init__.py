@@ -1,1 +1,1 @@
-"""Grafana's dashboards: `boards.yml` says what they show, `python -m ops.dashboards` makes them."""
+"""Grafana's dashboards. `boards.yml` defines them, `python -m ops.dashboards` generates them."""

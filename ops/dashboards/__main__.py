@@ -1,6 +1,6 @@
-"""Write Grafana's dashboards, or see whether they are what would be written: `python -m ops.dashboards [--check]`.
+"""Write Grafana's dashboards, or check that they are current: `python -m ops.dashboards [--check]`.
 
-`boards.yml` says what they show. The model is pinned to one version of its schema:
+`boards.yml` defines them. The model is pinned to one version of its schema:
 https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 """
 
@@ -21,18 +21,18 @@ _COLUMNS: Final = 3
 _WIDTH: Final = 24 // _COLUMNS
 _HEIGHT: Final = 8
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-# The labels that the chart's PodMonitor sets; a series of docker compose has none, and is shown by "All".
+# The labels that the chart's PodMonitor sets. A series of docker compose has none of them, and is shown by "All".
 _SCOPE: Final = {"namespace": "namespace", "release": "helm_release"}
 _METRIC: Final = re.compile(r"\b((?:replyline_|infer_|process_|model:|replyline:)[\w:]+|up)\b(\{)?")
-# Grafana's names where they are not ours.
+# Grafana's names where they differ from ours.
 _UNITS: Final = {"cores": "short"}
 
 Unit = Literal["s", "reqps", "cps", "percentunit", "short", "bytes", "celsius", "bool", "cores"]
 
 
 class Panel(Struct, frozen=True, forbid_unknown_fields=True):
-    """One picture. `good` says what it looks like when all is well, and what it means when it does not. `lines` maps a
-    line's legend to its PromQL; `{{label}}` in a legend is that label's value."""
+    """One chart. `good` describes its normal look, and what other looks mean. `lines` maps the legend of a line to its
+    PromQL; `{{label}}` in a legend is that label's value."""
 
     title: str
     good: str
@@ -42,7 +42,7 @@ class Panel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Board(Struct, frozen=True, forbid_unknown_fields=True):
-    """One dashboard; `name` is its file's and the end of its address."""
+    """One dashboard. `name` is the name of its file and the end of its address."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ def read_boards() -> list[Board]:
 
 
 def wanted() -> dict[str, str]:
-    """Return each file's text by its name: sorted, indented, with a newline at its end."""
+    """Return each file's text by its name: sorted, indented, with a newline at the end."""
     return {
         f"{board.name}.json": json.dumps(_model(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         for board in read_boards()
@@ -62,7 +62,7 @@ def wanted() -> dict[str, str]:
 
 
 def stale(folder: Path) -> list[str]:
-    """Return the files that are missing, differ, or are no dashboard's any more."""
+    """Return the files that are missing, out of date, or no longer belong to a dashboard."""
     texts = wanted()
     here = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(name for name in texts.keys() | here.keys() if texts.get(name) != here.get(name))
@@ -157,7 +157,9 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ops.dashboards", description="Grafana's dashboards, as JSON.")
-    parser.add_argument("--check", action="store_true", help="write nothing; status 1 where a file is not current")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with status 1 if a file is not current"
+    )
     old = stale(JSON_DIR)
     if not parser.parse_args().check:
         write(JSON_DIR)

@@ -1,6 +1,7 @@
-"""The wire as an AsyncAPI 3 document, made from the very Structs that encode it (https://www.asyncapi.com/docs/reference).
+"""Generate an AsyncAPI 3 document of the wire protocol from the Structs that encode it
+(https://www.asyncapi.com/docs/reference).
 
-`replyline schema` prints it; docs/asyncapi.json is its output, and a test keeps it so.
+`replyline schema` prints it. docs/asyncapi.json is its output, and a test checks that it is current.
 """
 
 from collections.abc import Iterable
@@ -50,7 +51,7 @@ _KAFKA_MESSAGES: tuple[type[Message], ...] = (
     Handoff,
     WorkerReport,
 )
-# What other services write and read. Replies to gateways, and what processes tell each other, have no headers.
+# The messages that other services write and read. Replies to gateways, and messages between processes, have no headers.
 _CLOUD_EVENTS: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Handoff)
 _TEXT: Document = {"type": "string", "minLength": 1}
 
@@ -94,7 +95,7 @@ def _event_headers(kind: Document) -> Document:
 
 
 def _dead_letter() -> Document:
-    """Return the message of a record that was set aside: its value as it came, and what it says of itself."""
+    """Return the message of a dead letter: the record's original value, and headers that describe it."""
     headers = _event_headers(_TEXT)
     headers["properties"][CONTENT_TYPE] = _TEXT
     told = (DEAD_REASON, DEAD_DETAIL, DEAD_ORIGIN)

@@ -1,4 +1,4 @@
-"""`replyline dlq`: list dead letters and put them back (docs/dead-letters.md)."""
+"""`replyline dlq`: list dead letters and replay them (docs/dead-letters.md)."""
 
 import asyncio
 import sys
@@ -27,21 +27,23 @@ from shared.settings import Settings
 from shared.wire.lanes import LANES
 from shared.wire.topics import BUCKETS, TopicNames
 
-dlq_app = typer.Typer(help="The dead letters: what could not be decoded or served.", no_args_is_help=True)
+dlq_app = typer.Typer(
+    help="List and replay dead letters: records that could not be decoded or served.", no_args_is_help=True
+)
 
 _COLUMNS = ("number", "when", "reason", "origin", "key", "tries")
 
-Numbers = Annotated[list[str], typer.Argument(metavar="NUMBER...", help="as `list` shows them")]
+Numbers = Annotated[list[str], typer.Argument(metavar="NUMBER...", help="numbers as shown by `list`")]
 
 
 @dlq_app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="the newest so many")] = 50,
-    since: Annotated[str | None, typer.Option(help="none older than this: 30s, 15m, 2h, 7d")] = None,
-    reason: Annotated[str | None, typer.Option(help="only these, for example invalid_record")] = None,
-    as_lines: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="show only this many of the newest")] = 50,
+    since: Annotated[str | None, typer.Option(help="show none older than this: 30s, 15m, 2h, 7d")] = None,
+    reason: Annotated[str | None, typer.Option(help="show only this reason, for example invalid_record")] = None,
+    as_lines: Annotated[bool, typer.Option("--json", help="print one JSON object per line")] = False,
 ) -> None:
-    """Say what was put aside, when, why, and where it came from. Never what a customer wrote."""
+    """List what was set aside, when, why, and where it came from. Customers' texts are never printed."""
     since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
     letters = asyncio.run(_newest(settings_of("dlq"), limit, since_unix_ms, reason))
     if as_lines:
@@ -58,10 +60,10 @@ def list_(
 
 @dlq_app.command()
 def show(
-    number: Annotated[str, typer.Argument(help="as `list` shows it")],
-    text: Annotated[bool, typer.Option("--text", help="what the customer wrote, too: it is printed as it is")] = False,
+    number: Annotated[str, typer.Argument(help="number as shown by `list`")],
+    text: Annotated[bool, typer.Option("--text", help="also print the customer's text, unchanged")] = False,
 ) -> None:
-    """Print one dead letter as JSON: its headers and its value, the customer's words only by their length."""
+    """Print one dead letter as JSON: its headers and its value. Of the customer's text only the length is printed."""
     letter = asyncio.run(_letter(settings_of("dlq"), *_place(number)))
     if letter is None:
         raise typer.Exit(unknown(f"{number}: no such dead letter; see: replyline dlq list"))
@@ -72,16 +74,16 @@ def show(
 def replay(
     numbers: Numbers,
     force: Annotated[
-        bool, typer.Option("--force", help="also what is wrong in itself, or whose deadline has passed")
+        bool, typer.Option("--force", help="also replay malformed records and those whose deadline has passed")
     ] = False,
 ) -> None:
-    """Put records back where they came from, byte for byte. What served them already serves them twice."""
+    """Put records back into their topics, byte for byte. A record that was served already is served twice."""
     places = list(dict.fromkeys(_place(number) for number in numbers))
     raise typer.Exit(asyncio.run(_replay(settings_of("dlq"), places, force=force)))
 
 
 async def _newest(settings: Settings, limit: int, since_unix_ms: float | None, reason: str | None) -> list[Letter]:
-    """In the order in which they were written."""
+    """Return the newest letters in the order in which they were written."""
     kafka = settings.kafka
     newest: deque[Letter] = deque(maxlen=limit)
     records = scan(
@@ -103,7 +105,7 @@ async def _letter(settings: Settings, partition: int, offset: int) -> Letter | N
 
 
 async def _replay(settings: Settings, places: list[tuple[int, int]], *, force: bool) -> int:
-    """Return 0 if all were put back, 2 if a number names no letter, else 1."""
+    """Put records back. Return 0 if all were put back, 2 if a number names no letter, otherwise 1."""
     letters = [await _letter(settings, *place) for place in places]
     producer = Producer(settings.kafka, client_id="replyline-dlq")
     await producer.start()
@@ -140,5 +142,5 @@ async def _put_back(
 def _place(number: str) -> tuple[int, int]:
     place = parse_number(number)
     if place is None:
-        raise typer.BadParameter(f"{number!r} is no dead letter's number: write 17, or 2/17 for partition 2")
+        raise typer.BadParameter(f"{number!r} is not the number of a dead letter: write 17, or 2/17 for partition 2")
     return place

@@ -1,7 +1,7 @@
-"""`replyline edge`: a Replyline of its own near the customers, which asks its centre what it is not sure of.
+"""`replyline edge`: a Replyline near the customers, which asks its centre the questions that it cannot answer for sure.
 
-It is `replyline up` with a link. The FAQ is the centre's, signed; where the centre is away at the start, the one that
-was kept serves.
+It is `replyline up` with a link to the centre. Its FAQ is the centre's, signed; if the centre is unavailable at the
+start, the stored one is used.
 """
 
 import asyncio
@@ -24,25 +24,28 @@ from shared.versions.signature import read_trusted_keys
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqUnsigned
 from workers.edge.sync import FAQ, FaqFiles
 
-# Its history and its journal outlive it; what was said may give way to memory, what the centre does not know may not.
+# The history and the journal survive a restart. Conversations may be evicted when memory is short, but not entries that
+# the centre does not have yet.
 _REDIS: Final = ("appendonly yes", "maxmemory-policy volatile-lru")
 
 
 def edge(
-    centre: Annotated[str, typer.Option(help="the centre's gateways: wss://host/ws")],
+    centre: Annotated[str, typer.Option(help="WebSocket address of the centre's gateways: wss://host/ws")],
     token_file: Annotated[Path, typer.Option(help="the edge's token (`replyline token --edge`)")],
     trusted_keys: Annotated[Path, typer.Option(help="folder of public keys (*.pem) that may sign the FAQ")],
-    centre_http: Annotated[str, typer.Option(help="their HTTP port (none: the centre's host, over https)")] = "",
+    centre_http: Annotated[
+        str, typer.Option(help="HTTP address of the centre (default: https on the centre's host)")
+    ] = "",
     stale_s: Annotated[
-        float, typer.Option(min=1, help="s that the FAQ is sure without the centre's confirmation")
+        float, typer.Option(min=1, help="how long the FAQ is used without the centre's confirmation, in s")
     ] = 300,
     quote: Annotated[
-        bool, typer.Option("--quote", help="give the FAQ's own words where it is sure, no model's")
+        bool, typer.Option("--quote", help="quote the FAQ where it is sure, instead of using a model")
     ] = False,
-    state: Annotated[Path, typer.Option(metavar="DIR", help="keeps the FAQ and the journal")] = Path(".run/edge"),
+    state: Annotated[Path, typer.Option(metavar="DIR", help="folder of the FAQ and the journal")] = Path(".run/edge"),
 ) -> None:
-    """Answer near the customers: what the FAQ is sure of here, the rest by the centre, in time. Ctrl-C drains and ends
-    it."""
+    """Answer near the customers: from the FAQ if it is sure, otherwise through the centre, within the deadline. Ctrl-C
+    drains and stops it."""
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_engine
 
@@ -56,14 +59,13 @@ def edge(
 
 
 async def _run(settings: Settings, redis: tuple[str, ...], stop: asyncio.Event) -> None:
-    """Get the FAQ, then run. Raises `SettingsError`, `ServiceError`."""
+    """Fetch the FAQ, then run. Raises `SettingsError`, `ServiceError`."""
     await bring_faq(settings)
     await up(settings, stop, env=environment(settings), redis=redis)
 
 
 async def bring_faq(settings: Settings) -> None:
-    """Get the centre's FAQ, or else use the one that was kept. Raises `SettingsError` where there is none to be
-    trusted."""
+    """Fetch the centre's FAQ, or use the stored one. Raises `SettingsError` if there is no trusted FAQ."""
     path, keys = settings.faq.path, settings.edge.trusted_keys
     assert path is not None, "the settings check it"
     assert keys is not None, "the settings check it"
@@ -78,7 +80,7 @@ async def bring_faq(settings: Settings) -> None:
     except (CentreAway, FaqUnsigned) as error:
         if files.version is None:
             raise SettingsError(f"this edge has no FAQ yet, and needs the centre for it: {error}") from None
-        get_logger().warning("centre_away", cause=str(error), action="the FAQ that was kept serves")
+        get_logger().warning("centre_away", cause=str(error), action="the stored FAQ is used")
     finally:
         await pages.close()
 
@@ -95,12 +97,12 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def _tenant_of(token_file: Path) -> str:
-    """Return the tenant that a token is of. Raises `SettingsError`: the centre checks it, but this edge's conversations
-    are that tenant's."""
+    """Return a token's tenant. The centre verifies the token, but this edge's conversations belong to that tenant.
+    Raises `SettingsError`."""
     try:
         claims = jwt.decode(read_password(token_file), options={"verify_signature": False})
     except (ValueError, jwt.PyJWTError) as error:
-        cause = f"is no token ({error})" if isinstance(error, jwt.PyJWTError) else error
+        cause = f"is not a token ({error})" if isinstance(error, jwt.PyJWTError) else error
         raise SettingsError(f"--token-file {token_file}: {cause}; make one with: replyline token --edge") from None
     if not claims.get("edge") or not claims.get("tenant"):
         raise SettingsError(f"--token-file {token_file}: not an edge's token; make one with: replyline token --edge")

@@ -14,21 +14,23 @@ from shared.process.clock import wire_unix_ms
 from shared.versions.faq_bundle import Bundle, sign_faq
 from shared.versions.signature import key_id, read_private_key
 
-faq_app = typer.Typer(help="The FAQ, as edges get it.", no_args_is_help=True)
+faq_app = typer.Typer(help="Sign the FAQ for edges.", no_args_is_help=True)
 
 
 @faq_app.command("sign")
 def sign(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="the signed FAQ, for `edge.signed_faq` of the gateways")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="the private key (`replyline versions keygen`)")],
-    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="an FAQ file or folder (none: as set)")] = None,
+    faq: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="an FAQ file or folder (default: the setting)")
+    ] = None,
 ) -> None:
-    """Sign the FAQ as a new version. Edges take it within seconds, and no older one from then on."""
+    """Sign the FAQ as a new version. Edges use it within seconds, and accept no older one afterwards."""
     source = faq or settings_of("faq").faq.path or PACKAGED_PATH
     private = read_private_key(key)
     version = int(wire_unix_ms())
     if out.exists() and (before := Bundle.open(out).version) >= version:
-        raise SettingsError(f"{out}: version {before} is of a later moment than this clock's; set the clock")
+        raise SettingsError(f"{out}: version {before} is newer than this machine's clock; correct the clock")
     bundle = sign_faq(source, private, version)
     bundle.write(out)
     entries, signed_by = counted(len(bundle.entries), "entry", "entries"), key_id(private.public_key())

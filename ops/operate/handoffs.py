@@ -1,4 +1,4 @@
-"""`replyline handoffs`: who waits for a person, as the topic has it, and saying that one waits no longer."""
+"""`replyline handoffs`: list the customers who wait for a person, and mark hand-offs as resolved."""
 
 import asyncio
 import sys
@@ -19,22 +19,22 @@ from shared.kafka import Kept, scan, tail
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
 
-handoffs_app = typer.Typer(help="Customers who wait for a person.", no_args_is_help=True)
+handoffs_app = typer.Typer(help="List customers who wait for a person.", no_args_is_help=True)
 
 _COLUMNS: Final = ("when", "id", "reason", "language", "open", "tenant", "session")
 
 Lines = Annotated[
-    bool, typer.Option("--json", help="one JSON object a line, with the transcript's key and the answers")
+    bool, typer.Option("--json", help="print one JSON object per line, with the transcript's key and the answers")
 ]
 
 
 @handoffs_app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="the newest so many")] = 50,
-    since: Annotated[str | None, typer.Option(help="none older than this: 30s, 15m, 2h, 7d")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="show only this many of the newest")] = 50,
+    since: Annotated[str | None, typer.Option(help="show none older than this: 30s, 15m, 2h, 7d")] = None,
     as_lines: Lines = False,
 ) -> None:
-    """Say who asked for a person, when and why, and whether he still waits. Never what was said."""
+    """List who asked for a person, when and why, and whether they still wait. Customers' texts are never printed."""
     since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
     settings = settings_of("handoffs")
     rows = asyncio.run(_newest(settings, limit, since_unix_ms))
@@ -43,14 +43,14 @@ def list_(
             sys.stdout.write(as_json(row) + "\n")
         return
     if not rows:
-        sys.stdout.write("nobody has asked for a person\n")
+        sys.stdout.write("no customer has asked for a person\n")
         return
     show_table(_COLUMNS, [[str(row[title]) for title in _COLUMNS] for row in rows], folds={"tenant", "session"})
 
 
 @handoffs_app.command()
 def follow(as_lines: Lines = False) -> None:
-    """Print each new one as it comes, until Ctrl-C."""
+    """Print each new hand-off until Ctrl-C."""
 
     def tell(row: dict[str, Any]) -> None:
         line = as_json(row) if as_lines else "  ".join(printable(str(row[title])) for title in _COLUMNS)
@@ -65,9 +65,9 @@ def follow(as_lines: Lines = False) -> None:
 
 @handoffs_app.command()
 def resolve(
-    names: Annotated[list[str], typer.Argument(metavar="ID...", help="as `list` shows them, or how they begin")],
+    names: Annotated[list[str], typer.Argument(metavar="ID...", help="ids as shown by `list`, or their beginning")],
 ) -> None:
-    """Say that somebody has taken over: the customer may ask for a person again."""
+    """Mark hand-offs as resolved: the customer may ask for a person again."""
     if not all(map(_stem, names)):
         raise typer.BadParameter("an empty ID names every hand-off: write one as `handoffs list` shows it")
     raise typer.Exit(asyncio.run(_resolve(settings_of("handoffs"), names)))
@@ -88,7 +88,7 @@ async def _follow(settings: Settings, tell: Callable[[dict[str, Any]], None]) ->
 
 
 async def _resolve(settings: Settings, names: list[str]) -> int:
-    """Return 0 if all were open, 2 if a name is not of one hand-off, else 1."""
+    """Resolve hand-offs. Return 0 if all were open, 2 if a name does not name exactly one, otherwise 1."""
     recorded = [each async for each in _handoffs(scan(settings.kafka, settings.kafka.topics.handoffs))]
     store = HandoffStore(settings.redis)
     try:
@@ -100,7 +100,7 @@ async def _resolve(settings: Settings, names: list[str]) -> int:
 async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) -> int:
     found = {each.id: each for each in recorded if _stem(each.id).startswith(_stem(name))}
     if len(found) != 1:
-        told = "no such hand-off" if not found else f"{len(found)} begin so; write more of it"
+        told = "no such hand-off" if not found else f"{len(found)} ids begin with this; write more of it"
         return unknown(f"{name}: {told}; see: replyline handoffs list")
     [handoff] = found.values()
     try:
@@ -113,7 +113,8 @@ async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) 
 
 
 async def _handoffs(records: AsyncIterator[Kept]) -> AsyncIterator[Handoff]:
-    """In the records' order, each id once: delivery is at least once. What is none is passed over."""
+    """Yield the hand-offs in the order of their records, each id once: delivery is at least once. Other records are
+    skipped."""
     seen: set[str] = set()
     async for kept in records:
         try:
@@ -127,7 +128,7 @@ async def _handoffs(records: AsyncIterator[Kept]) -> AsyncIterator[Handoff]:
 
 @asynccontextmanager
 async def _store(settings: Settings) -> AsyncIterator[Callable[[Handoff], Awaitable[str]]]:
-    """Says of a hand-off whether it is open: yes, no, or unknown where Redis does not answer."""
+    """Provide a function that returns whether a hand-off is open: yes, no, or unknown if Redis does not answer."""
     store = HandoffStore(settings.redis)
 
     async def is_open(handoff: Handoff) -> str:
@@ -144,7 +145,7 @@ async def _store(settings: Settings) -> AsyncIterator[Callable[[Handoff], Awaita
 
 
 def row(handoff: Handoff, is_open: str) -> dict[str, Any]:
-    """One line."""
+    """Return one row of the list."""
     return {
         "when": when(handoff.created_unix_ms),
         "id": handoff.id,

@@ -1,7 +1,7 @@
-"""The rights that each process needs at the brokers, and no more: `replyline topics acls`, docs/security.md.
+"""The rights that each process needs on the brokers: `replyline topics acls`, docs/security.md.
 
-Who may read or write a topic may describe it, too. That producers are idempotent needs no right of its own: whoever
-may write to any topic is given a producer id (KIP-679).
+The right to read or write a topic includes the right to describe it. Idempotent producers need no extra right: a client
+that may write to any topic gets a producer id (KIP-679).
 """
 
 import shlex
@@ -24,7 +24,7 @@ _WILDCARDS: Final = frozenset("*?[]")
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """`prefixed`: of every name that begins so. `why` is for people."""
+    """One right. `prefixed`: it applies to every name that begins with `name`. `why` is for people."""
 
     role: Role
     operation: Operation
@@ -35,8 +35,8 @@ class Right:
 
 
 def rights(settings: Settings) -> list[Right]:
-    """Return the rights of all roles, by what gateways, workers and `replyline topics`, `diagnose`, `dlq`, `handoffs`
-    and `record` do. Raises `SettingsError` for a pattern of reply topics that ACLs have no word for."""
+    """Return the rights of all roles, as needed by gateways, workers and `replyline topics`, `diagnose`, `dlq`,
+    `handoffs` and `record`. Raises `SettingsError` for a pattern of reply topics that ACLs cannot express."""
     return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings), *_of_recorders(settings)]
 
 
@@ -47,34 +47,38 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     for lane in LANES[1:]:
         yield Right("gateway", "Write", "topic", _topics_of(settings, lane), "requests of a lane", prefixed=True)
     for lane in PASSED_ON:
-        yield Right("gateway", "Read", "topic", _topics_of(settings, lane), "what a lane leaves behind", prefixed=True)
+        yield Right(
+            "gateway", "Read", "topic", _topics_of(settings, lane), "requests of a lane without workers", prefixed=True
+        )
     left = f"{settings.kafka.workers_group}."
-    yield Right("gateway", "Read", "group", left, "which gateway passes what on", prefixed=True)
+    yield Right("gateway", "Read", "group", left, "which gateway forwards which records", prefixed=True)
     yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop")
     yield Right("gateway", "Write", "topic", topics.erasures, "what customers erase")
-    yield Right("gateway", "Write", "topic", topics.forgotten, "what no copy may be kept of")
-    yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
+    yield Right("gateway", "Write", "topic", topics.forgotten, "conversations of which no copy may be kept")
+    yield Right(
+        "gateway", "Write", "topic", topics.replies, "ends decided by this gateway, for clients that resume elsewhere"
+    )
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.observations, "how a rollout's answers ended")
     yield Right("gateway", "Write", "topic", topics.demand, "what customers ask, before admission")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
-    for right in _to_reply_topics(settings, "gateway", "that it cannot route what was asked"):
+    for right in _to_reply_topics(settings, "gateway", "errors for requests that cannot be routed"):
         if right.name != topics.replies:
             yield right
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
-    yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
+    yield Right("gateway", "Read", "topic", topics.workers, "workers' reports of their capacity")
     yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
-    yield Right("gateway", "Read", "topic", topics.versions, "which version gets what")
+    yield Right("gateway", "Read", "topic", topics.versions, "which version serves which requests")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield from _to_see_copies(settings, "gateway")
-    yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
+    yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes which records")
     if settings.handoff.webhook_url:
         yield Right("gateway", "Read", "topic", topics.handoffs, "hand-offs, to be posted")
-        yield Right("gateway", "Read", "group", f"{prefix}replyline-webhook", "which gateway posts what")
+        yield Right("gateway", "Read", "group", f"{prefix}replyline-webhook", "which gateway posts which records")
     if settings.chatwoot.url:
         yield Right("gateway", "Write", "topic", topics.posts, "answers that a help desk waits for")
         yield Right("gateway", "Read", "topic", topics.posts, "answers, to be posted")
-        yield Right("gateway", "Read", "group", f"{prefix}replyline-chatwoot", "which gateway posts what")
+        yield Right("gateway", "Read", "group", f"{prefix}replyline-chatwoot", "which gateway posts which records")
 
 
 def _of_workers(settings: Settings) -> Iterator[Right]:
@@ -82,13 +86,13 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
     for bucket in BUCKETS:
         yield Right("worker", "Read", "topic", topics.requests(bucket, lane), "requests to be answered")
         if lane in PASSED_ON:
-            yield Right("worker", "Write", "topic", topics.requests(bucket), "requests that a closed lane passes on")
+            yield Right("worker", "Write", "topic", topics.requests(bucket), "requests forwarded from a closed lane")
     yield Right("worker", "Read", "topic", topics.cancels, "what customers stop")
     yield Right("worker", "Read", "topic", topics.erasures, "what customers erase")
     yield Right("worker", "Read", "topic", topics.versions, "which version it serves")
-    yield Right("worker", "Read", "group", in_lane(kafka.workers_group, lane), "which worker answers what")
-    yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
-    if lane == SHADOW:  # nobody reads what it says
+    yield Right("worker", "Read", "group", in_lane(kafka.workers_group, lane), "which worker answers which requests")
+    yield Right("worker", "Write", "topic", topics.workers, "reports of its capacity")
+    if lane == SHADOW:  # no process reads its replies
         yield Right("worker", "Write", "topic", topics.observations, "how its answers compare with those given")
     else:
         yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
@@ -97,7 +101,7 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
 
 
 def _topics_of(settings: Settings, lane: Lane) -> str:
-    """Return how the names of a lane's topics begin."""
+    """Return the common prefix of a lane's topics."""
     return settings.kafka.topics.requests("short", lane).removesuffix("short")
 
 
@@ -109,15 +113,15 @@ def _to_see_copies(settings: Settings, role: Role, lane: Lane = CHAMPION) -> Ite
 
 
 def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:
-    """Give the rights on reply topics. Raises `SettingsError`."""
+    """Yield the rights on reply topics. Raises `SettingsError`."""
     for pattern in settings.kafka.reply_topics:
         name = settings.kafka.topic_prefix + pattern.removesuffix("*")
         if _WILDCARDS & set(name):
             raise SettingsError(
-                f"REPLYLINE_KAFKA__REPLY_TOPICS has {pattern!r}: ACLs know names, and prefixes with one * at the end; "
-                "list the topics"
+                f"REPLYLINE_KAFKA__REPLY_TOPICS has {pattern!r}: ACLs support names, and prefixes with one * at the "
+                "end; list the topics"
             )
-        # Of a pattern that takes all there is no prefix; Kafka's own word for all is a literal star.
+        # A pattern that matches everything has no prefix; Kafka writes it as a literal star.
         yield Right(role, "Write", "topic", name or "*", why, prefixed=bool(name) and pattern.endswith("*"))
 
 
@@ -137,7 +141,7 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
         yield Right("operator", operation, "topic", topics.scaling, "`autoscale`: how many workers were wanted")
     yield Right("operator", "Read", "topic", topics.workers, "`versions use`: who has loaded what")
     yield Right(
-        "operator", "Read", "topic", topics.observations, "`rollout`, `shadow report`: what speaks for a version"
+        "operator", "Read", "topic", topics.observations, "`rollout`, `shadow report`: the evidence about a version"
     )
     prefix = settings.kafka.topic_prefix
     yield Right("operator", "Read", "group", f"{prefix}replyline-rollout", "`rollout`: which controller leads")
@@ -149,7 +153,8 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
 
 
 def _of_recorders(settings: Settings) -> Iterator[Right]:
-    """No group: it reads from the end on, and commits nothing."""
+    """Yield the recorder's rights. It needs no group, because it reads from the end of the topics and commits
+    nothing."""
     topics = settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("recorder", "Read", "topic", topics.requests(bucket), "what is asked, and when")
@@ -157,8 +162,8 @@ def _of_recorders(settings: Settings) -> Iterator[Right]:
 
 
 def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:
-    """Return lines of `kafka-acls.sh` that grant them: one for all names that a user may do the same with, after a
-    comment that says what each is for. Roles without a user are left out."""
+    """Return `kafka-acls.sh` lines that grant the rights: one line for all names with the same operation, after a
+    comment with their purposes. Roles without a user are omitted."""
     brokers = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     lines: list[str] = []
     for role in ROLES:

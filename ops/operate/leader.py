@@ -1,4 +1,4 @@
-"""Choose one of several processes to act: the member of a consumer group that has a topic's one partition."""
+"""Elect one of several processes: the member of a consumer group that is assigned the topic's only partition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ _RETRY_S: Final = 1.0
 
 @dataclass(slots=True)
 class Leadership:
-    """A process's membership of `group`, which reads nothing and commits nothing."""
+    """A process's membership in `group`. It reads no records and commits no offsets."""
 
     topic: str
     group: GroupReader
@@ -30,12 +30,12 @@ class Leadership:
         return cls(topic, GroupReader(kafka, client_id=client_id, topics=[topic], group=name))
 
     def readiness(self) -> Readiness:
-        """Return what `/ready` looks at."""
+        """Return the checks for `/ready`."""
         return Readiness({"kafka": lambda: None if self.group.connected else "not connected"})
 
     async def act(self, turn: Callable[[], Awaitable[None]], outage: Availability) -> None:
-        """Join, when Kafka is there, and take turns until cancelled; each asks `leads`. A turn that finds no broker is
-        taken again."""
+        """Join the group once Kafka is available, then call `turn` repeatedly until cancelled. `turn` calls `leads`. If
+        the broker is unavailable, the turn is repeated."""
         await self.group.start(_part)
         while True:
             try:
@@ -45,7 +45,7 @@ class Leadership:
                 await asyncio.sleep(_RETRY_S)
 
     async def leads(self) -> bool | None:
-        """Stay in the group for a moment; return whether this member leads, None while a rebalance goes on. Raises
+        """Stay in the group for a moment. Return whether this member leads; None during a rebalance. Raises
         `BrokerUnavailable`."""
         self.group.rest(self.group.topics)
         await self.group.read(timeout_ms=_LOOK_MS, max_records=1)
@@ -57,4 +57,4 @@ class Leadership:
 
 
 async def _part() -> None:
-    """Give the partition back: nothing is committed."""
+    """Release the partition without committing anything."""

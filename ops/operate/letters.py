@@ -1,8 +1,9 @@
-"""A dead letter as an operator sees it: where it came from, what it holds without the customer's words, and whether it
-can be put back. Pure.
+"""A dead letter as shown to an operator: its origin, its content without the customer's text, and whether it can be
+replayed. Pure.
 
-Whoever can write to a request topic chooses what stands in a dead letter. So nothing in one is printed as it is: what
-is no plain name is told by its length, and a character that a terminal would act on is escaped.
+Any client that can write to a request topic chooses the content of a dead letter, so nothing in one is printed
+unchanged: anything but a plain name is replaced by its length, and characters that a terminal would interpret are
+escaped.
 """
 
 import json
@@ -46,7 +47,7 @@ HEALED_BY: Final = {
     "tenant_not_allowed": "REPLYLINE_KAFKA__TENANTS",
     "unknown_topic": "replyline topics create",
 }
-"""Reasons that lie with the settings or the software, and what takes each away. Any other lies in the bytes."""
+"""Reasons caused by the settings or the software, with the remedy. All other reasons are in the record itself."""
 
 _OF_OURS: Final = frozenset({DEAD_REASON, DEAD_DETAIL, DEAD_ORIGIN, DEAD_LEFT_OUT, DEAD_REPLAYS})
 _SHOWN_HEADERS: Final = frozenset(
@@ -73,7 +74,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """`headers` are the record's own; `tries` is how often it was served: once, and after each replay."""
+    """A dead letter. `headers` are the original record's; `tries` is how often it was served: once, plus once per
+    replay."""
 
     partition: int
     offset: int
@@ -89,18 +91,18 @@ class Letter:
 
     @property
     def number(self) -> str:
-        """Return the letter's name for `show` and `replay`: the offset, with its partition before it where the topic
-        has several."""
+        """Return the letter's number for `show` and `replay`: the offset, preceded by the partition if the topic has
+        several."""
         return number_of(self.partition, self.offset)
 
 
 def number_of(partition: int, offset: int) -> str:
-    """Return the name of the letter at a place, as `parse_number` reads it."""
+    """Return the number of the letter at a partition and offset (see `parse_number`)."""
     return f"{partition}/{offset}" if partition else str(offset)
 
 
 def letter_of(kept: Kept) -> Letter:
-    """Whatever stands in the record: what is missing or no number reads as unknown."""
+    """Read a letter from any record. Missing and malformed headers read as unknown."""
     record = kept.record
     headers = record.headers
     return Letter(
@@ -119,30 +121,33 @@ def letter_of(kept: Kept) -> Letter:
 
 
 def parse_number(text: str) -> tuple[int, int] | None:
-    """Partition and offset of what `Letter.number` gave; None for anything else."""
+    """Return the partition and offset in a letter's number; None for anything else."""
     found = re.fullmatch(r"(?:(\d{1,6})/)?(\d{1,18})", text, re.ASCII)
     return (int(found[1] or 0), int(found[2])) if found else None
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """`30s`, `15m`, `2h` or `7d` in milliseconds; None for anything else."""
+    """Return the milliseconds of `30s`, `15m`, `2h` or `7d`; None for anything else."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", text, re.ASCII)
     return int(found[1]) * {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]] if found else None
 
 
-# --- putting back
+# --- replaying
 
 
 def refusal(letter: Letter, request_topics: Collection[str], now_unix_ms: float, *, force: bool) -> str | None:
-    """Why it is not put back; None where it is. `force` overrides what may only be in vain."""
+    """Return why a letter is not replayed; None if it is. `force` overrides reasons for which a replay is merely
+    useless."""
     if letter.origin is None or letter.origin.topic not in request_topics:
-        return f"its origin {letter.origin or 'is unknown'} is no request topic of these settings"
+        return f"its origin {letter.origin or 'is unknown'} is not a request topic of these settings"
     if letter.left_out is not None:
-        return f"its value is not kept here ({letter.left_out}); it stands at {letter.origin}"
+        return f"its value is not stored here ({letter.left_out}); it is at {letter.origin}"
     if force:
         return None
     if letter.reason not in HEALED_BY:
-        return f"{letter.reason} lies in the record itself, which would come back here; --force puts it back anyway"
+        return (
+            f"{letter.reason} is in the record itself: it would come back as a dead letter; --force puts it back anyway"
+        )
     deadline = parse_unix_ms(letter.headers.get(DEADLINE, b""))
     if deadline is not None and deadline <= now_unix_ms:
         late_s = (now_unix_ms - deadline) / 1_000
@@ -151,7 +156,7 @@ def refusal(letter: Letter, request_topics: Collection[str], now_unix_ms: float,
 
 
 def put_back(letter: Letter, origin: Origin) -> Outgoing:
-    """Return the record as it came, marked by how often it has been put back."""
+    """Return the original record, marked with the number of its replays."""
     headers = {**letter.headers, DEAD_REPLAYS: str(letter.tries).encode()}
     return Outgoing(origin.topic, letter.value, key=letter.key, partition=origin.partition, headers=headers)
 
@@ -160,7 +165,7 @@ def put_back(letter: Letter, origin: Origin) -> Outgoing:
 
 
 def row(letter: Letter) -> dict[str, Any]:
-    """One line of the list: nothing of what the customer wrote."""
+    """Return one row of the list, without the customer's text."""
     return {
         "number": letter.number,
         "when": when(letter.written_unix_ms),
@@ -174,7 +179,7 @@ def row(letter: Letter) -> dict[str, Any]:
 
 
 def page(letter: Letter, *, text: bool) -> dict[str, Any]:
-    """All of one letter; what the customer wrote only with `text`."""
+    """Return everything in a letter; the customer's text only with `text`."""
     return {
         **row(letter),
         "detail": letter.detail,
@@ -184,7 +189,8 @@ def page(letter: Letter, *, text: bool) -> dict[str, Any]:
 
 
 def shown_key(key: bytes | None) -> str | None:
-    """Return a key of the form `tenant/session`; of any other only its length: it may hold anything."""
+    """Return a key of the form `tenant/session`. Of any other key return only the length, because it may contain
+    anything."""
     if key is None:
         return None
     told = key.decode(errors="replace")
@@ -196,7 +202,8 @@ def when(unix_ms: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would act on: control and direction characters as JSON escapes."""
+    """Return text without characters that a terminal interprets: control and direction characters become JSON
+    escapes."""
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
@@ -244,7 +251,7 @@ def _kind(value: Any) -> str:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """Return the part of a value that JSON can say, as deep as anyone reads."""
+    """Return the part of a value that JSON can represent, down to a maximum depth."""
     if isinstance(value, dict | list) and depth == 0:
         return "…"
     if isinstance(value, dict):
@@ -255,7 +262,7 @@ def _bounded(value: Any, depth: int) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN."""
+    """Return a number that JSON can represent: it has no infinity and no NaN."""
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -268,7 +275,7 @@ def _shown_header(name: str, value: bytes, *, text: bool) -> tuple[str, str]:
 
 
 def _named(text: str) -> str:
-    """Return a name as it is, and of anything else its length."""
+    """Return a plain name unchanged, and the length of anything else."""
     return text if _NAME.fullmatch(text) else f"<{counted(len(text), 'character')}>"
 
 

@@ -1,5 +1,4 @@
-"""Code that the commands that list something share: how far back, the table, and what cannot be done with a row of
-it."""
+"""Code that the listing commands share: the `--since` option, the table, and messages about rows."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -14,7 +13,7 @@ from shared.process.lifetime import BAD_INPUT_STATUS
 
 
 def duration_ms(since: str) -> int:
-    """Return the duration that `--since` names. Raises `typer.BadParameter`."""
+    """Return the duration in `--since`. Raises `typer.BadParameter`."""
     duration = parse_duration_ms(since)
     if duration is None:
         raise typer.BadParameter(f"--since {since!r}: write 30s, 15m, 2h or 7d")
@@ -24,7 +23,7 @@ def duration_ms(since: str) -> int:
 def show_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: Collection[str], header: bool = True
 ) -> None:
-    """Show a table. The columns that `folds` names give way where a terminal is narrow. Where none shows it a row is a
+    """Show a table. The columns in `folds` are wrapped on a narrow terminal. Without a terminal each row is one
     line."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=header)
     for title in titles:
@@ -35,7 +34,7 @@ def show_table(
 
 
 def say(line: str, status: int = 1) -> int:
-    """Print why one of them was left, in a line; return the exit status that this means."""
+    """Print why one row was left unchanged; return the exit status for that."""
     sys.stderr.write(f"replyline: {printable(line)}\n")
     return status
 

@@ -1,4 +1,4 @@
-"""The list of settings: for this process on a terminal, and with the defaults as the page docs/settings.md."""
+"""The list of settings: for this process on a terminal, and with the default values as docs/settings.md."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ status 2, and one line that names the variable. This page is made by `replyline 
 
 
 def show(settings: Settings) -> None:
-    """Print every setting with its value there, a table a question."""
+    """Print every setting with its current value, one table per topic."""
     for question, rows in by_question(settings):
         Console().print(f"\n# {question}", style="bold", highlight=False, soft_wrap=True)
         show_table(_TITLES, rows, folds=_TITLES[1:], header=False)

@@ -1,4 +1,4 @@
-"""Tokens for trying out: what an identity provider, or the shop's own server, does for its customers."""
+"""Issue tokens for trying out. In production an identity provider or the shop's own server issues them."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +16,8 @@ from shared.settings import PREFIX
 from shared.settings.auth import Algorithm, AuthSettings
 
 _NO_KEY: Final = (
-    f"there is no key to sign with: set {PREFIX}AUTH__SECRET_FILE to the gateway's (openssl rand -base64 48 > secret), "
-    "or give --private-key"
+    f"there is no key to sign with: set {PREFIX}AUTH__SECRET_FILE as for the gateway (openssl rand -base64 48 > secret)"
+    ", or use --private-key"
 )
 
 
@@ -32,9 +32,21 @@ def mint_token(
     kid: str | None = None,
     edge: bool = False,
 ) -> str:
-    """Return a token that a gateway with these settings takes: signed with the secret, or with a private key in PEM
-    whose public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the
-    token."""
+    """Return a token that a gateway with these settings accepts.
+
+    Args:
+        auth: the gateway's settings; the token is signed with their secret
+        tenant: the shop
+        subject: the customer
+        ttl_s: seconds until it expires
+        now_unix_ms: the current time
+        private_key: a PEM file to sign with instead; its public key must be in the gateway's JWKS
+        kid: the key's id in the JWKS
+        edge: the token is for an edge
+
+    Raises:
+        SettingsError: there is no key, or the gateway would refuse the token
+    """
     key, public = _signing_key(auth, private_key)
     claims = {
         "iss": auth.issuer,
@@ -50,12 +62,14 @@ def mint_token(
     try:
         verify(token, KeySet((TokenKey(public.algorithm, kid, public.material),)), rules, now_unix_ms)
     except ProtocolError as error:
-        raise SettingsError(f"tenant {tenant!r}, subject {subject!r}: the gateway would refuse it: {error}") from None
+        raise SettingsError(
+            f"tenant {tenant!r}, subject {subject!r}: the gateway would refuse the token: {error}"
+        ) from None
     return token
 
 
 def _signing_key(auth: AuthSettings, private_key: Path | None) -> tuple[Any, TokenKey]:
-    """Return the key that signs and the one that checks."""
+    """Return the signing key and the verifying key."""
     if private_key is None:
         secret = auth.secret_bytes()
         if secret is None:
@@ -67,7 +81,7 @@ def _signing_key(auth: AuthSettings, private_key: Path | None) -> tuple[Any, Tok
         raise SettingsError(f"--private-key {private_key}: {error.strerror}") from None
     except (ValueError, TypeError) as error:
         raise SettingsError(
-            f"--private-key {private_key}: no private key in PEM without a passphrase: {error}"
+            f"--private-key {private_key}: not a PEM private key without a passphrase: {error}"
         ) from None
     return key, TokenKey(_algorithm_of(key, private_key), None, key.public_key())
 

@@ -1,5 +1,4 @@
-"""The topics that the settings want, made, looked at and grown: a line each, and what is to be typed where one is not
-so."""
+"""Create, describe and grow the topics that the settings require, with the remedy for each one that does not match."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +17,24 @@ _CREATE: Final = "create them: replyline topics create"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """`remedies` is empty where each topic is there with as many partitions as are wanted, or more."""
+    """The result of a command. `remedies` is empty if each topic has at least the required number of partitions."""
 
     lines: list[str]
     remedies: list[str]
 
 
 async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadline_ms: int = 0) -> Told:
-    """Create the topics that are missing; topic → partitions. What is there stays as it is. Questions and answers are
-    kept until nobody can want them any more. Raises `BrokerUnavailable`."""
+    """Create the missing topics; existing ones are not changed. Questions and answers are retained for as long as they
+    may be needed.
+
+    Args:
+        kafka: the settings
+        wanted: the number of partitions of each topic
+        max_deadline_ms: the longest deadline allowed, which determines the retention
+
+    Raises:
+        BrokerUnavailable: Kafka is unavailable
+    """
     outcomes = await create_topics(kafka, wanted, kept_ms=kept_ms(max_deadline_ms))
     seen = await describe_topics(kafka) if "exists" in outcomes.values() else {}
     found = {name: wanted[name] if outcome == "created" else seen.get(name) for name, outcome in outcomes.items()}
@@ -38,7 +46,7 @@ async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadlin
 
 
 async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
-    """Topic → partitions. Raises `BrokerUnavailable`."""
+    """Describe the topics in `wanted`, which maps topics to partitions. Raises `BrokerUnavailable`."""
     found = await describe_topics(kafka)
     lines = [f"{name}: {counted(found[name], 'partition')}" if name in found else f"{name}: missing" for name in wanted]
     missing = [_CREATE] if any(name not in found for name in wanted) else []
@@ -46,28 +54,29 @@ async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
 
 
 async def grow(kafka: KafkaSettings, partitions: int) -> list[str]:
-    """Give the request topics of every lane that has them so many partitions, the champion's first: others are passed
-    on to it. Return what was done, a line a topic. Raises `SettingsError`, `BrokerUnavailable`."""
+    """Increase the number of partitions of every lane's request topics, the champion's first, because other lanes'
+    requests are forwarded to it. Return a line per topic. Raises `SettingsError`, `BrokerUnavailable`."""
     found = await describe_topics(kafka)
     names = [name for lane in LANES for bucket in BUCKETS if (name := kafka.topics.requests(bucket, lane)) in found]
     if not names:
         raise SettingsError(f"{kafka.topics.requests('short')} is missing; {_CREATE}")
     most = max(names, key=lambda name: found[name])
     if found[most] > partitions:
-        why = f"{most} has {found[most]}, and Kafka takes none away; type {found[most]} or more"
+        why = f"{most} has {found[most]}, and Kafka cannot remove partitions; use {found[most]} or more"
         raise SettingsError(f"--partitions {partitions}: {why}")
     if over := partitions % (num_cancels := found.get(kafka.topics.cancels, 1)):
         why = (
             f"the {num_cancels} of {kafka.topics.cancels} must divide it, or other services' cancels miss their worker"
         )
-        raise SettingsError(f"--partitions {partitions}: {why}; type {partitions - over + num_cancels}")
+        raise SettingsError(f"--partitions {partitions}: {why}; use {partitions - over + num_cancels}")
     await grow_topics(kafka, {name: partitions for name in names if found[name] < partitions})
     return [f"{name}: {found[name]} → {counted(partitions, 'partition')}" for name in names]
 
 
 def _remedies(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Mapping[str, int]) -> list[str]:
-    """Return what to type; `None`: this user may not see how many partitions there are. Of request topics they bound
-    the workers, of replies the gateways; with fewer of the others all works."""
+    """Return the commands to type. In `found`, None means that this user may not see the number of partitions. Request
+    partitions limit the number of workers, reply partitions the number of gateways; fewer partitions of other topics do
+    no harm."""
     seen = {name: has for name, has in found.items() if has is not None}
     odd = misfit(kafka.topics, seen)
     few = [

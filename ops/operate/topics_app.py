@@ -1,4 +1,4 @@
-"""`replyline topics`: Kafka's topics, made, looked at and grown, and the rights on them."""
+"""`replyline topics`: create, describe and grow Kafka's topics, and print the rights on them."""
 
 import asyncio
 import sys
@@ -21,10 +21,11 @@ topics_app = typer.Typer(
 
 @topics_app.command("create")
 def create(
-    reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
-    lane: Annotated[Lane, typer.Option(help="the topics of this lane, too")] = CHAMPION,
+    reply_topics: Annotated[list[str] | None, typer.Argument(help="additional reply topics, of other services")] = None,
+    lane: Annotated[Lane, typer.Option(help="also create the topics of this lane")] = CHAMPION,
 ) -> None:
-    """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
+    """Create the missing topics. Exits with status 1 if an existing one has fewer partitions than the settings
+    require."""
     from ops.operate.topics import create as create_missing
 
     settings = settings_of("topics")
@@ -35,7 +36,7 @@ def create(
     for name in reply_topics or []:
         if not reply_topic_allowed(name, settings.request_defaults.reply_topics):
             allowed = ",".join(kafka.reply_topics)
-            raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
+            raise SettingsError(f"{name}: not allowed by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
         topics[name] = 1
     told = asyncio.run(create_missing(kafka, topics, max_deadline_ms=settings.promise.max_deadline_ms))
     _show_topics(told.lines, told.remedies)
@@ -43,7 +44,7 @@ def create(
 
 @topics_app.command("describe")
 def describe_() -> None:
-    """Say which topics there are, with how many partitions, and which are missing or have too few: then status 1."""
+    """List the topics with their partitions, and those that are missing or have too few; then the exit status is 1."""
     from ops.operate.topics import describe as describe_wanted
 
     kafka = settings_of("topics").kafka
@@ -54,30 +55,31 @@ def describe_() -> None:
 
 @topics_app.command("grow")
 def grow(
-    partitions: Annotated[int, typer.Option(min=1, max=1_000, help="of each request topic, of every lane")],
+    partitions: Annotated[int, typer.Option(min=1, max=1_000, help="partitions of each request topic, in every lane")],
 ) -> None:
-    """Give the request topics more partitions, so that more workers can share them, while people chat.
+    """Increase the partitions of the request topics while the system is running, so that more workers can share them.
 
-    A conversation with an open question stays in its partition; then its key chooses among all. No turn overtakes
-    another."""
+    A conversation with an open question stays on its partition; afterwards its key is hashed over all partitions. The
+    order of turns is kept.
+    """
     from ops.operate.topics import grow as give_more
 
     for line in asyncio.run(give_more(settings_of("topics").kafka, partitions)):
         output().print(line)
-    told = f"set REPLYLINE_KAFKA__REQUEST_PARTITIONS={partitions}: topics of lanes that come later are made by it"
+    told = f"set REPLYLINE_KAFKA__REQUEST_PARTITIONS={partitions}: topics of new lanes are created with it"
     Console(stderr=True).print(told, soft_wrap=True)
 
 
 @topics_app.command("acls")
 def acls(
-    gateway_user: Annotated[str, typer.Option(help="who the gateways are to Kafka")] = "gateway",
-    worker_user: Annotated[str, typer.Option(help="who the workers are")] = "worker",
+    gateway_user: Annotated[str, typer.Option(help="the gateways' Kafka user")] = "gateway",
+    worker_user: Annotated[str, typer.Option(help="the workers' Kafka user")] = "worker",
     operator_user: Annotated[
-        str | None, typer.Option(help="who may type `topics`, `dlq`, `handoffs` (none: no one)")
+        str | None, typer.Option(help="user allowed to run `topics`, `dlq`, `handoffs` (default: none)")
     ] = None,
-    recorder_user: Annotated[str | None, typer.Option(help="who may type `record` (none: no one)")] = None,
+    recorder_user: Annotated[str | None, typer.Option(help="user allowed to run `record` (default: none)")] = None,
 ) -> None:
-    """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
+    """Print the kafka-acls.sh commands that grant each process the rights that it needs. Changes nothing."""
     from ops.operate.kafka_acls import Role, commands, rights
 
     settings = settings_of("topics")
@@ -93,7 +95,7 @@ def acls(
 def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:
     for line in lines:
         output().print(line)
-    for remedy in remedies:  # whole, to be copied from a narrow terminal too
+    for remedy in remedies:  # not wrapped, so that they can be copied from a narrow terminal
         Console(stderr=True).print(remedy, soft_wrap=True)
     if remedies:
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
-"""The messages between a client and its gateway as TypeScript, made from the very Structs that encode them.
+"""Generate TypeScript types of the messages between client and gateway from the Structs that encode them.
 
-`replyline schema --typescript` prints them; gateway/widget/protocol.d.ts is its output, and a test keeps it so. A field
-that may be null is one that is left out.
+`replyline schema --typescript` prints them. gateway/widget/protocol.d.ts is its output, and a test checks that it is
+current. A field that may be null may also be omitted.
 """
 
 import json
@@ -16,7 +16,7 @@ _SIMPLE: Final = {"string": "string", "boolean": "boolean", "integer": "number",
 
 
 def render() -> str:
-    """Return the file."""
+    """Return the file's text."""
     client, server = get_args(ClientMessage), get_args(ServerMessage)
     _, schemas = msgspec.json.schema_components((*client, *server), ref_template="{name}")
     return "\n".join(
@@ -43,7 +43,7 @@ def _union(kinds: tuple[type[Message], ...]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return the type of a JSON Schema, as msgspec writes them."""
+    """Return the type for a JSON Schema in msgspec's form."""
     if "$ref" in schema:
         return str(schema["$ref"])
     if "enum" in schema:

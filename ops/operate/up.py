@@ -1,10 +1,11 @@
-"""`replyline up`: everything on this machine, in one process tree, with embedded Kafka and Redis.
+"""`replyline up`: run everything on this machine, in one process tree, with embedded Kafka and Redis.
 
-The gateway and the worker are the very processes that production runs, as children; the broker's mock cluster lives in
-this process. On a terminal a few lines say where the page is, what to ask and where the log is; elsewhere, or with
-`--json`, the log's JSON lines are printed, and the line `ready` has the addresses. A shell reaches them by a file of
-variables (`ops/stack/demo_env.py`). A gateway or worker that dies is started again (`ops/stack/restarts.py`). Ctrl-C
-drains the gateway, then the worker, and leaves nothing but the log."""
+The gateway and the worker are the same processes as in production, run as children; the broker's mock cluster runs in
+this process. On a terminal a few lines show the page, questions to ask and the log's path; elsewhere, or with `--json`,
+the log's JSON lines are printed, and the line `ready` has the addresses. A shell reads them from a file of variables
+(`ops/stack/demo_env.py`). A gateway or worker that dies is restarted (`ops/stack/restarts.py`). Ctrl-C drains the
+gateway, then the worker, and leaves only the log.
+"""
 
 import asyncio
 import errno
@@ -41,7 +42,7 @@ _MARGIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """`host` and `port` are for customers; `redis` holds the password."""
+    """The system's addresses. `host` and `port` are for customers; `redis` includes the password."""
 
     host: str
     port: int
@@ -57,12 +58,12 @@ class Addresses:
 
     @property
     def metrics(self) -> tuple[str, str]:
-        """The gateway's page, then the worker's."""
+        """The metrics pages of the gateway and of the worker."""
         gateway, worker = (f"http://{host_port(*at)}/metrics" for at in (self.gateway_metrics, self.worker_metrics))
         return gateway, worker
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a command that is to work with these or to look at them, whatever else is set of
+        """Return the environment of a command that uses or inspects this system. It overrides all other settings of
         Kafka and Redis."""
         return {
             **{PREFIX + name: value for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS}.items()},
@@ -83,7 +84,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ports:
-    """The ports of the gateway and the worker: as they are set, else free ones."""
+    """The ports of the gateway and the worker: those of the settings, or free ones."""
 
     gateway: int
     http: int
@@ -93,7 +94,7 @@ class _Ports:
 
     @classmethod
     def of(cls, gateway: GatewaySettings) -> Self:
-        """Choose the ports. Raises `ServiceError` and `ListenError` if one that is set cannot be listened on."""
+        """Choose the ports. Raises `ServiceError` and `ListenError` if a configured one cannot be used."""
         port = gateway.port or free_port()
         _check_port(gateway.host, port)
         for name in ("http_port", "grpc_port"):
@@ -118,7 +119,7 @@ class _Ports:
 
 
 class EmbeddedSystem:
-    """Kafka, Redis, one gateway, one worker. Use as a context manager; `start` returns when all are ready."""
+    """Kafka, Redis, one gateway, one worker. Use it as a context manager; `start` returns when all are ready."""
 
     def __init__(
         self,
@@ -130,13 +131,15 @@ class EmbeddedSystem:
         terminal: TextIO | None = None,
         reasons: str = "the lines above",
     ) -> None:
-        """Args:
-        settings: of all parts.
-        env: further variables of the gateway and the worker.
-        share_output: whether the parts write to this process's stdout and stderr; else nowhere.
-        redis: further lines of its configuration.
-        terminal: where a person reads what has ended and is started again.
-        reasons: where the parts' own messages are, for error messages.
+        """Prepare the system.
+
+        Args:
+            settings: the settings of all parts
+            env: additional environment of the gateway and the worker
+            share_output: the parts write to this process's stdout and stderr; otherwise their output is discarded
+            redis: additional lines of the Redis configuration
+            terminal: where a person is shown which part died and is restarted
+            reasons: where the parts' own messages are, for error messages
         """
         self._settings = settings
         self._terminal = terminal
@@ -151,13 +154,12 @@ class EmbeddedSystem:
         self.worker: Child | None = None
 
     async def start(self) -> Addresses:
-        """Start all parts. Raises `ServiceError` where a part cannot be started; what was started is ended by
-        `stop`."""
+        """Start all parts. Raises `ServiceError` if a part cannot be started; `stop` ends those that were."""
         ports = _Ports.of(self._settings.gateway)
         kafka = self._services.enter_context(EmbeddedKafka())
         topics = self._settings.kafka.topics
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
-        for lane in (lane for lane in LANES if lane != CHAMPION):  # no worker can make topics on this broker
+        for lane in (lane for lane in LANES if lane != CHAMPION):  # workers cannot create topics on this broker
             kafka.create(topics.of_lane(lane, request_partitions=EMBEDDED_PARTITIONS))
         redis = self._redis = self._services.enter_context(EmbeddedRedis(settings=self._redis_lines))
         services = {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS, **embeddings_env(self._settings)}
@@ -201,8 +203,8 @@ class EmbeddedSystem:
         return Child.start([sys.executable, "-m", module], env=self._env, share_output=self._share_output)
 
     def stop(self) -> None:
-        """Stop the edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its
-        own time to drain, and a request's for what it has begun with Kafka."""
+        """Stop the gateway first, so that no new questions arrive, then the worker, then the services. Each has its
+        drain time, plus a request's timeout for what it has begun with Kafka."""
         beyond_s = self._settings.kafka.request_timeout_ms / 1_000 + _MARGIN_S
         for child, drain_s in (
             (self.gateway, self._settings.gateway.drain_s),
@@ -219,8 +221,8 @@ class EmbeddedSystem:
         self.stop()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Watch the parts until `stop`, and start a gateway or a worker again that ends by itself. Raises
-        `ServiceError` when one ends too often, or Redis ends: what it held is lost."""
+        """Watch the parts until `stop`, and restart a gateway or worker that dies. Raises `ServiceError` if one dies
+        too often, or if Redis dies, because its data is lost."""
         while not stop.is_set():
             if self.gateway is not None and not self.gateway.running:
                 self.gateway = await self._again("gateway", "gateway", self.gateway, stop)
@@ -231,7 +233,7 @@ class EmbeddedSystem:
             await _wait(stop, _POLL_S * 4)
 
     async def _again(self, part: str, module: str, dead: Child, stop: asyncio.Event) -> Child:
-        """Return a new child after its wait, the dead one where `stop` comes first."""
+        """Return a new child after a delay, or the dead one if `stop` is set first."""
         wait_s = self._restarts[part].died(time.monotonic())
         if wait_s is None:
             raise ServiceError(
@@ -252,7 +254,7 @@ async def _wait(stop: asyncio.Event, limit_s: float) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise `ServiceError` where it cannot be done."""
+    """Raise `ServiceError` if the gateway cannot listen on this address."""
     problem = listen_problem(host, port)
     if problem is None:
         return
@@ -260,7 +262,7 @@ def _check_port(host: str, port: int) -> None:
         raise ServiceError(f"port {port} is taken on {host}; choose another: PORT={another_port(port)} make demo")
     why = (problem.strerror or str(problem)).partition(" (while ")[0]
     raise ServiceError(
-        f"nobody can listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
+        f"the gateway cannot listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
         f"of this machine, or choose another port: PORT={another_port(port)} make demo"
     )
 
@@ -273,17 +275,17 @@ async def up(
     redis: Sequence[str] = (),
     as_json: bool = True,
 ) -> None:
-    """Run all parts until `stop`.
+    """Run the system until `stop`.
 
     Args:
-        settings: of all parts.
-        stop: ends them.
-        env: further variables of the gateway and the worker.
-        redis: further lines of the embedded Redis' configuration.
-        as_json: print the log's lines; else they go to a file, and a few lines for a person are printed.
+        settings: the settings of all parts
+        stop: ends the system
+        env: additional environment of the gateway and the worker
+        redis: additional lines of the embedded Redis' configuration
+        as_json: print the log's lines; otherwise they go to a file, and a few lines for a person are printed
 
     Raises:
-        ServiceError: a part cannot be started, or ends too often.
+        ServiceError: a part cannot be started, or died too often
     """
     with ExitStack() as files:
         terminal = log = None
@@ -340,8 +342,8 @@ Engine: {engine}. Log: {log}. Ctrl-C ends it."""
 
 
 def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
-    """Write the file of variables and return its name; None where it cannot be written: that is said, and the demo
-    serves all the same."""
+    """Write the file of variables and return its name. If it cannot be written, log that and return None; the demo
+    works without it."""
     try:
         path = files.enter_context(demo_env(demo_env_path(RUN_DIR, addresses.port), addresses.environment()))
     except OSError as error:
@@ -351,8 +353,7 @@ def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
 
 
 def computing(metrics: str) -> str:
-    """Return the engine, with its kernel, that a worker's page of metrics names; empty where that page does not
-    come."""
+    """Return the engine and kernel shown in a worker's metrics; empty if the page cannot be read."""
     try:
         with open_page(metrics, timeout_s=1) as page:
             series = parse_page(page.read().decode()).series

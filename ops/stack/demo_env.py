@@ -20,7 +20,7 @@ _USUAL_PORT: Final = GatewaySettings.model_fields["port"].default
 
 
 def demo_env_path(folder: Path, port: int) -> Path:
-    """Return the file's name, which contains the port if that is not the usual one."""
+    """Return the path of a demo's file. It contains the port if that is not the default one: two demos have two files."""
     return folder / ("demo.env" if port == _USUAL_PORT else f"demo-{port}.env")
 
 
@@ -35,22 +35,22 @@ def demo_url(folder: Path = RUN_DIR) -> str | None:
 
 
 def demo_env_files(folder: Path = RUN_DIR) -> list[Path]:
-    """Return the files of the demos that run here."""
+    """Return the files of the demos running on this machine."""
     return sorted(folder.glob("demo*.env"))
 
 
 def demo_remedy() -> str:
-    """Return what to type where a demo runs here and this shell has not read its file."""
+    """Return the command to type if a demo is running here and this shell has not read its file."""
     files = [] if "REPLYLINE_URL" in os.environ else demo_env_files()
     return f"; for the demo that runs here, type first: source {files[0]}" if files else ""
 
 
 @contextmanager
 def demo_env(path: Path, variables: Mapping[str, str]) -> Iterator[Path]:
-    """There as a whole, until the block ends. Raises `OSError`."""
+    """Create the file atomically; remove it at the end of the block. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    # The file is its owner's alone from the start.
+    # Only the owner can read the file, from its creation.
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", delete=False) as file:
         file.write("\n".join(lines) + "\n")
     try:

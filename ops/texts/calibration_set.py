@@ -1,16 +1,17 @@
-"""Choose the texts that the steps of 8-bit activations are fitted on and those kept apart to measure by. Pure.
+"""Choose texts for calibrating 8-bit activations, and other texts for measuring the result. Pure.
 
-A file of texts is JSON, one object a line (JSONL):
+A file of texts is JSON Lines, one object per line:
 
     {"text": "my AX-3391-B cam w/o teh lid??", "consented": true, "rare": true, "role": "user", "group": "c-17"}
 
-What a customer wrote is used only where `consented` is true; `"origin": "own"` says that no customer did: the shop's
-own words, or generated ones. `rare` marks long-tail phrasings; a mixed letter-digit number
-(AX-3391-B, kt2040s) is found by its form. Texts of one `group` (a conversation, say) are all on the same side; without
-one a text is its own group. `role` is whose words they are: `user` or `assistant`. Other fields are passed over.
+A customer's text is used only if `consented` is true. `"origin": "own"` marks text that no customer wrote: the shop's
+own, or generated. `rare` marks long-tail phrasings; mixed letter-digit numbers (AX-3391-B, kt2040s) are recognised by
+their form. Texts of one `group` (such as a conversation) are all used for the same purpose; a text without a group is
+its own group. `role` is the author: `user` or `assistant`. Other fields are ignored.
 
-`calibration.jsonl` is the demo's: the FAQ's English wordings, and for the long tail generated phrasings (misspelt,
-clipped, in dialect, in broken English) and messages about article and serial numbers. No customer wrote any of them.
+`calibration.jsonl` is the demo's file: the FAQ's English wordings and, for the long tail, generated phrasings
+(misspelt, clipped, in dialect, in broken English) and messages about article and serial numbers. No customer wrote any
+of them.
 """
 
 import hashlib
@@ -33,14 +34,14 @@ DEMO: Final = Path(__file__).with_name("calibration.jsonl")
 KINDS: Final[tuple[Kind, ...]] = ("common", "rare", "sku")
 
 FEWEST_TEXTS: Final = 500
-# Of the whole.
+# Shares of the whole set.
 LEAST_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.1}
 _TAKEN_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.2}
 FEWEST_HELD_OUT: Final = 20
 _HELD_OUT_SHARE: Final = 0.2
-# Texts are taken in turns from those of up to so many tokens, and longer ones.
+# Texts are chosen in turn from each range of lengths, in tokens; the last range is open.
 _LENGTH_EDGES: Final = (8, 16, 32, 64)
-# A letter first, so that 150cm and 14:00 are none; two digits at least, so that a 2nd is none.
+# The first character is a letter, which excludes 150cm and 14:00; at least two digits, which excludes 2nd.
 _SKU: Final = re.compile(r"(?<![A-Za-z0-9-])(?=(?:[A-Za-z-]*\d){2})[A-Za-z][A-Za-z0-9-]{3,}(?![A-Za-z0-9])")
 
 
@@ -67,14 +68,14 @@ class CalibrationText(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSet:
-    """`held_out` shares no group with `calibration`."""
+    """The chosen texts. `held_out` shares no group with `calibration`."""
 
     calibration: tuple[CalibrationText, ...]
     held_out: tuple[CalibrationText, ...]
 
 
 def read_texts(data: bytes, name: str) -> list[CalibrationText]:
-    """Return the lines of a JSONL file but for empty ones. Raises `SettingsError` with `name` and the line."""
+    """Return the non-empty lines of a JSONL file. Raises `SettingsError` with `name` and the line's number."""
     texts = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -82,7 +83,7 @@ def read_texts(data: bytes, name: str) -> list[CalibrationText]:
         try:
             texts.append(msgspec.json.decode(line, type=CalibrationText))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{name}, line {number}: {error}; write one JSON object a line") from None
+            raise SettingsError(f"{name}, line {number}: {error}; write one JSON object per line") from None
     return texts
 
 
@@ -95,11 +96,21 @@ def calibration_set(
     held_out: int,
     seed: int,
 ) -> CalibrationSet:
-    """Up to `count` texts to calibrate with and `held_out` of each kind to measure by, the same for the same `seed`.
+    """Choose texts to calibrate with and to measure by, always the same ones for the same `seed`.
 
-    Fewer than `count` are taken where rare ones would else be under 30 % of them. Every length is taken as often as
-    there are texts of it. Raises `SettingsError`, one line with the numbers and `name`, for fewer than 500 texts
-    or too few of the special kinds.
+    Fewer than `count` are chosen if rare texts would otherwise be less than 30 % of them. The ranges of length take
+    turns.
+
+    Args:
+        texts: all texts
+        count_tokens: counts a text's tokens
+        name: name of the file, for errors
+        count: maximum number of texts to calibrate with
+        held_out: maximum number of texts of each kind to measure by
+        seed: seed of the choice
+
+    Raises:
+        SettingsError: there are fewer than 500 texts, or too few of the special kinds
     """
     kept = _usable(texts)
     apart = _kept_apart(kept, seed)
@@ -118,13 +129,13 @@ def calibration_set(
 
 
 def shares(texts: Sequence[CalibrationText]) -> dict[Kind, float]:
-    """Each kind's share of `texts`."""
+    """Return each kind's share of `texts`."""
     counted = Counter(text.kind for text in texts)
     return {kind: counted[kind] / max(1, len(texts)) for kind in KINDS}
 
 
 def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
-    """Return the texts that may be used and are not empty, each text once."""
+    """Return the texts that may be used and are not empty, without duplicates."""
     return list({text.text: text for text in texts if text.usable and text.text.strip()}.values())
 
 
@@ -133,7 +144,7 @@ def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
 
 
 def _most_with_shares(texts: Sequence[CalibrationText]) -> int:
-    """Return how many may be taken of `texts` before a special kind falls below its least share."""
+    """Return how many of `texts` can be chosen before a special kind falls below its minimum share."""
     return min(int(len(_of(texts, kind)) / least) for kind, least in LEAST_SHARES.items())
 
 
@@ -142,8 +153,8 @@ def _group(text: CalibrationText) -> str:
 
 
 def _kept_apart(texts: Sequence[CalibrationText], seed: int) -> set[str]:
-    """Return a fifth of the groups, as they are drawn, and further ones where a kind is too rare among those; never
-    more than half of a kind."""
+    """Return a random fifth of the groups, plus more groups if a kind is too rare in them, but never more than half of
+    a kind."""
     kinds: dict[str, Counter[Kind]] = {}
     for text in texts:
         kinds.setdefault(_group(text), Counter())[text.kind] += 1
@@ -163,7 +174,7 @@ def _kept_apart(texts: Sequence[CalibrationText], seed: int) -> set[str]:
 def _by_length(
     texts: Sequence[CalibrationText], count_tokens: Callable[[str], int], count: int, seed: int
 ) -> list[CalibrationText]:
-    """Return the first `count` texts in a drawn order, the lengths taking turns."""
+    """Return the first `count` texts in a random order in which the ranges of length take turns."""
     strata: list[list[CalibrationText]] = [[] for _ in range(len(_LENGTH_EDGES) + 1)]
     for text in sorted(texts, key=lambda text: _digest(seed, text.text)):
         tokens = count_tokens(text.text)

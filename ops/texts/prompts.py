@@ -1,7 +1,7 @@
-"""Questions of a wanted length, each different. Pure.
+"""Different questions of a given length. Pure.
 
-Plain words, nearly all of them one token with the space before it, so a text of n words has about n tokens in the
-vocabularies of English models.
+They consist of plain words, nearly all of which are one token including the preceding space, so a text of n words has
+about n tokens in the vocabularies of English models.
 """
 
 import random
@@ -20,14 +20,14 @@ WORDS: Final = (
     "slow", "first", "second", "third", "last", "next", "before", "after", "between", "under", "over", "around",
 )
 # fmt: on
-# Within the edges of the topics: short up to 64 tokens, medium up to 256, long above.
+# Within the limits of the topics: short up to 64 tokens, medium up to 256, long above.
 LENGTHS: Final[Mapping[str, int]] = {"short": 24, "medium": 128, "long": 400}
 _WHOLE: Final = 1.0
 _ROUNDING: Final = 1e-6
 
 
 def parse_mix(text: str) -> dict[str, float]:
-    """`short=0.8,long=0.2` as shares that add up to 1. Raises `SettingsError`."""
+    """Parse `short=0.8,long=0.2` as shares that add up to 1. Raises `SettingsError`."""
     mix: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.strip().partition("=")
@@ -44,13 +44,13 @@ def parse_mix(text: str) -> dict[str, float]:
 
 
 def mixed_lengths(mix: Mapping[str, float], count: int, seed: int) -> list[int]:
-    """Return the number of tokens of each of `count` questions, drawn by the mix's shares."""
+    """Return the number of tokens of each of `count` questions, drawn according to the mix's shares."""
     draw = random.Random(seed)  # noqa: S311 - a load, not a secret
     names = draw.choices(list(mix), weights=list(mix.values()), k=count)
     return [LENGTHS[name] for name in names]
 
 
 def question(num_tokens: int, seed: int) -> str:
-    """About `num_tokens` tokens; another seed is another text."""
+    """Return a question of about `num_tokens` tokens, different for each seed."""
     draw = random.Random(seed)  # noqa: S311 - a load, not a secret
     return " ".join(draw.choices(WORDS, k=num_tokens))

@@ -1,2 +1,1 @@
-"""Find what slows a running system down: read from its numbers, named with the evidence, and what to do
-(docs/runbooks)."""
+"""Find what slows a running system down: from its metrics, with the evidence and the remedy (docs/runbooks)."""

@@ -1,4 +1,4 @@
-"""Check that what an operator typed can be an address at all. Pure."""
+"""Check that the addresses typed by an operator are valid. Pure."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ _WAYS_IN: Final = ("ws", "wss")
 
 
 def check_process(option: str, address: str) -> None:
-    """HOST:PORT and nothing else. Raises `SettingsError`."""
+    """Check that an address is HOST:PORT. Raises `SettingsError`."""
     try:
         parts = urlsplit(f"//{address}")
         right = bool(parts.hostname) and bool(parts.port) and parts.netloc == address and parts.username is None
@@ -20,7 +20,7 @@ def check_process(option: str, address: str) -> None:
 
 
 def check_way_in(option: str, url: str) -> None:
-    """Check the address of a way in. Raises `SettingsError`."""
+    """Check the address of a WebSocket endpoint. Raises `SettingsError`."""
     try:
         parts = urlsplit(url)
         right = parts.scheme in _WAYS_IN and bool(parts.hostname) and parts.port != 0

@@ -1,4 +1,4 @@
-"""`replyline diagnose`: which part slows a running system down, with the evidence, and what to do."""
+"""`replyline diagnose`: find which part slows a running system down, with the evidence and the remedy."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,13 @@ _RUNBOOKS = "docs/runbooks/"
 
 
 class Verdict(Struct, frozen=True):
-    """`bottleneck`: the name of the cause that explains the others, none where nothing is at its limit. `found`: what
-    speaks against each, in that order."""
+    """The result of a diagnosis.
+
+    Attributes:
+        bottleneck: the cause that explains the others; None if nothing is at its limit
+        found: the evidence for each cause, in that order
+        seconds: how long the system was observed
+    """
 
     bottleneck: str | None
     found: dict[str, list[str]]
@@ -39,23 +44,26 @@ class Verdict(Struct, frozen=True):
 
 def diagnose(
     gateway: Annotated[
-        list[str] | None, typer.Option(help="a gateway's metrics HOST:PORT (default: the settings')")
+        list[str] | None, typer.Option(help="HOST:PORT of a gateway's metrics (default: from the settings)")
     ] = None,
     worker: Annotated[
-        list[str] | None, typer.Option(help="a worker's metrics HOST:PORT (default: the settings')")
+        list[str] | None, typer.Option(help="HOST:PORT of a worker's metrics (default: from the settings)")
     ] = None,
     prometheus: Annotated[
-        str | None, typer.Option(help="ask this Prometheus which gateways and workers there are, beside those named")
+        str | None, typer.Option(help="find more gateways and workers through this Prometheus")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="the customers' way in (default: of the settings' gateway)")] = None,
-    seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
+    url: Annotated[
+        str | None, typer.Option(help="the WebSocket address that customers use (default: the gateway of the settings)")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to observe the system")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="keep what is found as an incident")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="store the result as an incident")] = False,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Name what slows a running system down: from every process's numbers, and what Kafka, Redis and a socket take.
+    """Find what slows a running system down: from the metrics of every process, and from the response times of Kafka,
+    Redis and a WebSocket.
 
-    Exit status: 0 where nothing is at its limit, 1 where something is, 2 where it could not be asked so.
+    Exit status: 0 if nothing is at its limit, 1 if something is, 2 if the options are not valid.
     """
     system, way_in = asyncio.run(_look(settings_of("diagnose"), gateway, worker, prometheus, url, seconds))
     found = found_in(system)
@@ -83,8 +91,8 @@ async def _look(
     url: str | None,
     seconds: float,
 ) -> tuple[System, str]:
-    """Return what was seen, and the customers' way in. Raises `SettingsError` for what can be no address, and for a
-    Prometheus that does not say what it scrapes."""
+    """Return the observations and the customers' WebSocket address. Raises `SettingsError` for an invalid address, and
+    if Prometheus does not list its targets."""
     for option, addresses in (("--gateway", gateways), ("--worker", workers)):
         for address in addresses or ():
             check_process(option, address)
@@ -109,7 +117,7 @@ def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, 
 
 
 def looked_at(system: System, way_in: str) -> str:
-    """Return a line that says which processes the verdict rests on."""
+    """Return a line that says which processes the result is based on."""
     answering, asked = len(system.all_windows), counted(len(system.processes), "process", "processes")
     lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
     return f"{answering} of {asked} answered; the customers' way in: {way_in or 'none is known'}{lag}"

@@ -1,4 +1,4 @@
-"""Shapes of what a histogram of `/metrics` has observed: mean, deviation, two humps, a shift from before. Pure."""
+"""Properties of a histogram in `/metrics`: mean, deviation, two peaks, and a shift from before. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from typing import Final
 
 from ops.operate.diagnose.pages import Page, Window
 
-_LEAST_SHARE: Final = 1e-4  # of a bucket that one side has nothing in
+_LEAST_SHARE: Final = 1e-4  # assumed share of a bucket that is empty on one side
 _HUMP: Final = 0.25
 _VALLEY: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`counts` of the buckets that end at `bounds`, the last of which has no end. `total` is the sum of all values."""
+    """Counts of observed values by bucket. `bounds` are the upper bounds of the buckets, the last of which is infinite;
+    `total` is the sum of all values."""
 
     bounds: Sequence[float]
     counts: Sequence[float]
@@ -22,12 +23,12 @@ class Distribution:
 
     @classmethod
     def before(cls, window: Window, histogram: str) -> "Distribution":
-        """Return what was observed from the process's start to the window."""
+        """Return the values observed from the process's start to the window."""
         return cls._of(*_reading(window.before, histogram))
 
     @classmethod
     def meanwhile(cls, window: Window, histogram: str) -> "Distribution":
-        """Return what was observed in the window; all there is, of a process that was begun anew in it."""
+        """Return the values observed in the window, or all values if the process was restarted in it."""
         first, last = _reading(window.before, histogram), _reading(window.after, histogram)
         if sum(last[0].values()) < sum(first[0].values()):
             return cls._of(*last)
@@ -51,7 +52,7 @@ class Distribution:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation, each value taken for its bucket's middle."""
+        """Return the standard deviation, with every value assumed to be at the middle of its bucket."""
         if not self.count:
             return 0.0
         middles = [(low + high) / 2 for low, high in zip([0.0, *self.bounds], self._ends, strict=False)]
@@ -61,20 +62,20 @@ class Distribution:
 
     @property
     def _ends(self) -> list[float]:
-        """Return the buckets' ends; of the last one twice its beginning."""
+        """Return the upper bounds, with twice the lower bound for the last bucket."""
         last = self.bounds[-2] if len(self.bounds) > 1 else 1.0
         return [2 * last if math.isinf(bound) else bound for bound in self.bounds]
 
     def share_up_to(self, limit: float) -> float:
-        """Return the share of the values in the buckets that end by `limit`."""
+        """Return the share of the values in the buckets that end at or below `limit`."""
         within = sum(count for bound, count in zip(self.bounds, self.counts, strict=True) if bound <= limit)
         return within / self.count if self.count else 0.0
 
 
 def stability_index(then: Distribution, now: Distribution) -> float:
-    """Return the population stability index, Σ (now − then) · ln(now / then) over the buckets' shares: 0 for the same
-    distribution, over 0.25 by common use for another one (Yurdakul, "Statistical Properties of Population Stability
-    Index", 2018)."""
+    """Return the population stability index, Σ (now − then) · ln(now / then) over the shares of the buckets. 0 means
+    the same distribution; more than 0.25 commonly means a different one (Yurdakul, "Statistical Properties of
+    Population Stability Index", 2018)."""
     index = 0.0
     for was, is_ in zip(then.counts, now.counts, strict=True):
         a, b = max(was / then.count, _LEAST_SHARE), max(is_ / now.count, _LEAST_SHARE)
@@ -83,7 +84,7 @@ def stability_index(then: Distribution, now: Distribution) -> float:
 
 
 def middle_is_empty(few: float, many: float) -> bool:
-    """Return whether the shares of both ends are humps with a valley between."""
+    """Return whether the shares at both ends are peaks with a gap between them."""
     return few >= _HUMP and many >= _HUMP and 1 - few - many <= _VALLEY
 
 

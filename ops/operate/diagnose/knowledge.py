@@ -1,4 +1,4 @@
-"""The causes that can hold the system up, and what to do: `causes.yml`, which is for people to read and to add to."""
+"""The known causes and remedies of a slow system. They are in `causes.yml`, for people to read and extend."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,7 +12,8 @@ _FILE: Final = Path(__file__).with_name("causes.yml")
 
 
 class Cause(Struct, frozen=True, forbid_unknown_fields=True):
-    """`name`: that of a rule. `alerts`: those that it makes fire. `runbook`: a section under docs/runbooks."""
+    """One known cause. `name` is that of its rule, `alerts` are the alerts that it triggers, `runbook` is a section
+    under docs/runbooks."""
 
     name: str
     part: str

@@ -1,4 +1,4 @@
-"""Looking at a running system from outside: two readings of every process's numbers, and a few questions of our own."""
+"""Observe a running system: read every process's metrics twice, and probe Kafka, Redis and the WebSocket."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ class _TargetsAnswer(Struct):
 
 
 async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
-    """Return the gateways and workers that it scrapes, by its jobs' names. Raises `SettingsError`."""
+    """Return the gateways and workers that Prometheus scrapes, by the names of its jobs. Raises `SettingsError`."""
     try:
         body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
@@ -57,8 +57,8 @@ async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
 
 
 async def look(settings: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
-    """At all of them, for so long. `url`: the customers' way in, empty where none is known: then it is not tried. Never
-    raises: what does not answer is told so."""
+    """Observe all processes for `seconds`. `url` is the customers' WebSocket address; it is not probed if empty. Never
+    raises: a part that does not answer is reported as such."""
     first = await asyncio.gather(*(_page(address) for _, address in processes))
     began = time.monotonic()
     socket, broker, redis, lag = await asyncio.gather(
@@ -97,7 +97,7 @@ async def _page(url: str) -> Page | str:
 
 
 def _told(error: Exception) -> str:
-    """In one line; some of `http.client`'s errors have no words of their own."""
+    """Return an error in one line. Some errors of `http.client` have no text."""
     return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
 
 
@@ -108,14 +108,14 @@ def _read(url: str) -> bytes:
 
 
 def _ask(prometheus: str) -> bytes:
-    """Ask through the environment's proxy, where it names one: it may stand anywhere."""
+    """Query Prometheus through the environment's proxy, if one is set: it may be on another network."""
     with urllib.request.urlopen(prometheus, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
         body: bytes = page.read()
         return body
 
 
 async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
-    """Time a question so many times; return the median."""
+    """Run a probe `times` times; return the median time."""
     took: list[float] = []
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -131,7 +131,7 @@ async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
 
 
 async def _socket(url: str) -> Probe:
-    """Before `session.start`, so nobody's token is needed."""
+    """Ping the WebSocket before `session.start`, so that no token is needed."""
     if not url:
         return None
     try:

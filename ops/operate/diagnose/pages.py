@@ -1,4 +1,4 @@
-"""The figures that a process gives on `/metrics`, at one moment and over a while. Pure."""
+"""The metrics of a process on `/metrics`, at one moment and over a period. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ class Page:
     series: Mapping[str, Mapping[Labels, float]]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Return the values of the series that bear these labels."""
+        """Return the values of the series that have these labels."""
         wanted = labels.items()
         return [value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found)]
 
     def total(self, name: str, **labels: str) -> float:
-        """Return the sum of these series; 0 where there is none."""
+        """Return the sum of these series; 0 without series."""
         return sum(self.values(name, **labels))
 
 
 def parse_page(text: str) -> Page:
-    """Read a page in Prometheus' text format. Raises `ValueError`."""
+    """Parse a page in Prometheus' text format. Raises `ValueError`."""
     series: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -39,7 +39,7 @@ def parse_page(text: str) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Two pages of one process, `seconds` apart. A counter that fell was begun anew: its process was restarted."""
+    """Two pages of one process, `seconds` apart. A counter that fell shows that the process was restarted."""
 
     before: Page
     after: Page
@@ -49,7 +49,7 @@ class Window:
         return self.after.total(name, **labels)
 
     def lowest(self, name: str, **labels: str) -> float | None:
-        """Return the lowest value; None where no series bears these labels."""
+        """Return the lowest value; None if no series has these labels."""
         return min(self.after.values(name, **labels), default=None)
 
     def gain(self, name: str, **labels: str) -> float:
@@ -57,17 +57,17 @@ class Window:
         return after - before if after >= before else after
 
     def rate(self, name: str, **labels: str) -> float:
-        """Return the growth of these series a second."""
+        """Return the growth of these series per second."""
         return self.gain(name, **labels) / self.seconds
 
     def mean(self, histogram: str, **labels: str) -> float | None:
-        """Return the mean of what a histogram observed meanwhile; None where that is nothing."""
+        """Return the mean of the values that a histogram observed in the window; None if there were none."""
         count = self.gain(f"{histogram}_count", **labels)
         return self.gain(f"{histogram}_sum", **labels) / count if count else None
 
     def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
-        """Return the upper bound of the bucket that `q` of the observations reach: never less than the quantile itself.
-        Beyond the last bound it is infinite; None where nothing was observed."""
+        """Return the upper bound of the bucket in which the quantile `q` lies, so never less than the quantile itself.
+        It is infinite beyond the last bound, and None if nothing was observed."""
         count = self.gain(f"{histogram}_count", **labels)
         if not count:
             return None

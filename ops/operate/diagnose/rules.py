@@ -1,8 +1,7 @@
-"""Decide which part holds the system up. Each rule looks at one part and says what speaks against it, a line each;
-nothing: it is not at fault. Pure.
+"""Decide which part limits the system. Each rule checks one part and yields lines of evidence against it. Pure.
 
-They are asked in the order of the request's way backwards: what stands earlier explains what stands later. A broker
-that is slow fills queues, a machine that is full makes every number late.
+Rules run in the order of the request's path, backwards: an earlier cause explains later ones. A slow broker fills
+queues, and a full machine makes every metric late.
 """
 
 import math
@@ -14,7 +13,7 @@ from ops.operate.diagnose.pages import Window
 from ops.operate.diagnose.system import Answered, Probe, Role, System
 from shared.nouns import counted
 
-_BROKER_S: Final = 0.1  # a quiet one acknowledges in single milliseconds
+_BROKER_S: Final = 0.1  # a quiet one acknowledges within a few milliseconds
 _BROKER_ASKED_S: Final = 0.5
 _REDIS_S: Final = 0.02
 _LOOP_LATE_S: Final = 0.05
@@ -29,14 +28,14 @@ _SLOW_LOADS: Final = 1.5
 _FEWEST_LOADS: Final = 5
 _OFF_COST: Final = 1.5
 _DROPPED: Final = 0.2
-_MERGED: Final = 0.2  # of all tokens, most of which are a delta each
+_MERGED: Final = 0.2  # share of all tokens, most of which arrive as one delta each
 _FEW: Final = 3
 _WORSE: Final = 0.05
 _ERRORS: Final = 4.0
-_FEWEST_ANSWERS: Final = 10  # ten seconds have fewer than the alert's five minutes
+_FEWEST_ANSWERS: Final = 10  # ten seconds have fewer answers than the alert's five minutes
 _NETWORK_FULL: Final = 0.7
 _FEWEST_PROMPTS: Final = 50
-_MOST_SHIFTED: Final = 0.25  # the index's usual word for another population than before
+_MOST_SHIFTED: Final = 0.25  # the index above which populations are commonly considered different
 _FEWEST_STEPS: Final = 100
 _STEP: Final = "replyline_worker_step_seconds"
 _KAFKA: Final = "replyline_kafka_seconds"
@@ -65,7 +64,7 @@ def _slow(probe: Probe, limit_s: float, what: str) -> Iterator[str]:
 
 
 def process(system: System) -> Iterator[str]:
-    """One is gone, or nobody does the work."""
+    """Find a process that does not answer, or a gateway without workers."""
     if not any(found.role is Role.GATEWAY for found in system.processes):
         yield "no gateway is known: name one with --gateway"
     for found in system.processes:
@@ -73,13 +72,13 @@ def process(system: System) -> Iterator[str]:
             yield f"{found.role} {found.url}: {found.seen}"
     for url, window in system.gateways:
         if not window.now("replyline_gateway_workers"):
-            yield f"{url} hears of no worker"
+            yield f"{url} has no report from any worker"
     yield from _not_ready(system, "engine")
     yield from _not_ready(system, "hardware")
 
 
 def bandwidth(system: System) -> Iterator[str]:
-    """Find a network that is full: whatever goes over it is late."""
+    """Find a full network, which delays all traffic."""
     for url, window in system.all_windows:
         speed = window.now("replyline_machine_network_speed_bytes")
         for kind, kv_kind in (("received", "load"), ("sent", "save")):
@@ -173,8 +172,7 @@ def kv(system: System) -> Iterator[str]:
 
 
 def model(system: System) -> Iterator[str]:
-    """Find a model that is worse than those that serve beside it, worse than the rest by more than chance
-    (`CanaryWorse`)."""
+    """Find a model that is worse than the others by more than chance (`CanaryWorse`)."""
     counted: dict[str, tuple[float, float]] = {}
     for _, window in system.workers:
         name, bad, answers = _model_of(window), *_bad_of_all(window)
@@ -185,7 +183,7 @@ def model(system: System) -> Iterator[str]:
         if worse(bad, answers, all_bad - bad, everything - answers):
             yield (
                 f"{name} fails or misses its promise in {bad / answers:.0%} of {answers:.0f} answers, "
-                f"those beside it in {(all_bad - bad) / (everything - answers):.0%} of {everything - answers:.0f}"
+                f"the others in {(all_bad - bad) / (everything - answers):.0%} of {everything - answers:.0f}"
             )
 
 
@@ -200,8 +198,8 @@ def _bad_of_all(window: Window) -> tuple[float, float]:
 
 
 def worse(bad: float, answers: float, other_bad: float, other_answers: float) -> bool:
-    """Return whether a share of bad answers is higher than another's by over `_WORSE` and four standard errors of the
-    difference (the two-proportion z-test, pooled), of enough answers each."""
+    """Return whether a share of bad answers exceeds another one by more than `_WORSE` and by four standard errors of
+    the difference (the pooled two-proportion z-test), with enough answers on both sides."""
     if min(answers, other_answers) < _FEWEST_ANSWERS:
         return False
     share = (bad + other_bad) / (answers + other_answers)
@@ -210,7 +208,7 @@ def worse(bad: float, answers: float, other_bad: float, other_answers: float) ->
 
 
 def skew(system: System) -> Iterator[str]:
-    """Find a worker whose requests wait while another of the same buckets has slots to spare."""
+    """Find a worker whose requests wait while another worker of the same buckets has free slots."""
     hot: list[tuple[float, str]] = []
     cold: list[tuple[float, str]] = []
     for url, window in system.workers:
@@ -226,7 +224,7 @@ def skew(system: System) -> Iterator[str]:
 
 
 def lengths(system: System) -> Iterator[str]:
-    """Find an engine that is full because prompts are longer than before: by the population stability index."""
+    """Find an engine that is full because prompts have become longer, by the population stability index."""
     for url, window in system.workers:
         then = Distribution.before(window, "replyline_worker_prompt_tokens")
         now = Distribution.meanwhile(window, "replyline_worker_prompt_tokens")
@@ -241,7 +239,7 @@ def lengths(system: System) -> Iterator[str]:
 
 
 def batches(system: System) -> Iterator[str]:
-    """Find batches of two kinds, nearly empty ones and full ones, while requests wait."""
+    """Find batches of two kinds, nearly empty and full ones, while requests wait."""
     for url, window in system.workers:
         slots = window.now("replyline_worker_load", what="slots")
         rows = Distribution.meanwhile(window, "replyline_worker_batch_rows")
@@ -277,7 +275,7 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
             window.now("replyline_worker_load", what="used"),
         )
         waiting = window.now("replyline_worker_load", what="waiting")
-        # A single answer keeps an engine busy; others would be computed beside it.
+        # A single answer keeps an engine busy, although more could be computed in the same batch.
         full = used + waiting >= _FULL * slots
         if full and whole / window.seconds > _BUSY and busy[kind] / whole > _MOST:
             yield (
@@ -290,7 +288,7 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
 
 
 def queue(system: System) -> Iterator[str]:
-    """Find requests that wait though no engine is full: nobody reads it, or too few do."""
+    """Find requests that wait although no engine is full: their topic has no reader, or too few."""
     slots = sum(window.now("replyline_worker_load", what="slots") for _, window in system.workers)
     lag = {} if system.lag is None or isinstance(system.lag, str) else system.lag
     for bucket, records in sorted(lag.items()):
@@ -328,5 +326,6 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def found_in(system: System) -> dict[str, list[str]]:
-    """Return what speaks against each part, the one that explains the others first; empty: nothing is at its limit."""
+    """Return the evidence against each part, starting with the part that explains the others; empty if nothing is at
+    its limit."""
     return {cause: evidence for cause, rule in RULES.items() if (evidence := list(rule(system)))}

@@ -1,4 +1,4 @@
-"""The observations of a running system: its processes' numbers, and what a few questions of our own took. Pure."""
+"""The observations of a running system: its processes' metrics and the results of probes. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`seen`: its numbers, or why there are none."""
+    """A process. `seen` are its metrics, or the reason why there are none."""
 
     role: Role
     url: str
@@ -24,20 +24,26 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The times that a question of ours took at the median, in seconds."""
+    """The median time of a probe, in seconds."""
 
     seconds: float
 
 
 Probe = Answered | str | None
-"""None: not asked. Text: why there was no answer."""
+"""None: not probed. Text: why there was no answer."""
 
 
 @dataclass(frozen=True)
 class System:
-    """`socket`: a ping on the customers' way to the gateway. `broker`: its topics. `redis`: a PING. `lag`: records of
-    each bucket, of each lane with topics, that no worker has committed, or why the broker did not say; None: not
-    asked."""
+    """The observations.
+
+    Attributes:
+        socket: ping on the customers' WebSocket
+        broker: query of the topics
+        redis: PING
+        lag: uncommitted records of each bucket, in each lane with topics, or why the broker did not return them; None
+            if not queried
+    """
 
     processes: Sequence[Process]
     socket: Probe = None
@@ -46,7 +52,7 @@ class System:
     lag: Mapping[str, int] | str | None = None
 
     def windows(self, role: Role) -> list[tuple[str, Window]]:
-        """Return the windows of the processes that answer, by their addresses."""
+        """Return the windows of the processes that answered, by address."""
         return [
             (process.url, process.seen)
             for process in self.processes

@@ -1,7 +1,8 @@
-"""`replyline doctor`: what this machine has and lacks, each with the command to type.
+"""`replyline doctor`: check what this machine has and lacks, each with the command that installs it.
 
-`gather` looks (processes, files, sockets), `judge` decides (`ops/operate/doctor/rows.py`), `run_doctor` prints and
-gives the exit status."""
+`gather` collects facts (processes, files, sockets), `judge` decides (`ops/operate/doctor/rows.py`), `run_doctor` prints
+the table and returns the exit status.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,13 +23,13 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "missing": "bold red"}
 
 
 def purpose_of(settings: Settings) -> Purpose:
-    """Production where somebody has said where its Kafka or its Redis is."""
+    """Return "production" if the address of Kafka or Redis is set, otherwise "demo"."""
     named = {*settings.kafka.model_fields_set, *settings.redis.model_fields_set, *settings.kv_redis.model_fields_set}
     return "production" if named & {"bootstrap_servers", "url"} else "demo"
 
 
 def gather(settings: Settings) -> Facts:
-    """Look at this machine: a few seconds at most, nothing is changed."""
+    """Inspect this machine. Takes a few seconds at most and changes nothing."""
     engine, gateway, model_dir = engine_facts(settings), settings.gateway, settings.model.dir
     return Facts(
         machine=machine_facts(model_dir),
@@ -56,7 +57,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
 
 
 def run_doctor(settings: Settings, purpose: Purpose | None = None, console: Console | None = None) -> int:
-    """Print the table. 0 when nothing is missing of what is judged, else 1. Without a purpose the settings say it."""
+    """Print the table. Return 0 if nothing required is missing, otherwise 1. Without a purpose, the settings decide."""
     console = console or output()
     purpose = purpose or purpose_of(settings)
     facts = gather(settings)

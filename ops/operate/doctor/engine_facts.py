@@ -1,4 +1,4 @@
-"""Find out what the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
+"""Determine how much memory the configured engine will use, and which GPU it needs. For `replyline doctor`."""
 
 import asyncio
 import os
@@ -22,7 +22,8 @@ from workers.engine.upstream.failures import UpstreamFailure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamFacts:
-    """Another server: what it serves, or why it does not; and what is to be asked of it (`model`: empty for any)."""
+    """Another model server: what it serves, or why it does not answer. `model` is the model to request; empty for
+    any."""
 
     address: str
     found: Served | UpstreamFailure
@@ -33,9 +34,14 @@ class UpstreamFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """`gpu` is None for an engine that needs none; `memory` where there is no model, nowhere to put it, or no telling
-    how much there is. `device`: what the environment calls the one device that it leaves to this process. `native`: the
-    kernel and what built it, or why onnx computes instead."""
+    """Facts about the engine.
+
+    Attributes:
+        gpu: None for an engine that needs no GPU
+        memory: None if there is no model, no usable device, or its memory is unknown
+        device: the environment's name for the only device that this process may use
+        native: the kernel and its compiler, or why onnx is used instead
+    """
 
     name: str
     gpu: DeviceFacts | Unusable | None = None
@@ -50,7 +56,7 @@ class EngineFacts:
 
 
 def engine_facts(settings: Settings) -> EngineFacts:
-    """Look at the model's manifest, at memory, and at the GPU where one is asked for."""
+    """Inspect the model's manifest, the memory, and the GPU if the engine needs one."""
     name = settings.worker.engine
     elsewhere = {"torch": _torch_facts, "upstream": _upstream_facts}.get(name)
     if elsewhere is not None:

@@ -1,4 +1,4 @@
-"""Find out what keeping conversations' KV takes, and how much room Redis has for it. For `replyline doctor`."""
+"""Determine how much memory the KV of conversations needs, and how much Redis has for it. For `replyline doctor`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from workers.engine.kv_layout import KvLayout, kv_dtype
 from workers.kv.blocks import BLOCK_TOKENS
 from workers.kv.values import CODECS, value_bytes
 
-SESSION_TOKENS: Final = 1_000  # what a session is reckoned at
+SESSION_TOKENS: Final = 1_000  # assumed length of a session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvFacts:
-    """The size of the KV of `SESSION_TOKENS` in Redis, by precision, in bytes."""
+    """The size of the KV of `SESSION_TOKENS` tokens in Redis, in bytes, by precision."""
 
     precision: str
     session_bytes: Mapping[str, int]
@@ -30,14 +30,15 @@ class KvFacts:
 
 @dataclass(frozen=True, slots=True)
 class RedisMemory:
-    """Redis' memory as its INFO tells. `max_bytes` 0: no limit."""
+    """Redis' memory according to its INFO command. `max_bytes` 0: no limit."""
 
     max_bytes: int
     policy: str
 
 
 def kv_facts(model_dir: Path, kv: KvSettings, *, native: bool = False) -> KvFacts | None:
-    """Return the facts by the prepared model's manifest; None where there is none. `native`: that engine computes."""
+    """Return the facts from the prepared model's manifest; None without a model. `native`: the native engine is
+    used."""
     try:
         manifest = ModelFolder.open(model_dir).manifest
     except ModelError:
@@ -59,7 +60,7 @@ def kv_facts(model_dir: Path, kv: KvSettings, *, native: bool = False) -> KvFact
 
 
 def redis_memory(settings: RedisAddress, *, timeout_s: float) -> RedisMemory | None:
-    """Return Redis' memory; None where Redis does not answer, or does not tell this user."""
+    """Return Redis' memory; None if Redis does not answer, or does not permit this user to query it."""
     client = blocking_redis(settings, timeout_ms=timeout_s * 1_000)
     try:
         info = client.info("memory")

@@ -1,4 +1,4 @@
-"""Find out what this machine is, and which programs and packages it has. For `replyline doctor`."""
+"""Determine what this machine is, and which programs and packages it has. For `replyline doctor`."""
 
 import importlib.util
 import os
@@ -23,7 +23,8 @@ _MODULES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """`platform` is Python's name of the system. `missing_modules` are Python's, by the extra that brings them."""
+    """Facts about the machine. `platform` is Python's name of the system; `missing_modules` are Python modules by the
+    extra that installs them."""
 
     platform: str
     python: tuple[int, int, int]
@@ -39,7 +40,7 @@ class MachineFacts:
 
 
 def machine_facts(model_dir: Path) -> MachineFacts:
-    """Look at this machine; the disk is the one that a model would lie on."""
+    """Inspect this machine. The disk is the one on which a model would be stored."""
     librdkafka = find_librdkafka()
     return MachineFacts(
         platform=sys.platform,
@@ -60,7 +61,7 @@ def machine_facts(model_dir: Path) -> MachineFacts:
 
 
 def find_chromium() -> str | None:
-    """Chromium or Chrome from the system's packages."""
+    """Return Chromium or Chrome from the system's packages."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for path in map(shutil.which, names) if path is not None), None)
 
@@ -78,7 +79,7 @@ def _java_version() -> int | None:
 
 
 def _memory_gb() -> float:
-    """Return the memory of the machine, or of the container where that is less."""
+    """Return the memory of the machine, or of the container if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
@@ -87,5 +88,5 @@ def _memory_gb() -> float:
 
 
 def _existing(path: Path) -> Path:
-    """Return the nearest folder that is there."""
+    """Return the nearest existing folder."""
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())

@@ -1,7 +1,8 @@
-"""The doctor's verdict on what was found: a row each, and a last line. Pure.
+"""The doctor's results: one row per check, and a last line. Pure.
 
-`demo` is judged by what `make demo` needs; `production` by what a gateway and a worker need that are given a Kafka and
-a Redis. What only one of the two needs is a warning there: nobody has said which of them runs on this machine.
+`demo` checks what `make demo` needs. `production` checks what a gateway and a worker need that use existing Kafka and
+Redis servers. A requirement of only one of the two is a warning, because it is not known which of them runs on this
+machine.
 """
 
 from collections.abc import Sequence
@@ -32,18 +33,18 @@ MIN_DISK_GB: Final = 1.5
 MIN_CORES: Final = 2
 _MOST_MODELS: Final = 3
 _FOR_EVER: Final = -1
-_LONG_MS: Final = 3_900_000  # the longest deadline that may be set, and some minutes
+_LONG_MS: Final = 3_900_000  # the longest deadline that may be set, plus some minutes
 
 
 class Status(StrEnum):
     OK = "ok"
-    WARN = "warn"  # what is judged works without it; something else does not
-    MISSING = "missing"  # what is judged does not work without it
+    WARN = "warn"  # not required for this purpose, but for something else
+    MISSING = "missing"  # required for this purpose
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `remedy` is empty exactly when the status is ok."""
+    """One row of the table. `remedy` is empty if and only if the status is ok."""
 
     name: str
     status: Status
@@ -53,7 +54,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts that were found. `model_prepared`: the model's folder is whole; `kv` is None where none is kept."""
+    """The facts found on this machine. `model_prepared`: the model's folder is complete. `kv` is None if no KV is
+    stored."""
 
     machine: MachineFacts
     services: ServiceFacts
@@ -69,7 +71,7 @@ class Facts:
 
 
 def judge(facts: Facts, purpose: Purpose) -> list[Row]:
-    """Return the rows, those that count first."""
+    """Return the rows, the most important ones first."""
     if purpose == "demo":
         rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
     else:
@@ -158,7 +160,7 @@ def _python(facts: Facts) -> Row:
 
 
 def _model(facts: Facts, found: str, *, otherwise: Status) -> list[Row]:
-    """Judge the model's folder; none is needed where another server has the model."""
+    """Check the model's folder. An upstream server needs none."""
     if facts.engine is not None and facts.engine.upstreams:
         return []
     detail = f"{facts.model_dir}: {found}"
@@ -215,7 +217,7 @@ def _for_the_tests(facts: Facts) -> list[Row]:
 
 
 def _services(facts: Facts, otherwise: Status) -> list[Row]:
-    """Judge the services; the demo brings its own. Of several brokers one is enough to begin with."""
+    """Check the services. The demo starts its own. One of several brokers is enough to start with."""
     own = " (make demo brings its own)" if otherwise is Status.WARN else ""
     remedy = f"start it, or set {{}}{own}"
     one_answers = any(facts.services.kafka.values())
@@ -230,7 +232,7 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
         for address, up in facts.services.kafka.items()
     ]
     if facts.services.kafka_refusal is not None:
-        rows.append(Row("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings that it names"))
+        rows.append(Row("Kafka's door", otherwise, facts.services.kafka_refusal, "correct the settings named there"))
     rows += [
         _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
         for address, up in facts.services.redis.items()
@@ -243,7 +245,8 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
 
 
 def _for_topics(facts: Facts) -> list[Row]:
-    """Judge the topics: what is acknowledged has to survive a broker, and be kept as its readers need."""
+    """Check the topics: an acknowledged record must survive the loss of a broker, and be retained as long as its
+    readers need it."""
     if not facts.services.copies:
         return []
     broken = next(iter(facts.services.broken_promises), "")
@@ -260,11 +263,11 @@ def _for_topics(facts: Facts) -> list[Row]:
     return [
         _row("Kafka's copies", weak is None, weak or copies, weak or ""),
         _row("topics' settings", not broken, broken.partition("; ")[0] or "as needed", broken.partition("; ")[2]),
-        _row("copies in sync", behind is None, in_sync, "start the broker that lacks", otherwise=Status.WARN),
+        _row("copies in sync", behind is None, in_sync, "start the missing broker", otherwise=Status.WARN),
         _row(
             "retention",
             _kept_ms(longest) <= _LONG_MS,
-            f"{longest.topic} keeps customers' words {kept}, whatever they erase",
+            f"{longest.topic} keeps customers' texts {kept}, even if they erase them",
             f"kafka-configs.sh --alter --entity-type topics {remedy}",
             otherwise=Status.WARN,
         ),
@@ -278,7 +281,7 @@ def _kept_ms(copies: TopicCopies) -> float:
 
 
 def _for_the_door(facts: Facts) -> list[Row]:
-    """Judge a gateway's door; a worker needs none."""
+    """Check a gateway's settings for clients; a worker needs none."""
     return [
         _row(
             "origins",
@@ -290,7 +293,7 @@ def _for_the_door(facts: Facts) -> list[Row]:
         _row(
             "cursor secret",
             facts.has_cursor_secret,
-            "set" if facts.has_cursor_secret else "none: a client resumes at its own gateway only",
+            "set" if facts.has_cursor_secret else "none: a client can resume only at its own gateway",
             "for a gateway: openssl rand -base64 48 > FILE; REPLYLINE_GATEWAY__CURSOR_SECRET_FILE=FILE",
             otherwise=Status.WARN,
         ),
@@ -298,7 +301,7 @@ def _for_the_door(facts: Facts) -> list[Row]:
 
 
 def _for_engine(facts: Facts) -> list[Row]:
-    """Judge the GPU where one is asked for, and what the engine will take of its memory before it takes any."""
+    """Check the GPU if one is needed, and whether the engine will fit in memory."""
     rows: list[Row] = []
     if facts.engine is None:
         return rows
@@ -342,7 +345,7 @@ def _upstream(facts: UpstreamFacts, otherwise: Status) -> Row:
 
 
 def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
-    """Judge the history: what must not be lost is where nothing is evicted; a demo may lose it."""
+    """Check the history: it must be in a Redis that evicts nothing. A demo may lose it."""
     memory = facts.services.history_memory
     if memory is None or purpose == "demo":
         return []
@@ -360,7 +363,7 @@ def _limit(memory: RedisMemory) -> str:
 
 
 def _for_kv(facts: Facts) -> list[Row]:
-    """Return how many sessions' KV fits where; nothing where no model is prepared or none is kept."""
+    """Return how many sessions' KV fits in memory; empty without a prepared model, or if no KV is stored."""
     if facts.kv is None:
         return []
     session_bytes = facts.kv.session_bytes[facts.kv.precision]
@@ -379,7 +382,7 @@ def _for_kv(facts: Facts) -> list[Row]:
 def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
     remedy = "redis-cli config set maxmemory-policy allkeys-lru"
     if not own:
-        remedy = "give KV a Redis of its own, which evicts (allkeys-lru): REPLYLINE_KV_REDIS__URL"
+        remedy = "use a separate Redis for KV, which evicts (allkeys-lru): REPLYLINE_KV_REDIS__URL"
     room = _limit(memory)
     if memory.max_bytes == 0:
         room, remedy = f"{room}, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"

@@ -1,4 +1,4 @@
-"""Find out whether Kafka and Redis answer, let us in, and keep what they are given. For `replyline doctor`."""
+"""Check that Kafka and Redis answer, accept our credentials, and keep records as needed. For `replyline doctor`."""
 
 import asyncio
 import socket
@@ -26,8 +26,8 @@ _COPIES_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
-    """Addresses map to whether something listens there. `has_kv_redis`: KV is kept in another Redis than the
-    history."""
+    """Facts about the services. Addresses map to whether a server answers there. `has_kv_redis`: KV is in another Redis
+    than the history."""
 
     kafka: Mapping[str, bool] = field(default_factory=dict)
     kafka_refusal: str | None = None
@@ -42,7 +42,7 @@ class ServiceFacts:
 
 
 def service_facts(settings: Settings) -> ServiceFacts:
-    """Ask the services that the settings name."""
+    """Query the services that the settings name."""
     kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
     copies, broken = asyncio.run(_copies(settings)) if any(kafka.values()) else ([], [])
     servers = {_redis_name(each): each for each in (settings.redis, settings.redis_of_kv)}
@@ -64,8 +64,8 @@ def service_facts(settings: Settings) -> ServiceFacts:
 
 
 async def _copies(settings: Settings) -> tuple[list[TopicCopies], list[str]]:
-    """Return the copies of the topics that hold customers' words, and which topics are set otherwise than their readers
-    need; none where Kafka does not tell."""
+    """Return the replicas of the topics with customers' texts, and the topics whose configuration does not suit their
+    readers; both empty if Kafka does not answer."""
     names = settings.kafka.topics
     producer, found = Producer(settings.kafka, client_id="replyline-doctor"), list[TopicCopies]()
     broken: list[str] = []
@@ -84,8 +84,8 @@ async def _copies(settings: Settings) -> tuple[list[TopicCopies], list[str]]:
 
 
 def _redis_addresses(settings: RedisAddress) -> list[tuple[str, int] | str]:
-    """Return the addresses of the server, or those of a cluster's node or of the sentinels that the URL names; of a
-    unix socket its path."""
+    """Return the addresses of the server, of a cluster's nodes or of the sentinels in the URL; for a unix socket its
+    path."""
     return [address if address[0] else urlsplit(settings.url).path for address in addresses_of(settings)]
 
 
@@ -96,7 +96,7 @@ def _redis_name(settings: RedisAddress) -> str:
 
 
 def _answers(address: tuple[str, int] | str) -> bool:
-    """Return whether something accepts connections at a host's port or at a unix socket's path."""
+    """Return whether a server accepts connections at a host's port or at a unix socket's path."""
     try:
         if isinstance(address, str):
             with socket.socket(socket.AF_UNIX) as connection:
@@ -110,7 +110,7 @@ def _answers(address: tuple[str, int] | str) -> bool:
 
 
 def redis_refusal(settings: RedisAddress) -> str | None:
-    """Why it does not let us in as the settings say; None where it does."""
+    """Return why Redis refuses us with these settings; None if it accepts us."""
     client = blocking_redis(settings, timeout_ms=_CONNECT_TIMEOUT_S * 1_000)
     try:
         client.ping()

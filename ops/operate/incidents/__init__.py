@@ -1,1 +1,1 @@
-"""Incidents that are kept by their symptoms, with what helped."""
+"""Incidents stored with their symptoms and with what helped."""

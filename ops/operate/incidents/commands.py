@@ -1,4 +1,4 @@
-"""`replyline incidents`: what went wrong before, and what helped (`replyline diagnose --keep` keeps one)."""
+"""`replyline incidents`: list earlier incidents and what helped (`replyline diagnose --keep` stores one)."""
 
 import getpass
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from ops.operate.letters import printable, when
 from ops.operate.listing import show_table
 from shared.process.clock import now_unix_ms
 
-incidents_app = typer.Typer(help="What went wrong before, found again by its symptoms.", no_args_is_help=True)
+incidents_app = typer.Typer(help="List earlier incidents, and find them by their symptoms.", no_args_is_help=True)
 
 Folder = Annotated[
-    Path, typer.Option("--incidents", metavar="FOLDER", help="where incidents are kept, a JSON file each")
+    Path, typer.Option("--incidents", metavar="FOLDER", help="folder of the incidents, one JSON file each")
 ]
 DEFAULT_FOLDER: Final = Path("incidents")
-Named = Annotated[str, typer.Argument(metavar="ID", help="as `list` shows it, or how it begins")]
+Named = Annotated[str, typer.Argument(metavar="ID", help="id as shown by `list`, or its beginning")]
 
 _ALIKE: Final = 0.3
 _MOST_ALIKE: Final = 3
@@ -28,7 +28,7 @@ _MOST_ALIKE: Final = 3
 
 @incidents_app.command("list")
 def list_(folder: Folder = DEFAULT_FOLDER) -> None:
-    """Say what went wrong and when, the newest last, with the last note."""
+    """List what went wrong and when, with the last note; the newest comes last."""
     rows = [
         [each.id, when(each.unix_ms), ", ".join(each.found), each.notes[-1].text if each.notes else ""]
         for each in Shelf(folder).all()
@@ -41,7 +41,7 @@ def list_(folder: Folder = DEFAULT_FOLDER) -> None:
 
 @incidents_app.command()
 def show(name: Named, folder: Folder = DEFAULT_FOLDER) -> None:
-    """Print an incident: its evidence, its notes, and those that were alike."""
+    """Print an incident: its evidence, its notes, and similar incidents."""
     shelf = Shelf(folder)
     incident = shelf.find(name)
     typer.echo(f"{incident.id}, {when(incident.unix_ms)}")
@@ -58,10 +58,10 @@ def show(name: Named, folder: Folder = DEFAULT_FOLDER) -> None:
 @incidents_app.command()
 def note(
     name: Named,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="what it was, and what helped")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="the cause, and what helped")],
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Write beside an incident what helped: whoever has it again is shown it."""
+    """Add a note with what helped. It is shown when a similar incident occurs."""
     if not text.strip():
         raise typer.BadParameter("TEXT is empty; write what helped")
     shelf = Shelf(folder)
@@ -72,9 +72,9 @@ def note(
 
 
 def seen_before(found: Mapping[str, Sequence[str]], kept: Sequence[Incident]) -> list[str]:
-    """Return a line for each incident that was much like this one, with what helped."""
+    """Return a line for each similar incident, with what helped."""
     return [
         f"seen before: {each.id}, {alike:.0%} alike ({each.bottleneck})"
-        + (f"; {printable(each.notes[-1].text)}" if each.notes else "; nobody noted what helped")
+        + (f"; {printable(each.notes[-1].text)}" if each.notes else "; no note of what helped")
         for alike, each in nearest(found, kept, at_least=_ALIKE, limit=_MOST_ALIKE)
     ]

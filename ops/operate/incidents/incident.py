@@ -1,4 +1,4 @@
-"""An incident: what a diagnosis found, when, and what people wrote beside it; and how alike two of them are. Pure."""
+"""An incident: what a diagnosis found, when, people's notes about it, and the similarity of two incidents. Pure."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 _ADDRESS: Final = re.compile(r"\b[a-z]+://\S+?(?=[\s,:;]*(?:\s|$))|\b[\w.-]+:\d+\b")
 _NUMBER: Final = re.compile(r"\d[\d,.]*%?")
-# The cause says more than one line of its evidence, and the first cause explains the others.
+# A cause is more significant than a line of evidence, and the first cause explains the others.
 _BOTTLENECK: Final = 3.0
 _CAUSE: Final = 2.0
 _LINE: Final = 1.0
@@ -18,7 +18,7 @@ _ID_DIGITS: Final = 4
 
 
 class Note(Struct, frozen=True):
-    """A person's note beside an incident: what it was, what helped."""
+    """A person's note on an incident: the cause, and what helped."""
 
     unix_ms: int
     author: str
@@ -26,7 +26,7 @@ class Note(Struct, frozen=True):
 
 
 class Incident(Struct, frozen=True):
-    """`found` is the diagnosis: what speaks against each cause, the first of which explains the others."""
+    """An incident. `found` is the diagnosis: the evidence for each cause, of which the first explains the others."""
 
     id: str
     unix_ms: int
@@ -40,7 +40,7 @@ class Incident(Struct, frozen=True):
 
 
 def new_incident(found: Mapping[str, Sequence[str]], now_unix_ms: float) -> Incident:
-    """Return an incident with an id that sorts by time. Raises `ValueError` where nothing was found."""
+    """Return an incident with an id that sorts by time. Raises `ValueError` if nothing was found."""
     if not found:
         raise ValueError("nothing is at its limit, so there is no incident to keep")
     when = datetime.fromtimestamp(now_unix_ms / 1_000, UTC).strftime("%Y%m%d-%H%M%S")
@@ -50,8 +50,7 @@ def new_incident(found: Mapping[str, Sequence[str]], now_unix_ms: float) -> Inci
 
 
 def symptoms(found: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Return what an incident is known by, with its weight: its causes, and its evidence without numbers and
-    addresses."""
+    """Return an incident's symptoms with their weights: its causes, and its evidence without numbers and addresses."""
     weights: dict[str, float] = {}
     for place, (cause, evidence) in enumerate(found.items()):
         weights[cause] = _CAUSE if place else _BOTTLENECK
@@ -61,7 +60,7 @@ def symptoms(found: Mapping[str, Sequence[str]]) -> dict[str, float]:
 
 
 def likeness(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]) -> float:
-    """Return how alike two diagnoses are, 0 to 1: the weighted Jaccard index of their symptoms (Ioffe, "Improved
+    """Return the similarity of two diagnoses, 0 to 1: the weighted Jaccard index of their symptoms (Ioffe, "Improved
     Consistent Sampling, Weighted Minhash and L1 Sketching", ICDM 2010)."""
     first, second = symptoms(one), symptoms(other)
     names = first.keys() | second.keys()
@@ -73,7 +72,7 @@ def likeness(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]
 def nearest(
     found: Mapping[str, Sequence[str]], kept: Iterable[Incident], *, at_least: float, limit: int
 ) -> list[tuple[float, Incident]]:
-    """Return the most alike incidents, the most alike and of those the newest first."""
+    """Return the most similar incidents, ordered by similarity and then by time, the newest first."""
     alike = [(likeness(found, each.found), each) for each in kept]
     near = [pair for pair in alike if pair[0] >= at_least]
     return sorted(near, key=lambda pair: (pair[0], pair[1].unix_ms), reverse=True)[:limit]

@@ -1,4 +1,4 @@
-"""Incidents on disk: a folder with a JSON file each, which other programs may read, and people carry elsewhere."""
+"""Incidents on disk: a folder with one JSON file each, which other programs can read and people can copy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +11,25 @@ from shared.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The incidents in one folder, which is made when the first is kept."""
+    """The incidents in one folder, which is created with the first incident."""
 
     folder: Path
 
     def all(self) -> list[Incident]:
-        """Return them, the oldest first. Raises `SettingsError` for a file that is none."""
+        """Return all incidents, the oldest first. Raises `SettingsError` for a file that is not an incident."""
         return [self._read(path) for path in sorted(self.folder.glob("*.json"))]
 
     def find(self, name: str) -> Incident:
-        """Return the one whose id begins so. Raises `SettingsError` where that is none, or several."""
+        """Return the incident whose id begins with `name`. Raises `SettingsError` if there is no such incident, or
+        several."""
         found = [each for each in self.all() if each.id.startswith(name)]
         if len(found) == 1:
             return found[0]
-        why = "no such incident" if not found else f"{len(found)} begin so"
+        why = "no such incident" if not found else f"{len(found)} ids begin with this"
         raise SettingsError(f"{name}: {why} in {self.folder}; see: replyline incidents list")
 
     def keep(self, incident: Incident) -> Path:
-        """Write an incident, in the place of what its file held. Raises `SettingsError`."""
+        """Write an incident, replacing its file. Raises `SettingsError`."""
         path = self.folder / f"{incident.id}.json"
         beside = path.with_suffix(".part")
         try:
@@ -43,7 +44,7 @@ class Shelf:
         try:
             incident = msgspec.json.decode(path.read_bytes(), type=Incident)
         except (OSError, msgspec.MsgspecError) as error:
-            raise SettingsError(f"{path}: no incident ({error}); move it away") from None
+            raise SettingsError(f"{path}: not an incident ({error}); move it away") from None
         if not incident.found:
-            raise SettingsError(f"{path}: no incident (nothing was found); move it away")
+            raise SettingsError(f"{path}: not an incident (it has no causes); move it away")
         return incident

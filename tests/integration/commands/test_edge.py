@@ -35,7 +35,7 @@ def typed(tmp_path: Path) -> list[str]:
     [
         ((), "this edge has no FAQ yet, and needs the centre for it: http://127.0.0.1:1 does not answer"),
         (("--centre", "http://shop/ws"), "http://shop/ws is no gateway's address; write wss://host/ws"),
-        (("--token-file", "{folder}/keys/faq.pem"), "is no token ("),
+        (("--token-file", "{folder}/keys/faq.pem"), "is not a token ("),
         (("--trusted-keys", "{folder}/state"), "no public key (*.pem) in it; run: replyline versions keygen"),
     ],
 )

@@ -246,7 +246,7 @@ async def test_an_operator_lists_shows_and_puts_back(system: System, unique: Cal
         assert json.loads(told.out)["value"]["input"] == CANARY
         assert replayed.status == 1
         assert f"{number}: put back to {system.topic(topic)}, partition 2, try 2" in replayed.out
-        assert "invalid_record lies in the record itself" in replayed.err
+        assert "invalid_record is in the record itself" in replayed.err
         again = await letters.until(lambda record: ("dead-letter-replays", b"1") in record.headers)
     assert (again.value, again.key, dict(again.headers)["dead-letter-reason"]) == (
         healed,

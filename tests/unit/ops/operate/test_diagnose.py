@@ -210,7 +210,7 @@ def test_kvs_part_of_a_full_network_is_told() -> None:
 
 def test_a_model_is_compared_with_those_beside_it_alone_and_by_enough_answers() -> None:
     assert found_in(FAULTS["model"])["model"] == [
-        "shop 77ab (release 1) fails or misses its promise in 50% of 40 answers, those beside it in 0% of 40"
+        "shop 77ab (release 1) fails or misses its promise in 50% of 40 answers, the others in 0% of 40"
     ]
     for one, other in (
         (answers("1f0e", kept=40), answers("1f0e", kept=20, missed=20)),

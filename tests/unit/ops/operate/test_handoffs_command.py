@@ -81,7 +81,7 @@ async def test_a_name_that_begins_two_or_none_resolves_none(
     assert await resolve(settings, redis, monkeypatch, "aa", "c", "bb") == 2
     assert list(redis.open) == ["aa1", "aa2"]
     assert [line.partition(";")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "replyline: aa: 2 begin so",
+        "replyline: aa: 2 ids begin with this",
         "replyline: c: no such hand-off",
     ]
 

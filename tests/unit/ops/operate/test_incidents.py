@@ -70,8 +70,8 @@ def test_what_is_no_incident_is_named(tmp_path: Path) -> None:
         shelf.find("x")
     shelf.keep(incident(SKEW, 1_000))
     shelf.keep(incident(REDIS, 1_000))
-    with pytest.raises(SettingsError, match="1970: 2 begin so"):
+    with pytest.raises(SettingsError, match="1970: 2 ids begin with this"):
         shelf.find("1970")
     (tmp_path / "a.json").write_bytes(msgspec.json.encode({"id": 1}))
-    with pytest.raises(SettingsError, match=r"a\.json: no incident"):
+    with pytest.raises(SettingsError, match=r"a\.json: not an incident"):
         shelf.all()

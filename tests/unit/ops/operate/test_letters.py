@@ -69,7 +69,7 @@ def test_one_that_is_too_large_is_kept_without_its_value_and_says_so() -> None:
     assert kept.reason == "input_too_long"
     assert page(kept, text=True)["value"] == "<left out: 1000 bytes>"
     told = refusal(kept, REQUESTS, NOW, force=True)
-    assert told == "its value is not kept here (1000 bytes); it stands at t.chat.requests.short/2/41"
+    assert told == "its value is not stored here (1000 bytes); it is at t.chat.requests.short/2/41"
 
 
 def test_one_that_could_not_be_read_points_to_its_origin() -> None:
@@ -129,7 +129,7 @@ def _written(out: Any) -> tuple[Any, Any, Any]:
 def test_what_lies_in_the_record_is_put_back_by_force_only(code: str) -> None:
     told = refusal(letter(code), REQUESTS, NOW, force=False)
     assert told is not None
-    assert told.startswith(f"{code} lies in the record itself")
+    assert told.startswith(f"{code} is in the record itself")
     assert refusal(letter(code), REQUESTS, NOW, force=True) is None
 
 
@@ -144,7 +144,7 @@ def test_one_whose_deadline_has_passed_says_so() -> None:
 def test_nothing_is_put_anywhere_but_on_a_request_topic(topic: str) -> None:
     """Who can write to the dead letters could name any topic."""
     told = refusal(letter(topic=topic), REQUESTS, NOW, force=True)
-    assert told == f"its origin {topic}/2/41 is no request topic of these settings"
+    assert told == f"its origin {topic}/2/41 is not a request topic of these settings"
 
 
 def test_a_dead_letter_of_somebody_elses_making_is_shown_and_never_put_back() -> None:

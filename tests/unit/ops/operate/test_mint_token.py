@@ -50,7 +50,7 @@ def test_a_private_key_signs_for_the_jwks_that_has_its_public_half(tmp_path: Pat
 
 @pytest.mark.parametrize(("tenant", "subject"), [("a/b", "alice"), ("", "alice"), ("demo", ""), ("demo", "a" * 256)])
 def test_what_the_gateway_would_refuse_is_not_made(with_secret: AuthSettings, tenant: str, subject: str) -> None:
-    with pytest.raises(SettingsError, match="the gateway would refuse it"):
+    with pytest.raises(SettingsError, match="the gateway would refuse the token"):
         mint_token(with_secret, tenant=tenant, subject=subject, ttl_s=7, now_unix_ms=NOW_UNIX_MS)
 
 
@@ -70,5 +70,5 @@ def test_without_a_usable_key_it_is_said_what_to_give(tmp_path: Path) -> None:
     assert "REPLYLINE_AUTH__SECRET_FILE" in refusal(None)
     assert "No such file" in refusal(tmp_path / "none")
     (tmp_path / "text").write_text("no key")
-    assert "no private key in PEM" in refusal(tmp_path / "text")
+    assert "not a PEM private key" in refusal(tmp_path / "text")
     assert "P-256 or Ed25519" in refusal(written(tmp_path, ec.generate_private_key(ec.SECP384R1())))

@@ -101,8 +101,8 @@ async def test_growing_takes_every_lane_that_has_topics_the_champions_first(brok
 @pytest.mark.parametrize(
     ("partitions", "why"),
     [
-        (3, r"--partitions 3: chat\.requests\.medium has 8, and Kafka takes none away; type 8 or more"),
-        (10, r"--partitions 10: the 4 of chat\.cancels must divide it, .*; type 12"),
+        (3, r"--partitions 3: chat\.requests\.medium has 8, and Kafka cannot remove partitions; use 8 or more"),
+        (10, r"--partitions 10: the 4 of chat\.cancels must divide it, .*; use 12"),
     ],
 )
 async def test_a_number_that_cannot_be_is_refused_by_name(broker: dict[str, int], partitions: int, why: str) -> None:

@@ -33,7 +33,9 @@ def test_a_port_is_taken_only_where_somebody_has_it(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
 def test_another_reason_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     told = refused(monkeypatch, number, port=80)
-    assert told.startswith(f"nobody can listen on [::1]:80 ({os.strerror(number)}); set REPLYLINE_GATEWAY__HOST")
+    assert told.startswith(
+        f"the gateway cannot listen on [::1]:80 ({os.strerror(number)}); set REPLYLINE_GATEWAY__HOST"
+    )
     assert told.endswith("PORT=8080 make demo")
 
 

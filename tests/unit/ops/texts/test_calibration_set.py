@@ -138,7 +138,7 @@ def test_a_file_is_read_line_by_line_and_other_fields_are_passed_over() -> None:
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"text": 3}', b'{"consented": true}', b'{"text": "\xff"}'])
 def test_a_damaged_line_is_named(line: bytes) -> None:
-    with pytest.raises(SettingsError, match=r"texts\.jsonl, line 2: .*one JSON object a line") as refused:
+    with pytest.raises(SettingsError, match=r"texts\.jsonl, line 2: .*one JSON object per line") as refused:
         read_texts(b'{"text": "a"}\n' + line, "texts.jsonl")
     assert "\n" not in str(refused.value)
 
