@@ -1,4 +1,4 @@
-"""`replyline bench`: a load of questions on a running system, or on an embedded one of its own."""
+"""`replyline bench`: send a load of questions to a running system, or to one that it starts."""
 
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -37,14 +37,14 @@ UNKNOWN: Final = "unknown (--url)"
 
 
 def faq_questions(path: Path | None) -> list[str]:
-    """Return each entry's question, of the configured FAQ or the demo shop's. Raises `SettingsError`."""
+    """Return the question of each entry of the configured FAQ, or of the demo shop's. Raises `SettingsError`."""
     return [entry.question for entry in read_entries(path or PACKAGED_PATH)]
 
 
 def texts_of(
     count: int, seed: int, faq: Sequence[str], *, mix: str | None, input_tokens: int | None = None
 ) -> list[str]:
-    """Return the FAQ's questions in turn, or made-up ones of a mix's lengths or of one length."""
+    """Return the FAQ's questions in turn, or generated ones with a mix of lengths or a fixed length."""
     if mix is None and input_tokens is None:
         return [faq[(seed + number) % len(faq)] for number in range(count)]
     lengths = [input_tokens] * count if input_tokens else mixed_lengths(parse_mix(mix or ""), count, seed)
@@ -52,8 +52,8 @@ def texts_of(
 
 
 def connections_for(rate: float, deadline_ms: int, count: int, limits: Limits) -> int:
-    """Return so many that `count` requests at that rate meet neither limit of a connection: messages a minute, in
-    flight."""
+    """Return how many connections are needed so that `count` requests at that rate stay below both limits of a
+    connection: messages per minute, and requests in flight."""
     by_rate = rate * 60 / limits.messages_per_minute
     by_inflight = rate * deadline_ms / 1_000 / limits.max_inflight
     wanted = math.ceil(max(by_rate, by_inflight) * _HEADROOM)
@@ -61,12 +61,12 @@ def connections_for(rate: float, deadline_ms: int, count: int, limits: Limits) -
 
 
 def open_files(connections: int) -> None:
-    """Allow for so many connections. Raises `SettingsError` with the remedy."""
+    """Allow enough open files for the connections. Raises `SettingsError` with the remedy."""
     raise_file_limit(connections + _SPARE_FILES)
 
 
 async def bench_load(options: LoadOptions, settings: Settings, command: str, console: Console) -> None:
-    """Bench one load. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
+    """Run one load. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     count = options.warmup + options.requests
     async with target(options.url, options.broker, settings, console) as (url, facts):
         limits = await Load(url).look()
@@ -75,7 +75,7 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
         connections = options.connections or (count if options.new_sessions else clients)
         if options.rate is not None and connections is None:
             connections = connections_for(options.rate, deadline_ms, count, limits)
-        assert connections is not None, "neither a rate nor clients"
+        assert connections is not None, "a load has a rate or clients"
         open_files(connections)
         times = None
         if options.rate is not None:
@@ -118,13 +118,13 @@ def _run_of(options: LoadOptions, command: str, clients: int | None, connections
 async def target(
     url: str | None, broker: Broker, settings: Settings, console: Console
 ) -> AsyncIterator[tuple[str, Environment]]:
-    """Yield the address of what is measured, and what it runs on; without an address, a system of its own."""
+    """Yield the address to measure, and its environment. Without a `url`, start a system and stop it afterwards."""
     if url is not None:
         yield url, environment(engine=UNKNOWN, broker="unknown")
         return
     engine = settings.worker.engine
     parts = f"{broker} Kafka, Redis, gateway, worker, {engine}"
-    console.print(f"no --url: starting a system of our own ({parts})", soft_wrap=True)
+    console.print(f"no --url: starting a system ({parts})", soft_wrap=True)
     kind: BrokerKind = broker
     with System(settings=settings, broker=broker) as system:
         await system.start_services()
@@ -135,13 +135,13 @@ async def target(
 
 
 def answered_by(facts: Environment, outcomes: Sequence[Outcome]) -> Environment:
-    """Name the models that answered, where the engine is not known."""
+    """Name the models that answered, if the engine is unknown."""
     models = sorted({outcome.model for outcome in outcomes if outcome.model})
     return msgspec.structs.replace(facts, engine=", ".join(models)) if models and facts.engine == UNKNOWN else facts
 
 
 def print_report(report: LoadReport, *, within: str) -> None:
-    """Print the latencies as a table, then what came of all, then a line for docs/measured.md."""
+    """Print the latencies as a table, then the outcomes, then a line for docs/measured.md."""
     console = output()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in LATENCIES:
@@ -164,7 +164,7 @@ def print_report(report: LoadReport, *, within: str) -> None:
 
 
 def tell(told: LoadFacts, json_path: Path | None, html_path: Path | None, console: Console) -> None:
-    """Print a load whose requests have deadlines of their own, and write it where that is asked for."""
+    """Print the results of a load whose requests have individual deadlines, and write the files asked for."""
     print_report(told.report, within="their deadlines")
     print(markdown(*rows_of(told.grouped_by, told.groups)))
     result = as_json(told.report, told.run, told.environment, told.outcomes)

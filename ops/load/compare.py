@@ -1,4 +1,4 @@
-"""`replyline bench compare`: two results of `--json` side by side, and whether the second is worse."""
+"""`replyline bench compare`: compare two results of `--json`, and decide whether the second is worse."""
 
 from pathlib import Path
 from typing import Final
@@ -16,29 +16,29 @@ REGRESSION_STATUS: Final = 1
 
 
 def read_result(path: Path) -> Result:
-    """Read a result. Raises `SettingsError`, one line."""
+    """Read a result. Raises `SettingsError` with a one-line message."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file of `--json`") from None
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; use a file written with `--json`") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"{path}: is no result that can be compared ({error}); make one: replyline bench, bench traffic or replay, "
+            f"{path}: is not a comparable result ({error}); make one: replyline bench, bench traffic or replay, "
             "with --json FILE"
         ) from None
 
 
 def bench_compare(options: CompareOptions, command: str, console: Console) -> int:
-    """Print the table; the exit status: 1 for a regression. Raises `SettingsError`."""
+    """Print the table and return the exit status: 1 for a regression. Raises `SettingsError`."""
     before, after = read_result(options.first), read_result(options.second)
     unlike = differences(before.environment, after.environment)
     for told in unlike:
-        console.print(f"not alike: {told}", soft_wrap=True, highlight=False)
+        console.print(f"different conditions: {told}", soft_wrap=True, highlight=False)
     rows = compared(before.samples, after.samples, tolerance=options.tolerance)
     print(markdown(*rows_of(rows, options.first.name, options.second.name)))
     verdict = worst(rows)
     requests = f"{len(before.samples.in_time)} and {len(after.samples.in_time)} requests"
-    print(f"{verdict} ({requests}; a difference is one beyond {options.tolerance:.0%} and beyond chance)")
+    print(f"{verdict} ({requests}; differences up to {options.tolerance:.0%}, or due to chance, are ignored)")
     if options.html_path is not None:
         told_all = CompareFacts(
             first=options.first.name,

@@ -1,7 +1,8 @@
-"""`replyline bench knee`: the largest rate at which latency and goodput are still within bounds.
+"""`replyline bench knee`: find the largest rate at which latency and goodput stay within bounds.
 
-An open loop at one rate after another, up by half until one fails, then between, to within five percent; each rate is
-tried until most of its tries agree. A rate's requests are all settled before the next one begins.
+An open loop runs at one rate after another: increased by half until one fails, then in between, to within five percent.
+Each rate is tried until the majority of its tries is known. All requests of a try are settled before the next one
+begins.
 """
 
 import math
@@ -23,7 +24,7 @@ from ops.measure.runner import markdown, write_html, write_json
 from ops.measure.search import StepSearch
 from shared.settings import Settings
 
-# Rates are searched in tenths of a request a second.
+# Rates are searched in steps of 0.1 requests per second.
 _PER_UNIT: Final = 10
 _WARM_UP_S: Final = 5.0
 _SPARE_ARRIVALS: Final = 50
@@ -56,7 +57,7 @@ async def bench_knee(options: KneeOptions, settings: Settings, command: str, con
     )
     print(markdown(TITLES, rows_of(tried)))
     if not found.rate:
-        print("knee: below the first rate; give a lower --start, or wider bounds")
+        print("knee: below the first rate; use a lower --start, or wider bounds")
     else:
         print(f"knee: {found.rate:g} requests/s" + (" (--limit; it may be higher)" if found.at_limit else ""))
     write_json(options.json_path, {"rate": found.rate, "bounds": bounds, "tries": tried, "environment": facts})
@@ -68,9 +69,9 @@ def _asked(options: KneeOptions, command: str) -> dict[str, str]:
     deadline = "the gateway's" if options.deadline_ms is None else f"{options.deadline_ms} ms"
     return {
         "command": command,
-        "each try": f"{options.seconds:g} s of Poisson arrivals, then all are waited for",
-        "a rate passes": f"when most of {options.tries} tries do, each with other arrivals",
-        "search": f"from {options.start:g} /s up by half until one fails, then between; {options.limit:g} at most",
+        "each try": f"{options.seconds:g} s of Poisson arrivals, then wait for all answers",
+        "a rate passes": f"if most of {options.tries} tries do, each with different arrivals",
+        "search": f"from {options.start:g} /s, up by half until one fails, then in between; at most {options.limit:g}",
         "questions": f"{options.mix or 'those of the FAQ'}; answers of {options.max_output_tokens} tokens at most",
         "deadline": deadline,
         "seed": str(options.seed),
@@ -80,7 +81,7 @@ def _asked(options: KneeOptions, command: str) -> dict[str, str]:
 async def _try(
     url: str, rate: float, seconds: float, options: KneeOptions, bounds: Bounds, faq: Sequence[str], number: int
 ) -> Try:
-    """Each with arrivals of its own: what one seed brings together by chance, another does not."""
+    """Run one try. Each has its own arrivals, so that a coincidence in one does not decide."""
     seed = options.seed * 10_007 + number
     limits = await Load(url).look()
     times = _times(rate, seconds, seed)
@@ -106,7 +107,7 @@ async def _try(
 
 
 def _times(rate: float, seconds: float, seed: int) -> list[float]:
-    """Return Poisson arrivals within the time; one at least."""
+    """Return Poisson arrivals within the time, at least one."""
     most = math.ceil(rate * seconds * 2) + _SPARE_ARRIVALS
     drawn = schedule("poisson", rate=rate, count=most, seed=seed)
     return list(takewhile(lambda at_s: at_s < seconds, drawn)) or [0.0]

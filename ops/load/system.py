@@ -1,4 +1,4 @@
-"""The system that a bench measures: a broker, Redis, and the processes it wants of them, each ended with it."""
+"""The system that a bench measures: a broker, Redis, and gateways and workers. All of them are stopped with it."""
 
 import asyncio
 import shutil
@@ -24,8 +24,8 @@ from shared.wire.lanes import Lane
 READY: Final = "ready"
 _START_S: Final = 60.0
 _LOG_LINES: Final = 5
-# A load is not a customer: what protects a gateway from a client is not what is measured. It asks what no FAQ answers,
-# so the model answers whatever is asked.
+# A load is not a customer, so limits on clients are lifted. The load asks questions that no FAQ answers, so the model
+# answers all of them.
 _UNLIMITED: Final = {
     "AUTH__MODE": "anonymous",
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
@@ -41,8 +41,13 @@ _UNLIMITED: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class System:
-    """Use as a context manager. `env` names settings without their prefix: `WORKER__ENGINE`. A Redis that stands
-    already is given as `redis_url`; else the system has its own. The embedded broker has the topics of `lanes` too."""
+    """A system; use it as a context manager.
+
+    Attributes:
+        env: settings by their names without the prefix: `WORKER__ENGINE`
+        redis_url: an existing Redis; if empty, the system starts one
+        lanes: lanes whose topics the embedded broker has as well
+    """
 
     settings: Settings
     broker: Broker
@@ -63,7 +68,7 @@ class System:
             if not self.redis_url:
                 self.redis_url = self._services.enter_context(EmbeddedRedis()).url
             kafka = self.settings.kafka
-            if self.broker == "embedded":  # as `replyline up` has it
+            if self.broker == "embedded":  # like `replyline up`
                 embedded = self._services.enter_context(EmbeddedKafka())
                 one = EMBEDDED_PARTITIONS
                 topics = kafka.topics.all(request_partitions=one, reply_partitions=one)
@@ -83,7 +88,8 @@ class System:
     async def start_gateway(
         self, *, env: Mapping[str, str] | None = None, cores: Sequence[int] | None = None
     ) -> tuple[Child, str]:
-        """Return the process, with settings of its own, and its WebSocket address. Raises `ServiceError`."""
+        """Start a gateway with additional settings. Return its process and its WebSocket address. Raises
+        `ServiceError`."""
         port, metrics_port = free_port(), free_port()
         own = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
         child = self._start("gateway", env={**(env or {}), **own}, cores=cores)
@@ -92,7 +98,8 @@ class System:
         return child, f"ws://127.0.0.1:{port}/ws"
 
     async def start_worker(self, *, env: Mapping[str, str] | None = None) -> tuple[Child, str]:
-        """Return the process, with settings of its own, and the address of its metrics. Raises `ServiceError`."""
+        """Start a worker with additional settings. Return its process and the address of its metrics. Raises
+        `ServiceError`."""
         port = free_port()
         named = {**(env or {}), "WORKER__METRICS_PORT": str(port)}
         name = f"workers-{port}"
@@ -104,12 +111,13 @@ class System:
     async def start_program(
         self, module: str, *args: str, name: str | None = None, cores: Sequence[int] | None = None
     ) -> Child:
-        """`python -m module args`; returns when it has printed `ready`. `name` tells two of a module apart.
+        """Run `python -m module args`; return when it has printed `ready`. `name` distinguishes two processes of one
+        module.
 
         Raises `ServiceError`.
         """
         log = self._log(name or module)
-        before = log.stat().st_size if log.exists() else 0  # one of that name that has ended was ready too
+        before = log.stat().st_size if log.exists() else 0  # skip the output of an earlier process with this name
         child = self._start(module, *args, name=name, cores=cores)
         for _ in range(int(_START_S / 0.05)):
             if READY.encode() in log.read_bytes()[before:].splitlines():
@@ -124,7 +132,7 @@ class System:
         return f"{self._pages[child.process.pid]}/metrics"
 
     def end(self, child: Child) -> None:
-        """End one process before the rest."""
+        """Stop one process before the others."""
         child.stop(timeout_s=15)
         self._children.remove(child)
 
@@ -154,16 +162,16 @@ class System:
             raise ServiceError(f"{error} {self._log_tail(module)}") from None
 
     def _log(self, module: str) -> Path:
-        assert self._logs is not None, "start_services comes first"
+        assert self._logs is not None, "call start_services first"
         return self._logs / f"{module}.log"
 
     def _log_tail(self, module: str) -> str:
         log = self._log(module)
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return " | ".join(lines[-_LOG_LINES:]) or "it said nothing"
+        return " | ".join(lines[-_LOG_LINES:]) or "no output"
 
     def stop(self) -> None:
-        """Stop the processes first, the last started first; then what they stood on. May be called again."""
+        """Stop the processes in reverse order of their start, then the services. May be called again."""
         while self._children:
             self._children.pop().stop(timeout_s=15)
         self._services.close()

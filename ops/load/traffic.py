@@ -1,4 +1,4 @@
-"""`replyline bench traffic`: customers as the simulator's traces have them, asking a running system."""
+"""`replyline bench traffic`: send the simulator's traces to a running system."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -34,21 +34,21 @@ WHO: Final = {
     "sessions": "a shop's customers in conversations, with time to think between their questions",
     "spread": "customers whose questions are of all lengths alike, from 30 to 400 tokens",
 }
-# Of these the questions' lengths are the point, and the FAQ's own are all short.
+# In these traces the lengths of questions matter, and the FAQ's questions are all short.
 _OF_LENGTHS: Final = frozenset({"bimodal", "heavy", "spread"})
 
 
 def check(options: TrafficOptions) -> None:
-    """Check the options. Raises `SettingsError`, one line."""
+    """Check the options. Raises `SettingsError` with a one-line message."""
     if options.name not in KINDS:
-        raise SettingsError(f"{options.name}: no traffic is called so; there are {', '.join(KINDS)}")
+        raise SettingsError(f"{options.name}: unknown traffic; use one of {', '.join(KINDS)}")
     if options.rate * options.seconds * KINDS[options.name].pattern(options.seconds * 1e3).peak > _MOST_REQUESTS:
         asked = f"--rate {options.rate:g} for {options.seconds:g} s"
         raise SettingsError(f"{asked}: may be more than {_MOST_REQUESTS:,} requests")
 
 
 async def bench_traffic(options: TrafficOptions, settings: Settings, command: str, console: Console) -> None:
-    """Bench traffic. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
+    """Run the traffic. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     made_up = options.name in _OF_LENGTHS if options.made_up is None else options.made_up
     faq = [] if made_up else faq_questions(settings.faq.path)
     async with target(options.url, options.broker, settings, console) as (url, facts):
@@ -60,10 +60,12 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
         )  # fmt: skip
         plan = planned(trace, faq)
         if not plan:
-            raise SettingsError(f"--rate {options.rate:g} for {options.seconds:g} s: nobody asks; give more of either")
+            raise SettingsError(f"--rate {options.rate:g} for {options.seconds:g} s: no requests; increase either")
         connections = most_at_once(plan)
         open_files(connections)
-        console.print(f"{len(plan)} requests over {options.seconds:g} s, at most {connections} conversations at once")
+        console.print(
+            f"{len(plan)} requests over {options.seconds:g} s, at most {connections} conversations at the same time"
+        )
         with progress_bar(console, "answers", len(plan)) as progress:
             outcomes = await load.run(plan, progress)
     told = LoadFacts(
@@ -96,17 +98,20 @@ def _run_of(options: TrafficOptions, command: str, connections: int, *, made_up:
 
 
 def system_settings(settings: Settings) -> dict[str, str]:
-    """Return those of a system of the bench's own that a result depends on."""
+    """Return the settings that affect the result of a system that the bench starts."""
     worker = settings.worker
     return {
         "worker": f"{worker.slots or 'as many as fit'} slots of {worker.max_length} tokens, "
-        f"{worker.prefill_chunk_tokens} prompt tokens a step at most, {worker.threads or 'as many as cores'} threads",
+        f"{worker.prefill_chunk_tokens} prompt tokens per step at most, {worker.threads or 'as many as cores'} threads",
     }
 
 
 def planned(trace: Trace, faq: Sequence[str] = ()) -> list[Planned]:
-    """Plan the trace's requests, each with one of the FAQ's questions in turn, or without any with as many words as
-    its prompt has tokens; with an answer of its length at most. Who belongs to no conversation has one alone."""
+    """Plan the trace's requests.
+
+    Each asks one of the FAQ's questions in turn, or without `faq` a generated question with as many words as its prompt
+    has tokens, and limits the answer to its length in the trace. A request without a conversation gets its own.
+    """
     return [
         Planned(
             at_s=one.arrival_ms / 1_000,
@@ -128,7 +133,7 @@ def planned(trace: Trace, faq: Sequence[str] = ()) -> list[Planned]:
 
 
 def phases(trace: Trace, outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """Return those asked while more came than at other times, and the others; of a trace without such times, all."""
+    """Return the outcomes during surges, and the others; all of them for a trace without surges."""
     if not trace.surges:
         return {"all": list(outcomes)}
     found: dict[str, list[Outcome]] = {"at other times": [], "in the surge": []}

@@ -1,4 +1,5 @@
-"""When an open loop sends: fixed before the first request, so that a slow system cannot slow its own load."""
+"""The send times of an open loop. They are fixed before the first request, so that a slow system cannot slow its own
+load down."""
 
 import random
 from typing import Literal
@@ -7,9 +8,13 @@ Arrivals = Literal["poisson", "even"]
 
 
 def schedule(kind: Arrivals, *, rate: float, count: int, seed: int = 0) -> list[float]:
-    """Seconds from the start at which each of `count` requests is due, `rate` a second; ascending.
+    """Return the seconds from the start at which each of `count` requests is due, in ascending order.
 
-    `poisson`: independent exponential gaps, as many customers make them; `even`: one gap for all.
+    Args:
+        kind: `poisson` for independent exponential gaps, as with many customers; `even` for equal gaps
+        rate: requests per second
+        count: number of requests
+        seed: seed of the gaps
     """
     if kind == "even":
         return [index / rate for index in range(count)]

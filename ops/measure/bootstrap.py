@@ -1,6 +1,6 @@
-"""Decide whether one of two samples is larger, and by how much, with the confidence that the samples allow. Pure.
+"""Compare two samples: decide whether one is larger, and by how much, with a confidence interval. Pure.
 
-Latencies of neighbouring requests depend on each other, so that independent draws would be too sure of themselves:
+Latencies of neighbouring requests depend on each other, so independent draws would give too narrow intervals. Therefore
 blocks of neighbours are drawn (circular block bootstrap; Politis and Romano, 1992).
 """
 
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 Verdict = Literal["regression", "improvement", "no difference"]
 Floats = NDArray[np.float64]
-# The statistic of each row.
+# Computes a statistic of each row.
 Statistic = Callable[[Floats], Floats]
 
 _DRAWS: Final = 1_000
 _DRAWN_AT_ONCE: Final = 2_000_000
-# Five figures are compared at once, which leaves 95 % for all of them together (Bonferroni).
+# Five figures are compared at the same time, which leaves 95 % for all of them together (Bonferroni).
 _CONFIDENCE: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`b` over `a`; with 99 % confidence it lies from `low` to `high`."""
+    """The statistic `b` divided by `a`. With 99 % confidence the ratio is between `low` and `high`."""
 
     a: float
     b: float
@@ -34,8 +34,7 @@ class Ratio:
     high: float
 
     def verdict(self, *, more_is_better: bool, tolerance: float) -> Verdict:
-        """Return the verdict. A difference is one that is larger than `tolerance` (0.05: five percent) and is none of
-        chance's."""
+        """Return the verdict. A difference counts if it exceeds `tolerance` (0.05: five percent) and is significant."""
         if abs(self.value - 1) <= tolerance or self.low <= 1 <= self.high:
             return "no difference"
         return "improvement" if (self.value > 1) == more_is_better else "regression"
@@ -51,8 +50,8 @@ def mean_of(rows: Floats) -> Floats:
 
 
 def ratio(a: Sequence[float], b: Sequence[float], statistic: Statistic, *, seed: int = 0) -> Ratio | None:
-    """Return the ratio of the two samples' statistics; None where one of them is empty, or `a`'s statistic is 0. The
-    samples are in the order of their requests."""
+    """Return the ratio of the two samples' statistics; None if a sample is empty or `a`'s statistic is 0. The samples
+    are in the order of their requests."""
     if not a or not b:
         return None
     before, after = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -69,7 +68,7 @@ def ratio(a: Sequence[float], b: Sequence[float], statistic: Statistic, *, seed:
 
 
 def _drawn(sample: Floats, statistic: Statistic, random: np.random.Generator) -> Floats:
-    """Return the statistic of each of a thousand samples drawn from this one."""
+    """Return the statistic of a thousand samples drawn from this one."""
     length = max(1, round(len(sample) ** (1 / 3)))
     blocks = math.ceil(len(sample) / length)
     at_once = max(1, _DRAWN_AT_ONCE // len(sample))

@@ -1,4 +1,4 @@
-"""The machine that was measured on; every result carries it."""
+"""The machine on which a result was measured. Every result includes it."""
 
 import os
 import platform

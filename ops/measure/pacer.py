@@ -1,4 +1,5 @@
-"""Calls at given times, to tens of microseconds: event loops round their timers to whole milliseconds."""
+"""Call a function at given times, to within tens of microseconds: event loops round their timers to whole
+milliseconds."""
 
 import asyncio
 import ctypes
@@ -22,7 +23,7 @@ class _Timer(ctypes.Structure):
 
 
 class Pacer:
-    """`call(index)` for each of `times` (seconds of `time.monotonic()`, ascending) once it has come."""
+    """Calls `call(index)` at each of `times` (seconds of `time.monotonic()`, ascending)."""
 
     def __init__(self, times: Sequence[float], call: Callable[[int], None]) -> None:
         self._times = times
@@ -62,7 +63,7 @@ class Pacer:
     def _arm(self) -> None:
         if self.finished:
             return
-        # One nanosecond at least: zero would disarm it.
+        # At least one nanosecond: zero would disarm the timer.
         due_ns = max(1, int(self._times[self._next] * _NS) + 1)
         timer = _Timer(value=_Timespec(due_ns // _NS, due_ns % _NS))
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(timer), None)

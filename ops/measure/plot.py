@@ -1,4 +1,4 @@
-"""A plot of lines or dots, in the coordinates of a drawing; the report's template draws it. Pure."""
+"""A plot of lines or dots in the coordinates of a drawing, which the report's template draws. Pure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _FEW_DECADES: Final = 2.2
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points joined in their order, or dots alone."""
+    """Points joined in their order, or dots only."""
 
     name: str
     points: Points
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Values from `low` to `high`; `ticks` are marked."""
+    """Values from `low` to `high`, marked at `ticks`."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Axis:
     log: bool
 
     def share(self, value: float) -> float:
-        """0 at `low`, 1 at `high`, which nothing leaves."""
+        """Return the position of a value, from 0 at `low` to 1 at `high`; values outside are clipped."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = (math.log(max(part, _LEAST)) for part in (value, low, high))
@@ -44,7 +44,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """The places of everything in a plot; a tick, level or mark is (place, name)."""
+    """The positions of everything in a plot. A tick, level or mark is (position, name)."""
 
     lines: Sequence[Line]
     x_ticks: Sequence[Place]
@@ -62,8 +62,14 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """`levels` and `marks` are named values of y and of x; `spans` are stretches of x that are shaded. A linear axis
-    begins at 0, or at the least of its values where `from_zero` is not set."""
+    """A plot.
+
+    Attributes:
+        from_zero: a linear axis starts at 0 instead of the smallest value
+        levels: named values of y
+        marks: named values of x
+        spans: shaded ranges of x
+    """
 
     title: str
     x: str
@@ -77,7 +83,7 @@ class Plot:
     spans: Sequence[tuple[float, float]] = ()
 
     def geometry(self) -> Geometry:
-        """Compute the places. Raises ValueError where no line has a point."""
+        """Compute the positions. Raises `ValueError` if no line has a point."""
         points = [point for line in self.lines for point in line.points]
         x_axis = self._axis([x for x, _ in points] + list(self.marks.values()), log=self.log_x)
         y_axis = self._axis([y for _, y in points] + list(self.levels.values()), log=self.log_y)
@@ -112,7 +118,7 @@ class Plot:
 
 
 def _logarithmic(values: Sequence[float]) -> Axis:
-    """Over all values; marked at 1, 2 and 5 of each decade, or at decades alone where these are many."""
+    """Return an axis over all values, with ticks at 1, 2 and 5 of each decade, or only at decades if there are many."""
     low, high = max(min(values), _LEAST), max(*values, _LEAST)
     low, high = (low, high) if high > low * 1.5 else (low / 1.5, high * 1.5)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -126,5 +132,5 @@ def _round_steps() -> Sequence[float]:
 
 
 def _named(ticks: Sequence[float], place: Callable[[float], float]) -> list[Place]:
-    """Return the ticks with names as short as exact ones can be: 0.5, 20, 1,000."""
+    """Return the ticks with names that are exact and as short as possible: 0.5, 20, 1,000."""
     return [(place(tick), f"{tick:,.0f}" if abs(tick) >= 1_000 else f"{tick:.6g}") for tick in ticks]  # noqa: PLR2004

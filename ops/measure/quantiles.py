@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Quantiles(Struct, frozen=True, kw_only=True):
-    """Quantiles of one quantity; None where nothing was measured."""
+    """Quantiles of one quantity; None if nothing was measured."""
 
     p50: float | None = None
     p95: float | None = None
@@ -15,8 +15,7 @@ class Quantiles(Struct, frozen=True, kw_only=True):
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest measured value that at least `share` of all are not above (nearest rank). `ordered`
-    ascends."""
+    """Return the smallest value that is not below a `share` of all values (nearest rank). `ordered` is ascending."""
     rank = max(1, math.ceil(share * len(ordered)))
     return ordered[rank - 1]
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else, by the template that all reports share."""
+"""A report as one self-contained HTML file, from the template that all reports share."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ops.measure.plot import Plot
 from ops.measure.runner import Cell, show
 
-# What HTML has no way to write, or a browser would not show as it is: controls, and halves of surrogate pairs.
+# Characters that HTML cannot represent or a browser would not show unchanged: controls and lone surrogates.
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A section: a sentence, plots, a table, names with what they are; whatever is empty is left out."""
+    """A section of a report: text, plots, a table, and name-value pairs. Empty parts are omitted."""
 
     title: str
     text: str = ""
@@ -37,9 +37,16 @@ def report(
     template: Path | None = None,
     **more: Any,
 ) -> str:
-    """Return the whole file; all that is handed in is escaped. `headline` is what is to be seen at once: what it is →
-    the figure. A `template` of one's own extends `report.html` and is handed `more`. A character that a page cannot
-    hold becomes U+FFFD."""
+    """Return the HTML file. All values are escaped, and characters that HTML cannot represent become U+FFFD.
+
+    Args:
+        title: title of the report
+        lead: introductory text
+        parts: sections
+        headline: the main figures by name
+        template: a template that extends `report.html`
+        more: variables for that template
+    """
     folder, name = (None, "report.html") if template is None else (template.parent, template.name)
     page = _jinja(folder).get_template(name)
     text = page.render(title=title, lead=lead, headline=headline or {}, parts=parts, **more)

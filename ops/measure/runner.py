@@ -1,4 +1,4 @@
-"""Run and end a bench: on uvloop, its processes ended also by Ctrl-C, its result shown and written."""
+"""Run a bench: on uvloop, with clean-up on Ctrl-C, and with its result shown and written."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ Cell = str | int | float | None
 
 
 def run_bench(work: Callable[[], Awaitable[None]]) -> int:
-    """Run it to its end and return the exit status; SIGINT and SIGTERM cancel it, and it cleans up."""
+    """Run a bench to its end and return the exit status. SIGINT and SIGTERM cancel it, and it cleans up."""
 
     async def main() -> int:
         task = asyncio.ensure_future(work())
@@ -38,7 +38,7 @@ def run_bench(work: Callable[[], Awaitable[None]]) -> int:
 
 @contextmanager
 def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Tell what is given how many are done."""
+    """Show a progress bar; yield a function that sets how many items are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
@@ -46,19 +46,19 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
 
 
 def check_writable(path: Path | None, option: str = "--json") -> None:
-    """Raise `SettingsError` before an hour's measurement is lost for want of a directory."""
+    """Raise `SettingsError` if a file cannot be written, before an hour's measurement is lost."""
     if path is None:
         return
     if not path.parent.is_dir():
-        raise SettingsError(f"{option} {path}: {path.parent} is no directory; make it first")
+        raise SettingsError(f"{option} {path}: {path.parent} is not a directory; create it first")
     if path.is_dir():
-        raise SettingsError(f"{option} {path}: is a directory; name a file in it")
+        raise SettingsError(f"{option} {path}: is a directory; name a file in that directory")
     if not (os.access(path.parent, os.W_OK | os.X_OK) if _replaceable(path) else os.access(path, os.W_OK)):
         raise SettingsError(f"{option} {path}: may not be written by this user; name another file")
 
 
 def write_json(path: Path | None, result: object) -> None:
-    """Write a file; one that was there is replaced whole or stays as it was."""
+    """Write a file. An existing file is either replaced as a whole or left unchanged."""
     if path is None:
         return
     data = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
@@ -75,12 +75,13 @@ def write_json(path: Path | None, result: object) -> None:
 
 
 def _replaceable(path: Path) -> bool:
-    """Return whether it is a file, or none yet. A link, a terminal or a pipe is written through."""
+    """Return whether the path is a regular file or does not exist yet. Links, terminals and pipes are written to
+    directly."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
 def write_html(path: Path, page: str, console: Console) -> None:
-    """And say where it is."""
+    """Write a report and print its path."""
     path.write_text(page, encoding="utf-8")
     console.print(f"report: {path}", soft_wrap=True, highlight=False)
 
@@ -93,7 +94,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def show(cell: Cell) -> str:
-    """Return a number as people read it; – for what was not measured."""
+    """Return a number formatted for people; – if it was not measured."""
     if cell is None:
         return "–"
     if isinstance(cell, float):
@@ -102,7 +103,7 @@ def show(cell: Cell) -> str:
 
 
 def verdict(value: float | None, target: float, *, at_least: bool = False, failed: int = 0) -> str:
-    """Return the target beside what was measured; missed where requests failed, whose times are not among the
+    """Return the target with the verdict. It is missed if requests failed, because their times are not among those
     measured."""
     sign = "≥" if at_least else "≤"
     if failed:

@@ -1,11 +1,12 @@
-"""The largest load that still passes, by steps: up by a factor until one fails, then between. Pure."""
+"""Search the largest load that passes: increase it by a factor until one fails, then search in between. Pure."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)
 class StepSearch:
-    """Ask `next_load`, tell `passed` of it, until `next_load` is None; then `best` is the answer (0: none passed)."""
+    """Call `next_load`, then `passed` with the result, until `next_load` returns None. `best` is then the largest load
+    that passed; 0 if none did."""
 
     start: int
     limit: int
@@ -20,14 +21,14 @@ class StepSearch:
         return self._asked if self._asked > self.best else None
 
     def passed(self, *, passed: bool) -> None:
-        """Note whether the load that `next_load` gave has passed."""
+        """Record whether the load returned by `next_load` has passed."""
         if passed:
             self.best = self._asked
         else:
             self.lowest_failed = self._asked
 
     def _choose(self) -> int:
-        """Return the next load worth trying; `best` itself when there is none."""
+        """Return the next load to try; `best` itself if the search is done."""
         if self.lowest_failed is None:
             grown = max(self.best + 1, int(self.best * self.growth)) if self.best else self.start
             return min(grown, self.limit)

@@ -1,4 +1,4 @@
-"""Read what another process uses, and where it runs: from /proc, so Linux only."""
+"""Read the resource usage of another process, and set the cores to run on. Linux only, because it uses /proc."""
 
 import os
 import resource
@@ -13,12 +13,12 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory now."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """Return the most memory that was ever resident."""
+    """Return the peak resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     peak = next(line for line in lines if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1_024
@@ -26,7 +26,8 @@ def peak_rss_bytes(pid: int) -> int:
 
 @contextmanager
 def running_on(some: Sequence[int] | None) -> Iterator[None]:
-    """Run what is started inside on these cores from its first thread on; this process does so meanwhile."""
+    """Run processes started in the block on these cores from their first thread; this process uses them too during the
+    block."""
     before = os.sched_getaffinity(0)
     if some is not None:
         os.sched_setaffinity(0, some)
@@ -37,8 +38,7 @@ def running_on(some: Sequence[int] | None) -> Iterator[None]:
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Allow as many open files as asked for, for this process and its children. Raises `SettingsError` with the
-    remedy."""
+    """Allow `wanted` open files for this process and its children. Raises `SettingsError` with the remedy."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return

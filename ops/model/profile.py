@@ -1,5 +1,5 @@
-"""`replyline profile`: where an engine's calls spend their time, as one Chrome trace of the runtime's own profiler. Of
-the native engine also what a step takes, in words."""
+"""`replyline profile`: show where an engine's calls spend their time, as one Chrome trace from the runtime's own
+profiler. For the native engine also summarise the steps in words."""
 
 import json
 import os
@@ -19,18 +19,18 @@ from shared.settings import PREFIX, Settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 
 _WARM: Final = 2
-_TOKEN: Final = 3  # every vocabulary has it; what the tokens are plays no part in what they take
+_TOKEN: Final = 3  # exists in every vocabulary; the value of the tokens does not affect the time
 _GREEDY: Final = Sampling()
 
 _PRODUCTS: Final = ("qkv", "out", "gate_up", "down", "head")
 
-# An engine, and what writes its trace once it has been called, and returns what more there is to say.
+# An engine, and a function that writes its trace after the calls and returns additional text.
 Profiled = tuple[Engine, Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the native engine: its rows, the longest context of one, its phases' nanoseconds."""
+    """A step of the native engine: its rows, their longest context, and the nanoseconds of its phases."""
 
     rows: int
     context: int
@@ -39,7 +39,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
-    """`batch` prompts of `prompt_tokens` are prefilled together, `prefills` times, then decoded for `steps`."""
+    """What to profile: `batch` prompts of `prompt_tokens` are prefilled together, `prefills` times, then decoded for
+    `steps`."""
 
     batch: int
     prompt_tokens: int
@@ -53,7 +54,7 @@ class ProfileOptions:
 
 
 def profile(settings: Settings, options: ProfileOptions) -> str:
-    """Write the trace and return what it is of. Raises `SettingsError`, `ModelError`, `EngineError`."""
+    """Write the trace and return a description of it. Raises `SettingsError`, `ModelError`, `EngineError`."""
     check_writable(options.trace, "--trace")
     with tempfile.TemporaryDirectory(prefix="replyline-profile-") as scratch:
         engine, write = open_profiled(settings, options.trace, Path(scratch))
@@ -69,7 +70,7 @@ def profile(settings: Settings, options: ProfileOptions) -> str:
 
 
 def run(engine: Engine, options: ProfileOptions) -> None:
-    """Prefill, then decode. Raises `SettingsError` where the engine does not prefill as many together."""
+    """Prefill, then decode. Raises `SettingsError` if the engine cannot prefill as many rows together."""
     if options.batch > engine.info.max_prefill_rows:
         raise SettingsError(f"--batch {options.batch}: this engine prefills {engine.info.max_prefill_rows} together")
     slots, prompt = range(options.batch), [_TOKEN] * options.prompt_tokens
@@ -80,12 +81,12 @@ def run(engine: Engine, options: ProfileOptions) -> None:
 
 
 def open_profiled(settings: Settings, trace: Path, scratch: Path) -> Profiled:
-    """Return the engine that the settings name. Raises `SettingsError`, `ModelError`."""
+    """Return the engine in the settings, with its profiler. Raises `SettingsError`, `ModelError`."""
     opened = {"native": _native, "onnx": _onnx, "torch": _torch, "tensorrt": _tensorrt, "tensorrt-rtx": _tensorrt}
     engine = settings.worker.engine
     if engine not in opened:
         raise SettingsError(
-            f"{PREFIX}WORKER__ENGINE={engine}: there is a profiler for native, onnx, tensorrt and torch; --engine onnx"
+            f"{PREFIX}WORKER__ENGINE={engine}: only native, onnx, tensorrt and torch have a profiler; --engine onnx"
         )
     return opened[engine](settings, trace, scratch)
 
@@ -97,10 +98,10 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
         raise ModelError(f"{error.name} is not installed; run: {install_command('onnx')}") from None
     folder, worker = ModelFolder.open(settings.model.dir, verify=True), settings.worker
     if folder.manifest.dialect != "cpu":
-        raise SettingsError(f"{PREFIX}MODEL__DIR={settings.model.dir}: it has no graph for onnx; take another")
+        raise SettingsError(f"{PREFIX}MODEL__DIR={settings.model.dir}: it has no graph for onnx; use another model")
     longest, length = folder.manifest.architecture.max_positions, worker.max_length
     if length > longest:
-        raise SettingsError(f"prompt and steps are {length} tokens, the model has {longest}; ask for fewer")
+        raise SettingsError(f"prompt and steps are {length} tokens, the model has {longest}; use fewer")
     threads, rows, run_file = worker.threads or os.cpu_count() or 1, worker.slots_without_gpu, scratch / "run"
     engine = OnnxEngine(
         folder, num_slots=rows, max_length=length, threads=threads, max_prefill_rows=rows, profile=run_file
@@ -114,7 +115,7 @@ def _onnx(settings: Settings, trace: Path, scratch: Path) -> Profiled:
 
 
 def _native(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
-    """Open the engine whose library tells of each step how long its phases took."""
+    """Open the native engine, whose library reports how long each phase of a step took."""
     from workers.engine.native.load_native import load_native
     from workers.engine.unusable import Unusable
 
@@ -132,7 +133,7 @@ def _native(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
 
 
 def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
-    """Return each step as an event of a Chrome trace, with its phases under it, one behind the other."""
+    """Return each step as an event of a Chrome trace, with its phases below it, one after the other."""
     events: list[dict[str, object]] = []
     at_us = 0.0
     for step in steps:
@@ -146,8 +147,8 @@ def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 def shares(steps: Sequence[Step]) -> str:
-    """Return a line for each number of rows: what such a step takes, and which share of it are products of matrices,
-    attention and the rest."""
+    """Return a line for each number of rows: the time of such a step, and the shares of matrix products, attention and
+    the rest."""
     lines = []
     for rows in dict.fromkeys(step.rows for step in steps):
         alike = [step for step in steps if step.rows == rows]
@@ -182,7 +183,7 @@ def _torch(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
 
 
 def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
-    """TensorRT tells of each layer how long it took, not when: they stand one behind the other."""
+    """Profile TensorRT, which reports how long each layer took but not when; layers are shown one after the other."""
     from workers.engine.tensorrt.load_tensorrt import load_tensorrt
     from workers.engine.unusable import Unusable
 
@@ -195,7 +196,7 @@ def _tensorrt(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     engine = load_tensorrt(settings, ModelFolder.open(settings.model.dir, verify=True), take)
     if isinstance(engine, Unusable):
         raise SettingsError(f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: {engine.reason}")
-    events.clear()  # what loading tried
+    events.clear()  # discard the events of loading
 
     def write() -> str:
         trace.write_text(json.dumps({"traceEvents": events}))

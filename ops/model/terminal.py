@@ -1,4 +1,4 @@
-"""Preparing a model at the terminal, with a progress bar."""
+"""Prepare a model at the terminal, with a progress bar."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def prepare_with_progress(
     languages: tuple[Language, ...] | None = None,
     max_length: int = DEFAULT_MAX_LENGTH,
 ) -> ModelFolder:
-    """`prepare_model` with a progress bar, and a line at the end. Raises `ModelError`."""
+    """Call `prepare_model` with a progress bar, and print a line at the end. Raises `ModelError`."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("model", total=1.0)
@@ -45,14 +45,14 @@ def prepare_with_progress(
 
 
 def prepare_installed_embeddings(directory: Path, console: Console) -> None:
-    """`prepare_embeddings` where their distribution is installed, and a line. Raises `ModelError`."""
+    """Call `prepare_embeddings` if their distribution is installed, and print a line. Raises `ModelError`."""
     if is_installed():
         console.print(f"embeddings ready: {prepare_embeddings(directory)}")
 
 
 def ensure_model(directory: Path, console: Console) -> None:
-    """Prepare the demo's model, or the one it is made from, where it is what is missing, or an older version wrote it;
-    another model has to be prepared by hand."""
+    """Prepare the demo's model, or the default model, if that is the configured one and is missing or outdated. Other
+    models must be prepared by hand."""
     adapters = {f"{DEMO_MODEL}-int8": DEMO_ADAPTER, f"{DEFAULT_MODEL}-int8": None}
     whole = all((directory / name).is_file() for name in (MANIFEST, NATIVE))
     if not whole and directory.name in adapters:
@@ -60,8 +60,8 @@ def ensure_model(directory: Path, console: Console) -> None:
 
 
 def ensure_engine(settings: Settings, console: Console, model_dir: Path | None = None) -> None:
-    """Prepare what a CPU's engine needs: the model at `model_dir` (none: the settings'), and the native library. Raises
-    `ModelError`."""
+    """Prepare what a CPU engine needs: the model at `model_dir` (default: the settings'), and the native library.
+    Raises `ModelError`."""
     if settings.worker.engine in CPU_ENGINES:
         ensure_model(model_dir or settings.model.dir, console)
     if settings.worker.engine == "native":
@@ -69,27 +69,28 @@ def ensure_engine(settings: Settings, console: Console, model_dir: Path | None =
 
 
 def ensure_library(settings: Settings, console: Console) -> bool:
-    """Build the native engine's library unless it is there, and say what it has; or in a line why there is none."""
+    """Build the native engine's library unless it exists, and print its description, or the reason why it cannot be
+    built."""
     directory, recipe = settings.worker.native_library_dir, Recipe()
     if isinstance(find_built(directory, recipe), Built):
         return True
     built = ensure_built(directory, recipe, os.environ)
     if isinstance(built, Unusable):
-        console.print(f"native engine: {built.reason}; until then onnx computes", soft_wrap=True)
+        console.print(f"native engine: {built.reason}; onnx is used until then", soft_wrap=True)
         return False
     console.print(f"native engine ready: {built.describe()}", soft_wrap=True)
     return True
 
 
 def adapter_of(option: str | None, source: Path | None) -> Path | None:
-    """Return the adapter that `--adapter` names: the demo's is merged where neither it nor a source is given."""
+    """Return the adapter for `--adapter`. Without the option and without a source it is the demo's."""
     if option is None:
         return DEMO_ADAPTER if source is None else None
     return None if option == "none" else Path(option)
 
 
 def languages_of(option: str | None) -> tuple[Language, ...] | None:
-    """Return the languages that `--languages` names. Raises `SettingsError` for a language that the FAQ cannot have."""
+    """Return the languages for `--languages`. Raises `SettingsError` for a language that the FAQ does not support."""
     if option is None:
         return None
     wanted = [part.strip() for part in option.split(",")]

@@ -22,18 +22,18 @@ class QuantizeOptions(Struct, frozen=True, kw_only=True):
         str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/models.md); demo: the packaged FAQ's")
     ]
     source: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
     ] = None
     bound: Annotated[
-        float, typer.Option(min=0, max=1, help="agreement on every kind of text below which nothing is published")
+        float, typer.Option(min=0, max=1, help="minimum agreement on every kind of text; below it nothing is published")
     ] = 0.96
     exclude: Annotated[
         str, typer.Option(metavar="PATTERN,…", help="matrices whose activations stay fp16: *.down_proj,layers.0.*")
     ] = ""
-    max_length: Annotated[int, typer.Option(min=64, help="tokens that a sequence may have")] = 2_048
-    texts: Annotated[int, typer.Option(min=500, help="to calibrate with, at most")] = 500
-    held_out: Annotated[int, typer.Option(min=20, help="texts of each kind to measure by, at most")] = 40
-    seed: Annotated[int, typer.Option(help="of which texts are taken and which held out")] = 1
+    max_length: Annotated[int, typer.Option(min=64, help="maximum tokens per sequence")] = 2_048
+    texts: Annotated[int, typer.Option(min=500, help="maximum number of texts to calibrate with")] = 500
+    held_out: Annotated[int, typer.Option(min=20, help="maximum number of texts of each kind to measure by")] = 40
+    seed: Annotated[int, typer.Option(help="seed of the choice of texts")] = 1
     mlp: Annotated[Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")] = (
         "int8"
     )
@@ -41,7 +41,8 @@ class QuantizeOptions(Struct, frozen=True, kw_only=True):
 
 
 def quantize(options: QuantizeOptions) -> None:
-    """Round a model's MLP to 8 bits for TensorRT. Below the bound nothing is written: one line and exit status 1."""
+    """Round a model's MLP to 8 bits for TensorRT. Below the bound, print one line, write nothing and exit with status
+    1."""
     from ops.optimize.quantize import quantize as run
 
     raise typer.Exit(run(options, Console(stderr=True)))
@@ -50,33 +51,44 @@ def quantize(options: QuantizeOptions) -> None:
 class DistillOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline optimize distill`."""
 
-    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl is put there too")]
+    out: Annotated[Path, typer.Option(help="the adapter's folder to write, including loss.jsonl")]
     student: Annotated[
-        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (default: the demo's model)")
     ] = None
     teacher: Annotated[
-        Path | None, typer.Option(help="likewise, with the student's vocabulary: its logits are learned (KL)")
+        Path | None, typer.Option(help="likewise, with the student's vocabulary; the student learns its logits (KL)")
     ] = None
     targets: Annotated[
         str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/models.md); demo: the packaged FAQ's")
     ] = "demo"
-    name: Annotated[str | None, typer.Option(help="of the model with the adapter (none: STUDENT-FOLDER)")] = None
-    held_out: Annotated[float, typer.Option(min=0, max=0.9, help="share of a file's examples that only measures")] = 0.1
+    name: Annotated[str | None, typer.Option(help="name of the model with the adapter (default: STUDENT-FOLDER)")] = (
+        None
+    )
+    held_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a file's examples used only for measuring")
+    ] = 0.1
     epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 3
-    rank: Annotated[int, typer.Option(min=1, max=512, help="of LoRA's matrices")] = 8
+    rank: Annotated[int, typer.Option(min=1, max=512, help="rank of LoRA's matrices")] = 8
     alpha: Annotated[int, typer.Option(min=1, help="LoRA's scale, times the rank")] = 16
-    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1e-3
-    batch: Annotated[int, typer.Option(min=1, help="examples of a step")] = 4
-    max_length: Annotated[int, typer.Option(min=16, help="tokens of prompt and answer; longer ones are left out")] = 512
-    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the model; what learns is fp32")] = "bf16"
-    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: on a GPU where there is one")] = "auto"
-    seed: Annotated[int, typer.Option(help="of the examples' order and the first matrices")] = 1
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="steps; --resume goes on from there")] = 20
-    resume: Annotated[bool, typer.Option("--resume", help="go on with what was begun in --out")] = False
+    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="peak learning rate of AdamW")] = 1e-3
+    batch: Annotated[int, typer.Option(min=1, help="examples per step")] = 4
+    max_length: Annotated[
+        int, typer.Option(min=16, help="maximum tokens of prompt and answer; longer examples are skipped")
+    ] = 512
+    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="dtype of the model; trained weights are fp32")] = (
+        "bf16"
+    )
+    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: use a GPU if there is one")] = "auto"
+    seed: Annotated[int, typer.Option(help="seed of the examples' order and of the initial matrices")] = 1
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="steps between checkpoints, from which --resume continues")
+    ] = 20
+    resume: Annotated[bool, typer.Option("--resume", help="continue the training begun in --out")] = False
 
 
 def distill(options: DistillOptions) -> None:
-    """Teach a model by LoRA to answer as examples do, or as a larger model does (`model prepare --adapter` merges)."""
+    """Train a model with LoRA to answer like examples, or like a larger model (`model prepare --adapter` merges the
+    result)."""
     try:
         from ops.optimize.distill import distill as run
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`replyline optimize distill`: teach a model by LoRA, from answers or from a teacher's logits (transformers, peft)."""
+"""`replyline optimize distill`: train a model with LoRA, on answers or on a teacher's logits (transformers, peft)."""
 
 import hashlib
 import random
@@ -28,12 +28,13 @@ from workers.graph.sources.opening import open_source, source_sha256
 LOG: Final = "loss.jsonl"
 DEMO: Final = "demo"
 
-_NOT_LEARNED: Final = -100  # cross-entropy leaves it out
+_NOT_LEARNED: Final = -100  # the label that cross-entropy ignores
 _MOST_ANSWER_TOKENS: Final = 160
 
 
 def distill(options: DistillOptions, console: Console) -> int:
-    """Train, write the adapter, and say so. Raises `ModelError` and `SettingsError`. Exit status."""
+    """Train, write the adapter, and print a summary. Return the exit status. Raises `ModelError` and
+    `SettingsError`."""
     path = options.student or default_source()
     source = open_source(path)
     positions = source.checkpoint.architecture.max_positions
@@ -42,7 +43,7 @@ def distill(options: DistillOptions, console: Console) -> int:
     tokenizer = Tokenizer(source.tokenizer)
     begun = _checkpoints(options)
     if options.resume and not (begun.is_dir() and get_last_checkpoint(str(begun))):
-        raise SettingsError(f"--resume: {begun} holds no checkpoint; begin without --resume")
+        raise SettingsError(f"--resume: {begun} has no checkpoint; start without --resume")
     teacher = None if options.teacher is None else _teacher(options.teacher, tokenizer, options.dtype)
     encoder = Encoder(ChatTemplate.of(tokenizer, source.chat_template))
     shown, kept = _examples(options)
@@ -68,7 +69,7 @@ def distill(options: DistillOptions, console: Console) -> int:
 
 
 class _Distilling(Trainer):  # type: ignore[misc]
-    """A trainer from answers, or from a teacher's logits where there is a teacher."""
+    """Trains on answers, or on a teacher's logits if there is a teacher."""
 
     teacher: Any = None
 
@@ -86,7 +87,7 @@ class _Distilling(Trainer):  # type: ignore[misc]
         outputs = model(**inputs)
         with torch.no_grad():
             taught = self.teacher.to(outputs.logits.device)(inputs["input_ids"], inputs["attention_mask"])
-        # Of models with one vocabulary one may have more rows than the other, which no token has.
+        # With the same vocabulary, one model may have more rows than the other; they belong to no token.
         shared = min(outputs.logits.shape[-1], taught.logits.shape[-1])
         found, sought = (F.log_softmax(one.logits[:, :-1, :shared][wanted].float(), -1) for one in (outputs, taught))
         loss = F.kl_div(found, sought, log_target=True, reduction="batchmean")
@@ -100,14 +101,14 @@ def _model(path: Path, dtype: Literal["bf16", "fp32"]) -> Any:
     read = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True), local_files_only=True, **how
     )
-    # A trainer refuses what was read from GGUF as quantised, though its weights are plain by now.
+    # The trainer rejects a model read from GGUF as quantised, although its weights are plain.
     plain = AutoModelForCausalLM.from_config(read.config, **how)
     plain.load_state_dict(read.state_dict())
     return plain
 
 
 def _teacher(path: Path, student: Tokenizer, dtype: Literal["bf16", "fp32"]) -> Any:
-    """Load the teacher. Raises `ModelError` where the teacher's tokens are not the student's."""
+    """Load the teacher. Raises `ModelError` if its vocabulary differs from the student's."""
     tokenizer = Tokenizer(open_source(path).tokenizer)
     sizes = {student.vocab_size, tokenizer.vocab_size}
     if len(sizes) > 1 or any(student.token_bytes(at) != tokenizer.token_bytes(at) for at in range(sizes.pop())):
@@ -119,11 +120,12 @@ def _teacher(path: Path, student: Tokenizer, dtype: Literal["bf16", "fp32"]) -> 
 
 
 def _examples(options: DistillOptions) -> tuple[list[Example], list[Example]]:
-    """Return what is learned from and what only measures: of the FAQ its held-out half, of a file a share."""
+    """Return the examples to learn from and those used only for measuring: for the FAQ its held-out half, for a file a
+    share."""
     if options.targets == DEMO:
         return faq_examples("dev"), faq_examples("held_out")
     examples = read_examples(Path(options.targets), answered=options.teacher is None)
-    random.Random(options.seed).shuffle(examples)  # noqa: S311 - to be made again
+    random.Random(options.seed).shuffle(examples)  # noqa: S311 - reproducible, not a secret
     kept = min(round(options.held_out * len(examples)), len(examples) - 1)
     return examples[kept:], examples[:kept]
 
@@ -131,7 +133,7 @@ def _examples(options: DistillOptions) -> tuple[list[Example], list[Example]]:
 def _answered(
     examples: list[Example], options: DistillOptions, encoder: Encoder, tokenizer: Tokenizer, teacher: Any
 ) -> list[Example]:
-    """Have the teacher answer, greedily, what has no answer."""
+    """Have the teacher answer, greedily, the examples without an answer."""
     room = min(_MOST_ANSWER_TOKENS, options.max_length // 2)
     answered = []
     for example in examples:
@@ -172,7 +174,7 @@ def _arguments(options: DistillOptions) -> TrainingArguments:
 
 
 def _padded(lessons: Sequence[Lesson]) -> dict[str, torch.Tensor]:
-    """Return `[B, T]` tensors, padded on the right: no token sees what stands behind it."""
+    """Return `[B, T]` tensors, padded on the right: attention is causal, so tokens do not see the padding."""
     ids = [torch.tensor(lesson.ids) for lesson in lessons]
     labels = [torch.tensor((_NOT_LEARNED,) * one.start + one.ids[one.start :]) for one in lessons]
     return {
@@ -183,7 +185,7 @@ def _padded(lessons: Sequence[Lesson]) -> dict[str, torch.Tensor]:
 
 
 def _made_by(options: DistillOptions, base: str) -> dict[str, str]:
-    """Return the options that decide the adapter's numbers, as its manifest keeps them."""
+    """Return the options that determine the adapter's weights, for its manifest."""
     numbers = ("held_out", "epochs", "rank", "alpha", "learning_rate", "batch", "max_length", "dtype")
     return {
         "command": "replyline optimize distill",
@@ -196,7 +198,7 @@ def _made_by(options: DistillOptions, base: str) -> dict[str, str]:
 def _write(
     student: Any, options: DistillOptions, base_sha256: str, shown: list[Example], steps: int
 ) -> AdapterManifest:
-    """Write PEFT's files, then the manifest that names them."""
+    """Write PEFT's files, then the manifest that lists them."""
     base = DEFAULT_MODEL if options.student is None else options.student.resolve().name
     (options.out / MANIFEST).unlink(missing_ok=True)
     student.peft_config["default"].base_model_name_or_path = base

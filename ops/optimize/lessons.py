@@ -1,7 +1,7 @@
-"""The examples that a student model learns from, as a worker would put them to it.
+"""The examples from which a student model learns, encoded as a worker would.
 
-A file of examples is JSON, one object a line (JSONL); `grounding` and `turns` may be left out, `answer` too where a
-teacher writes it:
+A file of examples is JSON Lines, one object per line. `grounding` and `turns` are optional; so is `answer` if a teacher
+writes it:
 
     {"question": "how long can I return it?", "answer": "You can return it within 30 days.",
      "grounding": [{"id": "return", "question": "How do I return an item?", "answer": "Within 30 days …"}],
@@ -35,7 +35,7 @@ class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Example(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the file. `answer` is None where it is the teacher's to write."""
+    """One line of the file. `answer` is None if the teacher writes it."""
 
     question: str
     answer: str | None = None
@@ -44,21 +44,21 @@ class Example(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Lesson(Struct, frozen=True):
-    """An example in tokens: `ids[start:]` are the answer and the token that ends it."""
+    """An example in tokens. `ids[start:]` are the answer and the token that ends it."""
 
     ids: tuple[int, ...]
     start: int
 
 
 class Encoder:
-    """Encode examples with the prompt that a worker with the default settings would build."""
+    """Encodes examples with the prompt that a worker with default settings would build."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._prompts = PromptBuilder(template, system=SYSTEM_PROMPT, most_turns=_MOST_TURNS)
 
     def prompt(self, example: Example, *, max_tokens: int) -> list[int]:
-        """Return the prompt's tokens. Raises `ProtocolError` where the question alone is longer."""
+        """Return the prompt's tokens. Raises `ProtocolError` if the question alone is too long."""
         turns = [
             Turn(request_id=str(at), user=one.user, output_text=one.assistant, source="model", grounding=one.grounding)
             for at, one in enumerate(example.turns)
@@ -82,9 +82,10 @@ class Encoder:
 
 
 def faq_examples(split: Split) -> list[Example]:
-    """Every wording of the English entries of one half of the packaged FAQ, answered in its entry's own words.
+    """Return an example for every phrasing of the English entries in one half of the packaged FAQ, answered with its
+    entry's text.
 
-    Another entry of that half stands behind it, or before it, so that a student learns to choose.
+    The grounding also has another entry of that half, before or after, so that the student learns to choose.
     """
     entries = [entry for entry in read_entries(PACKAGED_PATH) if entry.language == "en" and split_of(entry.id) == split]
     examples = []
@@ -97,7 +98,8 @@ def faq_examples(split: Split) -> list[Example]:
 
 
 def read_examples(path: Path, *, answered: bool) -> list[Example]:
-    """Read a file of examples; with `answered` each must have an answer. Raises `SettingsError` that names the line."""
+    """Read a file of examples. With `answered` each must have an answer. Raises `SettingsError` with the line's
+    number."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -111,8 +113,8 @@ def read_examples(path: Path, *, answered: bool) -> list[Example]:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise SettingsError(f"--targets {path}, line {number}: {error}") from error
         if answered and not (example.answer or "").strip():
-            raise SettingsError(f"--targets {path}, line {number}: no answer; write one, or give a --teacher")
+            raise SettingsError(f"--targets {path}, line {number}: no answer; write one, or use a --teacher")
         examples.append(example)
     if not examples:
-        raise SettingsError(f"--targets {path}: holds no example")
+        raise SettingsError(f"--targets {path}: has no examples")
     return examples

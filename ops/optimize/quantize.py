@@ -1,4 +1,5 @@
-"""`replyline optimize quantize`: an MLP of 8 bits by nvidia-modelopt's steps, measured, and published or refused."""
+"""`replyline optimize quantize`: round an MLP to 8 bits with nvidia-modelopt's steps, measure it, and publish or reject
+it."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ Rounded = Mapping[str, RoundedLinear]
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The float32 model: as a folder that the CPU engine runs, and its weights."""
+    """The float32 model: its folder for the CPU engine, and its weights."""
 
     folder: ModelFolder
     checkpoint: Checkpoint
@@ -44,9 +45,11 @@ class Original:
 
 
 def quantize(options: QuantizeOptions, console: Console) -> int:
-    """Quantize; return the exit status: 1, and nothing published, where a kind's agreement is below the bound.
+    """Quantize. Return the exit status: 1, with nothing published, if the agreement on a kind of text is below the
+    bound.
 
-    Raises `SettingsError` for texts or an option that will not do, `ModelError` for a source."""
+    Raises `SettingsError` for unsuitable texts or options, `ModelError` for the source.
+    """
     texts = _texts(options.calibration)
     with console.status("preparing the float32 model") as status:
         return _quantize(options, texts, console, status.update)
@@ -73,7 +76,7 @@ def _quantize(
     if not min(found.values()) >= options.bound:
         return fail(
             f"agreement with the original ({numbers}) is below --bound {options.bound}: nothing was published; "
-            f"take --mlp fp8, or leave more activations in fp16: --exclude '*.down_proj,layers.0.*'",
+            f"use --mlp fp8, or keep more activations in fp16: --exclude '*.down_proj,layers.0.*'",
             1,
         )
     folder = publish(options, original, rounded)
@@ -91,7 +94,7 @@ def _texts(calibration: str) -> list[CalibrationText]:
     try:
         return read_texts(path.read_bytes(), calibration)
     except OSError as error:
-        raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or demo") from None
+        raise SettingsError(f"--calibration {calibration}: {error.strerror}; use a JSONL file, or demo") from None
 
 
 def _original(options: QuantizeOptions) -> Original:
@@ -106,7 +109,7 @@ def _original(options: QuantizeOptions) -> Original:
 
 
 def _sets(options: QuantizeOptions, original: Original, texts: Sequence[CalibrationText]) -> CalibrationSet:
-    """Return the sets of those texts that a slot can hold with an answer."""
+    """Return the sets of those texts that fit in a slot together with an answer."""
     return calibration_set(
         [text for text in texts if len(_question(original, text)) + _ANSWER_TOKENS <= options.max_length],
         Tokenizer.load(original.folder.path).count,
@@ -123,8 +126,8 @@ def _question(original: Original, text: CalibrationText) -> tuple[int, ...]:
 
 
 def agreement(original: Original, held_out: Sequence[CalibrationText], rounded: Rounded) -> dict[str, float]:
-    """Return, by kind of text, the share of places in the original's own greedy answers where the likeliest token is
-    the same, given the same tokens before it."""
+    """Return, by kind of text, the share of positions in the original's greedy answers at which the most likely token
+    is the same, given the same preceding tokens."""
     asked = [text for text in held_out if text.role == "user"]
     prompts = [_question(original, text) for text in asked]
     answers = greedy_answers(original.folder, prompts, num_tokens=_ANSWER_TOKENS)
@@ -140,7 +143,7 @@ def agreement(original: Original, held_out: Sequence[CalibrationText], rounded: 
 
 
 def publish(options: QuantizeOptions, original: Original, rounded: Rounded) -> ModelFolder:
-    """Write `options.out`, whole or not at all; a folder that is there is replaced."""
+    """Write `options.out` atomically, replacing an existing folder."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
     about = original.folder.manifest
     capacity = slot_capacity(options.max_length, about.architecture.max_positions)
@@ -152,7 +155,7 @@ def publish(options: QuantizeOptions, original: Original, rounded: Rounded) -> M
         files = tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER))
         manifest = msgspec.structs.replace(
             about,
-            # What the source became depends on the calibration: the numbers are named by what was written.
+            # The result depends on the calibration, so the revision is a digest of the files written.
             revision=hashlib.sha256(f"{files[0].sha256}/{files[1].sha256}".encode()).hexdigest(),
             recipe=None,
             precision=_PRECISIONS[options.mlp],

@@ -1,7 +1,8 @@
-"""The steps of 8-bit activations, as nvidia-modelopt finds them: the largest value that a text brings each one to.
+"""The steps of 8-bit activations as determined by nvidia-modelopt: the largest value that occurs on the texts.
 
-modelopt takes the graph of TensorRT in float32 and runs it on the CPU, but what it writes keeps KV in float32 behind
-casts, outside the slots that TensorRT writes in place. So the steps alone are taken, and the graph is our own.
+modelopt reads TensorRT's graph in float32 and runs it on the CPU, but the graph that it writes keeps KV in float32
+behind casts, outside the slots that TensorRT writes in place. Therefore only the steps are used, and the graph is our
+own.
 """
 
 import tempfile
@@ -25,26 +26,28 @@ from workers.graph.tensorrt import write_tensorrt_decoder
 
 
 def mlp_matrices(architecture: Architecture) -> list[str]:
-    """`layers.0.mlp.gate_proj` and its likes, in the order in which they are computed."""
+    """Return `layers.0.mlp.gate_proj` and the others, in the order in which they are computed."""
     layers = range(architecture.num_layers)
     return [f"layers.{layer}.mlp.{part}_proj" for layer in layers for part in ("gate", "up", "down")]
 
 
 def left_by(names: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """Return the linears that match none of the patterns. Raises `SettingsError` for a pattern that matches nothing."""
+    """Return the linear layers that match none of the patterns. Raises `SettingsError` for a pattern without a
+    match."""
     for pattern in exclude:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise SettingsError(f"--exclude {pattern}: matches none of the MLP's matrices, as {names[0]} is one")
+            raise SettingsError(f"--exclude {pattern}: matches none of the MLP's matrices, such as {names[0]}")
     return [name for name in names if not any(fnmatchcase(name, pattern) for pattern in exclude)]
 
 
 def activation_steps(
     checkpoint: Checkpoint, texts: Sequence[Sequence[int]], names: Sequence[str], mlp: GridName
 ) -> dict[str, float]:
-    """Return the step of what each linear in `names` multiplies, over `texts`. modelopt leaves out products of one row:
-    the last layer's, of which the graph computes a text's last token alone.
+    """Return the activation step of each linear layer in `names` on the texts. modelopt omits products of one row:
+    those of the last layer, for which the graph computes only a text's last token.
 
-    Raises `SettingsError` where modelopt is not installed."""
+    Raises `SettingsError` if modelopt is not installed.
+    """
     if not names:
         return {}
     try:
@@ -52,7 +55,7 @@ def activation_steps(
     except ImportError as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"nvidia-modelopt cannot be used ({reason}); run: {install_command('modelopt')}") from None
-    onnxruntime.set_default_logger_severity(3)  # else it warns of each slot that it copies
+    onnxruntime.set_default_logger_severity(3)  # otherwise it warns about each slot that it copies
     with tempfile.TemporaryDirectory(prefix="replyline-quantize-") as scratch:
         folder, written = Path(scratch), Path(scratch) / "rounded.onnx"
         length = max(map(len, texts))
@@ -89,7 +92,7 @@ def _reader(architecture: Architecture, texts: Sequence[Sequence[int]], length: 
     slots = dict.fromkeys(cache_names("past", architecture.num_layers), slot)
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
-        """One text a call, into slots that hold nothing."""
+        """Returns one text per call, with empty slots."""
 
         def __init__(self) -> None:
             self.rewind()

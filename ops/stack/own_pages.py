@@ -1,4 +1,4 @@
-"""The pages of our own processes: asked directly, whatever proxy the environment names for the rest of the world."""
+"""Read pages of the system's processes directly, without the proxy that the environment may set for other hosts."""
 
 import urllib.request
 from typing import Any, Final
@@ -7,6 +7,6 @@ _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def open_page(url: str | urllib.request.Request, *, timeout_s: float) -> Any:
-    """Return the answer, to be read and closed. Raises what `urllib.request.urlopen` raises: `OSError`,
+    """Return the response; read and close it. Raises the exceptions of `urllib.request.urlopen`: `OSError`,
     `HTTPException`."""
     return _DIRECT.open(url, timeout=timeout_s)

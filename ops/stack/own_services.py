@@ -1,11 +1,11 @@
-"""The settings of Kafka and Redis where a command starts them itself: on this machine, and asking nobody who it is."""
+"""The settings of Kafka and Redis for a command that starts them itself: on this machine, without authentication."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from shared.settings.kafka import KafkaSettings
 
-# Empty is unset: what the environment or a file says of the real ones does not hold here.
+# Empty means unset: values for real services in the environment or a file do not apply here.
 OWN_SERVICES: Final[Mapping[str, str]] = {
     "KAFKA__SECURITY": "plaintext",
     "KAFKA__USERNAME": "",
@@ -24,5 +24,5 @@ OWN_SERVICES: Final[Mapping[str, str]] = {
 
 
 def own_kafka(settings: KafkaSettings, bootstrap_servers: str) -> KafkaSettings:
-    """Return the settings of Kafka with the same topics there."""
+    """Return Kafka's settings for other servers with the same topics."""
     return settings.model_copy(update={"bootstrap_servers": bootstrap_servers, "security": "plaintext"})

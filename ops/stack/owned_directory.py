@@ -1,8 +1,8 @@
-"""A temporary directory that goes with its owner, also when that is killed: the next one to be made removes it.
+"""A temporary directory that is removed with its owner. If the owner is killed, the next directory's owner removes it.
 
-The owner holds a lock on a file inside, which the kernel lets go of with the process. Whoever finds a directory whose
-lock is free knows that nobody owns it: also across containers, where process ids say nothing. Where the file system has
-no locks (some of the network's) a directory goes with its owner only if that lives to remove it.
+The owner locks a file inside, and the kernel releases the lock with the process. A directory whose lock is free has no
+owner: this works across containers, where process ids do not. On a file system without locks (such as some network file
+systems) only the owner itself removes its directory.
 """
 
 import errno
@@ -19,29 +19,30 @@ _NO_LOCKS: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class OwnedDirectory:
-    """`path` is there from the constructor to `remove` or `give_away`."""
+    """A directory at `path`, which exists from the constructor until `remove` or `give_away`."""
 
     def __init__(self, prefix: str, *, parent: Path | None = None) -> None:
-        """`parent` is the system's directory for temporary files where none is given."""
+        """Create the directory in `parent`, or in the system's directory for temporary files."""
         place = parent or Path(tempfile.gettempdir())
         remove_abandoned(prefix, place)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         self._is_ours = True
-        # Locked before it bears its name: nobody finds it free.
+        # The file is locked before it gets its name, so that no process finds it unlocked.
         unnamed = self.path / f"{_LOCK}.new"
         self._lock = _locked(unnamed)
         if self._lock is not None:
             unnamed.rename(self.path / _LOCK)
 
     def give_away(self, target: Path) -> None:
-        """Rename it to `target`, which must not be there: what is in it stays, without the lock, and has no owner."""
-        assert self._is_ours, "it is given away once"
+        """Rename the directory to `target`, which must not exist. Its content is kept, without a lock and without an
+        owner."""
+        assert self._is_ours, "the directory was removed or given away already"
         (self.path / _LOCK).unlink(missing_ok=True)
         self.path.rename(target)
         self._let_go()
 
     def remove(self) -> None:
-        """May be called again."""
+        """Remove the directory. May be called again."""
         if self._is_ours:
             shutil.rmtree(self.path, ignore_errors=True)
             self._let_go()
@@ -60,7 +61,7 @@ class OwnedDirectory:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a new file, open and locked; None, and no file, where the file system has no locks. Raises `OSError`."""
+    """Return a new file, open and locked; None, without a file, on a file system without locks. Raises `OSError`."""
     file = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -74,16 +75,16 @@ def _locked(path: Path) -> int | None:
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
-    """Remove the directories of that prefix whose owners are gone. One without a lock is not ours to judge."""
+    """Remove directories with that prefix whose owners have ended. Directories without a lock file are left alone."""
     for lock in parent.glob(f"{glob.escape(prefix)}*/{_LOCK}"):
         try:
             held = os.open(lock, os.O_RDWR)
         except OSError:
-            continue  # another user's, or just removed
+            continue  # belongs to another user, or was just removed
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            continue  # its owner lives
+            continue  # its owner is running
         else:
             shutil.rmtree(lock.parent, ignore_errors=True)
         finally:

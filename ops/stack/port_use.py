@@ -1,4 +1,4 @@
-"""Check whether a gateway's port is free, a Replyline's, or another program's."""
+"""Check whether a gateway's port is free, used by a Replyline, or used by another program."""
 
 import errno
 from enum import StrEnum
@@ -16,16 +16,16 @@ _OF_OURS: Final = b"<replyline-chat"
 
 
 class PortUse(StrEnum):
-    """In the words of the doctor's table."""
+    """The use of a port, as shown in the doctor's table."""
 
     FREE = "free"
     REPLYLINE = "Replyline answers there"
     OTHER = "something else listens there"
-    UNUSABLE = "cannot be listened to: no right to the port, or no address of this machine"
+    UNUSABLE = "cannot be used: no permission for the port, or not an address of this machine"
 
 
 def port_use(host: str, port: int) -> PortUse:
-    """Return the use of a port. A program that does not answer takes one second."""
+    """Return the use of a port. A program that does not answer delays this by one second."""
     problem = listen_problem(host, port)
     if problem is None:
         return PortUse.FREE
@@ -35,7 +35,7 @@ def port_use(host: str, port: int) -> PortUse:
 
 
 def listen_problem(host: str, port: int) -> OSError | None:
-    """Return why listening there fails now, `EADDRINUSE` for a taken port; None if it does not."""
+    """Return why listening there fails, `EADDRINUSE` for a used port; None if it succeeds."""
     try:
         with bind(host, port):
             return None
@@ -44,17 +44,17 @@ def listen_problem(host: str, port: int) -> OSError | None:
 
 
 def another_port(port: int) -> int:
-    """Return a port to try instead: the next one if it needs no privilege."""
+    """Return another port to try: the next one if it needs no privilege."""
     return port + 1 if _LOWEST_OF_ANYBODY <= port < _HIGHEST else _USUAL
 
 
 def _is_replyline(host: str, port: int) -> bool:
-    """Only a Replyline serves a page with this element."""
+    """Return whether a Replyline answers: only its page has this element."""
     return _OF_OURS in (_get(host, port, "/") or b"")
 
 
 def _get(host: str, port: int, path: str) -> bytes | None:
-    """Return the page's body; None where there is no answer of HTTP in time."""
+    """Return the body of a page; None without an HTTP answer in time."""
     connection = HTTPConnection(host, port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)

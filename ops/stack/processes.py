@@ -1,4 +1,5 @@
-"""Child processes that never outlive us: how the embedded services and the test broker are started and stopped."""
+"""Child processes that never outlive their parent. Embedded services and the test broker are started and stopped with
+it."""
 
 import atexit
 import os
@@ -18,8 +19,8 @@ from typing import IO, Final, Self
 
 from shared.errors import ReplylineError
 
-# Runs in a fresh interpreter between fork and exec, so that no Python code runs in a forked copy of a threaded
-# process. PR_SET_PDEATHSIG = 1. Where the parent is gone already, nothing is started.
+# Runs in a new interpreter between fork and exec, so that no Python code runs in a forked copy of a threaded process.
+# PR_SET_PDEATHSIG = 1. If the parent has ended already, the program is not started.
 _LAUNCHER: Final = """
 import os, sys
 if sys.platform == "linux":
@@ -32,23 +33,27 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServiceError(ReplylineError):
-    """A service that was asked for cannot be had; the message ends with the command that helps."""
+    """A required service is not available. The message ends with the command that helps."""
 
     code = "service_unavailable"
 
 
 _PORTS: Final = range(20_000, 32_000)
 _PORT_TRIES: Final = 100
-_CHANCE: Final = random.SystemRandom()  # of its own: programs that seed `random` alike would take the same ports
+# separate, because programs that seed `random` identically would get the same ports
+_CHANCE: Final = random.SystemRandom()
 _HELD_AT_ONCE: Final = 32
 _given: Final = set[int]()
 _held: Final = deque[socket.socket]()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listens on at this moment, another one each time. Somebody else may take it:
-    callers that can, try again. No outgoing connection does, as long as there is one below those that systems give to
-    these; nor does another process that asks here, on Linux, for as long as one of the last ports is held."""
+    """Return a TCP port on which no program listens at the moment, a different one each time.
+
+    Another program may use it before the caller does, so callers should try again if they can. Outgoing connections do
+    not use it, because it is below the ports that systems assign to them. On Linux, no other process that calls this
+    function gets it while it is one of the most recent ports.
+    """
     for port in _CHANCE.sample(_PORTS, _PORT_TRIES):
         if port in _given:
             continue
@@ -67,8 +72,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _hold(holder: socket.socket) -> None:
-    """Keep a bound port for a while from all but those who may bind it anew, as servers do by SO_REUSEADDR. Elsewhere
-    than on Linux that would keep servers out too."""
+    """Keep a bound port reserved for a while. Servers can still bind it, because they set SO_REUSEADDR. On other
+    systems than Linux this would keep servers out, so there the port is released."""
     if sys.platform != "linux":
         holder.close()
         return
@@ -86,10 +91,12 @@ def _let_go() -> None:
 
 @dataclass(slots=True)
 class Child:
-    """A process in a session of its own, so that a terminal's Ctrl-C reaches only us and we end it in our order.
+    """A process in its own session, so that a terminal's Ctrl-C reaches only the parent, which stops its children in
+    order.
 
-    The kernel kills it when we are killed. That is bound to the thread that starts it, so only a start from the main
-    thread has that guarantee: from any other the child would die with that thread, and the tie is left out.
+    The kernel kills the child when the parent is killed. That is tied to the thread that starts the child, so it is
+    only guaranteed for a start from the main thread; a child started from another thread is not tied, because it would
+    die with that thread.
     """
 
     process: subprocess.Popen[bytes]
@@ -104,9 +111,14 @@ class Child:
         env: Mapping[str, str] | None = None,
         share_output: bool = False,
     ) -> Self:
-        """`argv[0]` is an absolute path; `stdin` is written and closed; `env` is added to ours.
+        """Start a process.
 
-        stdout and stderr go to `log`, to our own with `share_output`, or nowhere.
+        Args:
+            argv: the command; `argv[0]` is an absolute path
+            log: file for stdout and stderr; otherwise they are discarded
+            stdin: written to stdin, which is then closed
+            env: added to the parent's environment
+            share_output: use the parent's stdout and stderr
         """
         command = [str(part) for part in argv]
         if threading.current_thread() is threading.main_thread():
@@ -130,7 +142,7 @@ class Child:
                 process.stdin.write(stdin or b"")
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # it has ended already: whoever waits for it to become ready sees that, and says why
+                pass  # it has ended already; the code that waits for it reports why
         return cls(process)
 
     @property
@@ -139,14 +151,14 @@ class Child:
 
     @property
     def ending(self) -> str:
-        """Return how it has ended: `ended with status 1`, `was ended by signal 11 (Segmentation fault)`."""
+        """Return how the process ended: `ended with status 1`, `was ended by signal 11 (Segmentation fault)`."""
         status = self.process.wait()
         if status < 0:
             return f"was ended by signal {-status} ({signal.strsignal(-status)})"
         return f"ended with status {status}"
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, poll_s: float = 0.02) -> bool:
-        """Return True once `ready()`, False when the process ends or the time is up first."""
+        """Return True once `ready()` returns True; False if the process ends or the time is up first."""
         until = time.monotonic() + timeout_s
         while self.running and time.monotonic() < until:
             if ready():
@@ -155,20 +167,21 @@ class Child:
         return False
 
     def signal(self, number: int) -> None:
-        """To the process itself (SIGSTOP and SIGCONT make outages in tests); nothing when it has ended."""
+        """Send a signal to the process itself (SIGSTOP and SIGCONT make outages in tests). Does nothing if it has
+        ended."""
         if self.running:
             self.process.send_signal(number)
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL; returns when it is gone. May be called again."""
+        """Send SIGTERM, then SIGKILL; return when the process has ended. May be called again."""
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # a stopped process does not see SIGTERM
+        self.signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; returns when it is gone."""
+        """Send SIGKILL, as in a crash; return when the process has ended."""
         self.process.kill()
         self.process.wait()

@@ -1,4 +1,4 @@
-"""When a process that died by itself is started again."""
+"""Decide when a process that died is restarted."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ _FIRST_WAIT_S: Final = 0.5
 
 @dataclass(slots=True)
 class Restarts:
-    """The deaths of one process, and how long each start after one waits."""
+    """The recent deaths of one process, and the delay before each restart."""
 
     _deaths_s: deque[float] = field(default_factory=lambda: deque(maxlen=DEATHS))
 
     def died(self, now_s: float) -> float | None:
-        """Note a death and return the seconds until the next start: half a second, twice that for each further death
-        within a minute. None at the fifth within a minute: it is not started again."""
+        """Record a death and return the seconds until the restart: half a second, doubled for each further death within
+        a minute. Return None at the fifth death within a minute: the process is not restarted."""
         self._deaths_s.append(now_s)
         recent = sum(at > now_s - WITHIN_S for at in self._deaths_s)
         return None if recent == DEATHS else _FIRST_WAIT_S * 2.0 ** (recent - 1)

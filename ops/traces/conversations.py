@@ -1,8 +1,8 @@
-"""Customers who come, ask a few questions with time to think between, and leave. Pure; randomness is a parameter.
+"""Customers who ask a few questions with time to think in between, and leave. Pure; randomness is a parameter.
 
-A conversation has 1 to 12 questions (geometric, 3.5 on average but for that limit); from one question to the next pass
-20 s on average (log-normal, 120 s at most), the answer's time among them. Nobody waits for an answer to ask on: this is
-an open loop.
+A conversation has 1 to 12 questions (geometric, 3.5 on average without that limit). The time from one question to the
+next is 20 s on average (log-normal, at most 120 s), including the answer. Customers do not wait for an answer before
+they ask again: this is an open loop.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ LONGEST_MS: Final = (_MOST_QUESTIONS - 1) * _MOST_THINK_MS
 
 
 def conversations(random: Random, per_ms: float, span_ms: float) -> Iterator[tuple[float, str]]:
-    """(time, conversation) of each question, ascending, `per_ms` on average over the whole span: who had come before it
-    still asks at its beginning."""
+    """Yield (time, conversation) of each question in ascending order, at `per_ms` on average over the whole span.
+    Conversations that began before the span continue in it."""
     asked: list[tuple[float, str]] = []
     start, number = -float(LONGEST_MS), 0
     while (start := start + random.expovariate(per_ms / MEAN_QUESTIONS)) < span_ms:

@@ -1,4 +1,4 @@
-"""The costs of a virtual engine's step: tables measured on a CPU, given for a GPU, or a worker's own file. Pure."""
+"""The costs of a virtual engine's step: a table measured on a CPU, one for a GPU, or a worker's own file. Pure."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -12,13 +12,13 @@ from workers.schedule.costs import CostTable
 
 Profile = Literal["cpu", "gpu"]
 
-_STEP_OVERHEAD_MS: Final = 0.2  # planning, detokenizing, telling: measured beside the CPU engine
+_STEP_OVERHEAD_MS: Final = 0.2  # for planning, detokenizing and publishing; measured with the CPU engine
 
 
 class EngineCosts(Struct, frozen=True, kw_only=True):
-    """The laws of `workers/schedule/costs.py` with settled coefficients, and what a step takes beside its calls.
+    """The laws of `workers/schedule/costs.py` with fixed coefficients, and the cost of a step in addition to its calls.
 
-    `profile` says which of the product's deadlines fit this machine.
+    `profile` says which of the product's deadlines suit this machine.
     """
 
     name: str
@@ -28,17 +28,17 @@ class EngineCosts(Struct, frozen=True, kw_only=True):
     step_overhead_ms: float = _STEP_OVERHEAD_MS
 
     def times(self, share: float) -> "EngineCosts":
-        """Return the costs of an engine whose calls take a share of the time."""
+        """Return the costs of an engine whose calls take `share` of the time."""
         laws = {name: getattr(self.table, name) * share for name in CostTable.__struct_fields__ if "_ms" in name}
         return msgspec.structs.replace(self, table=msgspec.structs.replace(self.table, **laws))
 
     def decode_ms(self, rows: int, context: int) -> float:
-        """One decode call; `context` is the sum over its rows of the tokens held."""
+        """Return the time of one decode call. `context` is the sum of the tokens in its rows' slots."""
         table = self.table
         return table.decode_ms + table.decode_ms_per_row * rows + table.decode_ms_per_context_token * context
 
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        """One prefill call; `tokens` of all rows together, padding included."""
+        """Return the time of one prefill call. `tokens` is the sum over all rows, including padding."""
         table = self.table
         attended = past + tokens / (2 * rows)
         return (
@@ -57,7 +57,7 @@ KNOWN: Final = {costs.name: costs for costs in (CPU, GPU)}
 
 
 def read_costs(text: str, profile: Profile | None = None) -> EngineCosts:
-    """`cpu`, `gpu`, or the file that a worker's calibration wrote. Raises `SettingsError`."""
+    """Return the costs for `cpu`, `gpu`, or a file written by a worker's calibration. Raises `SettingsError`."""
     costs = KNOWN[text] if text in KNOWN else _read(text)
     if profile is not None:
         costs = msgspec.structs.replace(costs, profile=profile)
@@ -69,9 +69,9 @@ def _read(text: str) -> EngineCosts:
     try:
         table = msgspec.json.decode(path.read_bytes(), type=CostTable)
     except OSError as error:
-        raise SettingsError(f"--costs {text}: {error.strerror}; give cpu, gpu or a worker's file of costs") from error
+        raise SettingsError(f"--costs {text}: {error.strerror}; use cpu, gpu or a worker's cost file") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--costs {text}: not a worker's file of costs: {error}") from error
+        raise SettingsError(f"--costs {text}: not a worker's cost file: {error}") from error
     if table.decode_ms + table.decode_ms_per_row <= 0 or table.prefill_ms_per_token <= 0:
         raise SettingsError(f"--costs {text}: a decode row and a prompt token must take time")
     key = table.key

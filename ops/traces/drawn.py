@@ -1,8 +1,8 @@
-"""The traces: when requests arrive, in multiples of what the machine can do. Pure, by a seed.
+"""Random traces: when requests arrive, in multiples of the machine's capacity. Pure; determined by a seed.
 
-The machine's capacity for a mix is one request for each mean least machine time (`LeastWork`). `load` 1.0 offers just
-that in `poisson`, `bimodal`, `heavy` and `spread`, and on average in `diurnal` and `sessions`; `burst`, `surge` and
-`promotion` are multiplied by it as a whole, and are at 1.0 what their line says.
+The machine's capacity for a mix is one request per mean least machine time (`LeastWork`). `load` 1.0 offers exactly
+that in `poisson`, `bimodal`, `heavy` and `spread`, and on average in `diurnal` and `sessions`. The rates of `burst`,
+`surge` and `promotion` are multiplied by it; at 1.0 they are as described below.
 """
 
 import math
@@ -32,7 +32,8 @@ Spans = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """Arrivals over time: `rate(t)` and at most `peak`, in multiples of the load; `surges` within `seconds`."""
+    """Arrivals over time: `rate(t)`, at most `peak`, in multiples of the load. `surges` are the spans of higher
+    load."""
 
     rate: Rate
     peak: float
@@ -44,7 +45,7 @@ def steady(_span_ms: float) -> Pattern:
 
 
 def burst(span_ms: float) -> Pattern:
-    """0.6 of capacity, and five times that for 10 s of each minute, from its 20th second on."""
+    """0.6 of capacity, and five times that for 10 s of each minute, starting at its 20th second."""
     starts = [_BURST_START_MS + _MINUTE_MS * minute for minute in range(math.ceil(span_ms / _MINUTE_MS))]
     surges = tuple((start, min(start + _BURST_MS, span_ms)) for start in starts if start < span_ms)
 
@@ -55,14 +56,15 @@ def burst(span_ms: float) -> Pattern:
 
 
 def surge(span_ms: float) -> Pattern:
-    """Half of capacity, and nine times that (+800 %) for an hour, or the middle three fifths of a shorter trace."""
+    """Half of capacity, and nine times that (+800 %) for an hour, or for the middle three fifths of a shorter trace."""
     start = span_ms / 5
     end = start + min(_SURGE_MOST_MS, span_ms * 3 / 5)
     return Pattern(rate=lambda t: 4.5 if start <= t < end else 0.5, peak=4.5, surges=((start, end),))
 
 
 def promotion(span_ms: float) -> Pattern:
-    """0.4 of capacity; after a third of the trace five times that within 10 s, for another third, and back in 60 s."""
+    """0.4 of capacity. After a third of the trace it rises to five times that within 10 s, for another third, and falls
+    again within 60 s."""
     start, end = span_ms / 3, span_ms * 2 / 3
     climb_ms, fall_ms = min(_CLIMB_MS, span_ms / 6), min(_FALL_MS, span_ms / 6)
 
@@ -74,14 +76,14 @@ def promotion(span_ms: float) -> Pattern:
 
 
 def diurnal(span_ms: float) -> Pattern:
-    """Return the share of the load at a time of a day in the trace's length: 0.2 of the load at night, 1.8 at noon."""
+    """Return a day compressed to the trace's length: 0.2 of the load at night, 1.8 at noon."""
     return Pattern(rate=lambda t: 1.0 - 0.8 * math.cos(2 * math.pi * t / span_ms), peak=1.8)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The making of a trace: its arrivals and its requests, given the product's deadlines on this machine. In
-    `conversations` it is these that come steadily, each with several requests."""
+    """How a trace is made: its arrivals, and its requests given the product's deadlines on this machine. With
+    `conversations`, conversations arrive at a steady rate, each with several requests."""
 
     pattern: Callable[[float], Pattern]
     mix: Callable[[Promise], Draw]
@@ -102,14 +104,14 @@ KINDS: Final = {
 
 
 def make_trace(name: str, *, load: float, seconds: float, seed: int, least: LeastWork) -> Trace:
-    """Return a trace of `KINDS`: the same for the same arguments."""
+    """Return a trace of `KINDS`, always the same for the same arguments."""
     promise = PROFILES[least.costs.profile]
     per_s = load * capacity_per_s(KINDS[name].mix(promise), least)
     return msgspec.structs.replace(traffic(name, per_s=per_s, seconds=seconds, seed=seed, promise=promise), load=load)
 
 
 def traffic(name: str, *, per_s: float, seconds: float, seed: int, promise: Promise) -> Trace:
-    """Return the same trace where 1.0 of capacity is so many requests a second, whatever a machine can do."""
+    """Return a trace of `KINDS` in which 1.0 of capacity is `per_s` requests per second."""
     kind, span_ms = KINDS[name], seconds * 1_000
     draw, pattern = kind.mix(promise), kind.pattern(span_ms)
     random = Random(f"{name}/{seed}")  # noqa: S311 - a load, not a secret
@@ -136,14 +138,14 @@ def _requests(
 
 
 def capacity_per_s(draw: Draw, least: LeastWork) -> float:
-    """Return the requests a second that the machine can serve at the very best, by a sample that is the same for every
+    """Return the requests per second that the machine can serve at best, from a sample that does not depend on the
     seed."""
     random = Random("capacity")  # noqa: S311 - a load, not a secret
     return 1_000 * _SAMPLE / math.fsum(least.ms(draw(random, 0.0)) for _ in range(_SAMPLE))
 
 
 def _arrivals(random: Random, pattern: Pattern, per_ms: float, span_ms: float) -> Iterator[float]:
-    """Yield a Poisson process of varying rate, by thinning one at the peak (Lewis and Shedler, 1979)."""
+    """Yield a Poisson process of varying rate, by thinning one at the peak rate (Lewis and Shedler, 1979)."""
     t = 0.0
     while (t := t + random.expovariate(per_ms * pattern.peak)) < span_ms:
         if pattern.peak * random.random() < pattern.rate(t):

@@ -1,4 +1,4 @@
-"""The least machine time that a request can take: what capacity and the bound are counted in. Pure."""
+"""The least machine time that a request can take. Capacity and the bound are measured in it. Pure."""
 
 from msgspec import Struct
 
@@ -7,12 +7,14 @@ from ops.traces.trace import Request
 
 
 class LeastWork(Struct, frozen=True, kw_only=True):
-    """On an engine with so many slots, whose prefill calls hold at most so many prompt tokens.
+    """The least machine time on an engine with `num_slots` slots and at most `prefill_chunk_tokens` prompt tokens per
+    prefill call.
 
-    A step's cost is divided among its rows: a row's part of a decode call is its own and its context's, and at least
-    one part in `num_slots` of what the call and the step cost by themselves; a prompt token's part of a prefill call is
-    its own and its pairs', and at least the call's by the most tokens. All parts sum to no more than the steps took. In
-    a mixed call a row's own part is a token's, and it bears nothing of the call.
+    The cost of a step is divided among its rows. A row's part of a decode call is its own cost and its context's, plus
+    at least 1/`num_slots` of the fixed cost of the call and the step. A prompt token's part of a prefill call is its
+    own cost and its pairs', plus at least the call's fixed cost divided by the maximum number of tokens. The sum of all
+    parts never exceeds the time of the steps. In a mixed call a row costs as much as a token, and has no part of the
+    fixed cost.
     """
 
     costs: EngineCosts
@@ -35,13 +37,14 @@ class LeastWork(Struct, frozen=True, kw_only=True):
         return self._steps_ms(request, shared_ms + self.costs.step_overhead_ms / self.num_slots)
 
     def alone_ms(self, request: Request) -> float:
-        """Return the least time from its start to its end: even with the machine to itself its steps come one by
-        one."""
+        """Return the least time from a request's start to its end: even alone on the machine its steps run one after
+        the other."""
         whole_ms = self.costs.table.decode_ms + self.costs.step_overhead_ms
         return self.prefill_ms(request) + self._steps_ms(request, whole_ms)
 
     def _steps_ms(self, request: Request, call_ms: float) -> float:
-        """Return the time of the steps: a row holds the prompt at its first step, and one token more at each."""
+        """Return the time of the decode steps. A row's context is the prompt at its first step, and one token more at
+        each following one."""
         table, steps = self.costs.table, request.num_decodes
         context = steps * request.prompt_tokens + steps * (steps - 1) // 2
         return steps * (table.decode_ms_per_row + call_ms) + table.decode_ms_per_context_token * context

@@ -39,7 +39,8 @@ PROFILES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthClass:
-    """Requests of one bucket: `parts` of all parts; lengths are log-normal with these means, spread by `variation`."""
+    """Requests of one bucket, `parts` of all parts. Lengths are log-normal with these means and the relative deviation
+    `variation`."""
 
     bucket: Bucket
     parts: int
@@ -61,7 +62,7 @@ class LengthClass:
 
 
 def mixture(*classes: LengthClass) -> Draw:
-    """Each request is of a class by its parts."""
+    """Return a mix in which each request's class is drawn according to its parts."""
     parts = [of.parts for of in classes]
 
     def draw(random: Random, arrival_ms: float) -> Request:
@@ -71,7 +72,7 @@ def mixture(*classes: LengthClass) -> Draw:
 
 
 def bimodal() -> Draw:
-    """Five short requests to a long one. Both deadlines are one: what counts is a whole answer in time."""
+    """Five short requests per long one. Both deadlines are the same: only a complete answer in time counts."""
     soon, later = (Promise(first_token_ms=ms, deadline_ms=ms) for ms in (3_000, 6_000))
     return mixture(
         LengthClass(bucket="short", parts=5, prompt_tokens=60, output_tokens=32, promise=soon),
@@ -80,7 +81,7 @@ def bimodal() -> Draw:
 
 
 def shop(promise: Promise) -> Draw:
-    """Seven short, two medium, one long."""
+    """Seven short requests, two medium, one long."""
     return mixture(
         LengthClass(bucket="short", parts=7, prompt_tokens=60, output_tokens=32, promise=promise),
         LengthClass(bucket="medium", parts=2, prompt_tokens=160, output_tokens=48, promise=promise),
@@ -89,7 +90,7 @@ def shop(promise: Promise) -> Draw:
 
 
 def heavy(promise: Promise) -> Draw:
-    """Pareto lengths (shape 1.5): many short prompts and answers, and a few that are very long."""
+    """Pareto lengths (shape 1.5): many short prompts and answers, and a few very long ones."""
 
     def draw(random: Random, arrival_ms: float) -> Request:
         prompt_tokens = min(_MAX_PROMPT_TOKENS, round(24 * random.paretovariate(1.5)))
@@ -107,7 +108,7 @@ def heavy(promise: Promise) -> Draw:
 
 
 def spread(promise: Promise) -> Draw:
-    """Prompts of 30 to 400 tokens, each length as likely as twice it (log-uniform), in the product's buckets."""
+    """Prompts of 30 to 400 tokens with log-uniform lengths, in the product's buckets."""
 
     def draw(random: Random, arrival_ms: float) -> Request:
         prompt_tokens = round(math.exp(random.uniform(math.log(_SPREAD[0]), math.log(_SPREAD[1]))))
@@ -125,8 +126,8 @@ def spread(promise: Promise) -> Draw:
 
 
 def held(requests: Iterable[Request], random: Random) -> tuple[Request, ...]:
-    """Return the requests with the token that each one's first text is shown with, where it is not known. The guard
-    shows whole sentences: after 24, 38 and 44 tokens in the median, of 95 and of 99 in a hundred answers of a shop."""
+    """Return the requests with the number of the token at which the first text is shown, unless it is set. The guard
+    shows whole sentences: after 24 tokens in the median, 38 in 95 and 44 in 99 of a hundred answers of a shop."""
     return tuple(
         request
         if request.shown_tokens is not None
@@ -138,7 +139,7 @@ def held(requests: Iterable[Request], random: Random) -> tuple[Request, ...]:
 
 
 def log_normal(random: Random, mean: float, variation: float, limit: int) -> int:
-    """Return a whole number of that mean, from 1 to `limit`; `variation` is the standard deviation as a share of the
+    """Return a random integer with that mean, from 1 to `limit`. `variation` is the standard deviation relative to the
     mean."""
     variance = math.log1p(variation**2)
     drawn = random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))

@@ -1,4 +1,4 @@
-"""The recorded series of demand: how much was asked in bins of equal length. Those of this package, or a file."""
+"""Recorded series of demand: the amount asked in bins of equal length. From this package, or from a file."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,7 +13,8 @@ NAMES: Final = ("m-small", "m-mid", "m-large", "azure-conv", "azure-code", "elb"
 
 
 class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`values` of bins of `bin_s` seconds, in order; None where nothing was recorded, which is not zero."""
+    """A series. `values` are those of consecutive bins of `bin_s` seconds; None if nothing was recorded, which is not
+    zero."""
 
     name: Annotated[str, Meta(min_length=1)]
     bin_s: Annotated[float, Meta(gt=0, le=86_400)]
@@ -24,7 +25,7 @@ class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_series(name: str) -> Series:
-    """Return a series by its name, or from a JSON file. Raises `SettingsError` that says what is wrong with it."""
+    """Return a series by its name, or from a JSON file. Raises `SettingsError` with the cause."""
     path = _FOLDER / f"{name}.json" if name in NAMES else Path(name)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Series)
@@ -32,4 +33,4 @@ def read_series(name: str) -> Series:
         raise SettingsError(f"--trace {name}: neither a file nor one of {', '.join(NAMES)}") from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         wanted = '{"name": "shop", "bin_s": 600, "values": [12.5, null, 13]}'
-        raise SettingsError(f"--trace {name}: {error}; a file holds {wanted}") from None
+        raise SettingsError(f"--trace {name}: {error}; the file must look like {wanted}") from None

@@ -1,4 +1,4 @@
-"""The load offered to the simulator: requests with the lengths that nobody knows beforehand. Pure."""
+"""The load offered to the simulator: requests with their actual lengths, which the scheduler does not know. Pure."""
 
 from typing import Annotated
 
@@ -11,11 +11,12 @@ _Ms = Annotated[int, Meta(ge=1, le=3_600_000)]
 
 
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`arrival_ms` counts from the trace's start, `first_token_ms` (soft) and `deadline_ms` (hard) from the arrival.
+    """A request.
 
-    Requests of one `session` are one conversation's; one without is a conversation of its own.
-    The first text is shown with the answer's token of number `shown_tokens`, or with its last.
-    An answer shorter than `max_output_tokens` ends with a stop token, which is computed like any other.
+    `arrival_ms` counts from the trace's start, `first_token_ms` (soft) and `deadline_ms` (hard) from the arrival.
+    Requests of one `session` belong to one conversation; a request without one has its own. The first text is shown
+    with token number `shown_tokens` of the answer, or with its last. An answer shorter than `max_output_tokens` ends
+    with a stop token, which is computed like any other.
     """
 
     arrival_ms: Annotated[float, Meta(ge=0)]
@@ -32,14 +33,14 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def num_decodes(self) -> int:
-        """Decode steps that the whole answer needs: its first token comes from the prefill."""
+        """Return the number of decode steps for the whole answer. Its first token comes from the prefill."""
         return min(self.output_tokens, self.max_output_tokens - 1)
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """`requests` ascend by arrival. `load` as it was asked for; None: a recorded trace at its own pace.
+    """A trace. `requests` are ordered by arrival. `load` is the load that was asked for; None for a recorded trace.
 
-    `surges` are the times (start and end, ms) at which more arrives than at others.
+    `surges` are the times (start and end, ms) at which more requests arrive.
     """
 
     name: str

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused_in_a_line(student: Path, tmp_path: Path) -> N
     out = tmp_path / "out"
     with pytest.raises(ModelError, match="another vocabulary than the student"):
         distill(options(out, student, teacher=other), QUIET)
-    with pytest.raises(SettingsError, match=r"--resume: .* holds no checkpoint; begin without --resume"):
+    with pytest.raises(SettingsError, match=r"--resume: .* has no checkpoint; start without --resume"):
         distill(options(out, student, targets=file, resume=True), QUIET)
     with pytest.raises(SettingsError, match=r"--max-length 2000: the student has 1024 positions"):
         distill(options(out, student, max_length=2_000), QUIET)

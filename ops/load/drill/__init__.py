@@ -1,1 +1,2 @@
-"""A drill: one bounded fault after another on a fleet of one's own, asked all the while, with a report."""
+"""A drill: cause one limited fault after another on your own fleet while questions are being asked, and report the
+result."""

@@ -16,24 +16,23 @@ from shared.errors import SettingsError
 class DrillOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline drill`."""
 
-    schedule: Annotated[Path, typer.Option("--schedule", metavar="FILE", help="TOML: the fleet, what is asked, faults")]
+    schedule: Annotated[
+        Path, typer.Option("--schedule", metavar="FILE", help="TOML file with the fleet, the load and the faults")
+    ]
     consent: Annotated[
-        str | None, typer.Option(help="the fleet's name: the faults are made; without it they are only listed")
+        str | None, typer.Option(help="name of the fleet, to cause the faults; without it they are only listed")
     ] = None
-    for_good: Annotated[bool, typer.Option("--irreversible", help="also faults that the drill cannot take back")] = (
-        False
-    )
+    for_good: Annotated[bool, typer.Option("--irreversible", help="allow faults that the drill cannot undo")] = False
     token: Token = None
-    seed: Annotated[int, typer.Option(help="of the questions and their times")] = 1
+    seed: Annotated[int, typer.Option(help="seed of the questions and their times")] = 1
     json_path: JsonPath = None
     html_path: HtmlPath = None
 
 
 def drill(options: DrillOptions) -> None:
-    """Make bounded faults on a fleet of your own while it is asked, and report what customers had.
+    """Cause limited faults on your own fleet while questions are being asked, and report what customers experienced.
 
-    Exit status: 0 where every promise was kept, 1 where one was broken or the drill had to stop, 2 where nothing was
-    done.
+    Exit status: 0 if every promise was kept, 1 if one was broken or the drill had to stop, 2 if no fault was caused.
     """
     from ops.load.drill.page import page, table
     from ops.load.drill.run import run_drill
@@ -45,7 +44,7 @@ def drill(options: DrillOptions) -> None:
     try:
         schedule = read_schedule(options.schedule.read_bytes(), str(options.schedule))
     except OSError as error:
-        raise SettingsError(f"--schedule {options.schedule}: {error.strerror}; name a TOML file") from None
+        raise SettingsError(f"--schedule {options.schedule}: {error.strerror}; use a TOML file") from None
     why_not = refusal(schedule, options.consent, for_good=options.for_good)
     if why_not is not None:
         for fault in schedule.drill:

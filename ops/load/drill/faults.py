@@ -1,4 +1,4 @@
-"""Make one fault of a drill, and take it back whatever happens meanwhile."""
+"""Cause one fault of a drill, and undo it in any case."""
 
 import asyncio
 import os
@@ -17,22 +17,22 @@ _PATIENCE_S: Final = 30.0
 
 
 def check(fault: Fault) -> None:
-    """Raise `SettingsError` for a process that is not there, or not this user's, before anything is asked."""
+    """Raise `SettingsError` if a process does not exist or belongs to another user, before any question is asked."""
     if isinstance(fault, Pause | Kill):
         try:
             owner = Path(f"/proc/{fault.pid}").stat().st_uid
             os.kill(fault.pid, 0)
         except (ProcessLookupError, FileNotFoundError):
-            raise SettingsError(f"{said(fault)}: there is no process {fault.pid}") from None
+            raise SettingsError(f"{said(fault)}: process {fault.pid} does not exist") from None
         except PermissionError:
             owner = None
         if owner != os.getuid():
-            raise SettingsError(f"{said(fault)}: process {fault.pid} is another user's")
+            raise SettingsError(f"{said(fault)}: process {fault.pid} belongs to another user")
 
 
 @asynccontextmanager
 async def made(fault: Fault) -> AsyncIterator[None]:
-    """Make a fault; it is taken back at the end. Raises `SettingsError` where it cannot be made."""
+    """Cause a fault, and undo it at the end of the block. Raises `SettingsError` if it cannot be caused."""
     match fault:
         case Pause():
             _signal(fault, signal.SIGSTOP)
@@ -59,7 +59,7 @@ def _signal(fault: Pause | Kill, number: int) -> None:
     try:
         os.kill(fault.pid, number)
     except ProcessLookupError:
-        raise SettingsError(f"{said(fault)}: process {fault.pid} has gone") from None
+        raise SettingsError(f"{said(fault)}: process {fault.pid} has ended") from None
 
 
 def _drain(fault: Drain) -> None:
@@ -84,5 +84,5 @@ async def _run(fault: Command, command: tuple[str, ...]) -> None:
         process.kill()
         raise SettingsError(f"{said(fault)}: {' '.join(command)} has not ended in {_PATIENCE_S:g} s") from None
     if process.returncode:
-        last = (told.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (told.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
         raise SettingsError(f"{said(fault)}: {' '.join(command)} failed: {last}")

@@ -1,4 +1,4 @@
-"""The figures of a drill: of each fault what customers had before, during and after it. Pure."""
+"""The figures of a drill: for each fault, what customers experienced before, during and after it. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,13 +12,19 @@ from shared.wire.outcome import BY_MODEL
 
 _STRETCH_S: Final = 5.0
 _RECENT: Final = 20
-_SLACK_MS: Final = 250.0  # an end told by then is on time: its way here, and the client's own clock
+_SLACK_MS: Final = 250.0  # tolerance for the way to the client and for the client's clock
 _PHASES: Final[tuple[Phase, ...]] = ("before", "during", "after")
 
 
 class PhaseRow(Struct, frozen=True, kw_only=True):
-    """The questions of one phase of one fault: `by_workers` whole and in time, `instead` the FAQ in their stead and
-    in time, `late` after the deadline, `nothing` no answer or an error."""
+    """The questions in one phase of one fault.
+
+    Attributes:
+        by_workers: complete answers of the workers, in time
+        instead: answers of the FAQ instead, in time
+        late: answers after the deadline
+        nothing: no answer, or an error
+    """
 
     phase: Phase
     asked: int
@@ -31,9 +37,13 @@ class PhaseRow(Struct, frozen=True, kw_only=True):
 
 
 class FaultRow(Struct, frozen=True, kw_only=True):
-    """One fault. `recovered_s`: from the fault's end until the workers answered well again, None where it never did.
-    `holds`: nobody was left without an answer in time, and the fleet recovered. `stopped` says why the drill ended
-    here."""
+    """The result of one fault.
+
+    Attributes:
+        recovered_s: time from the fault's end until the workers answered well again; None if they did not
+        holds: every question had an answer in time, and the fleet recovered
+        stopped: why the drill ended here
+    """
 
     fault: str
     phases: tuple[PhaseRow, ...]
@@ -43,7 +53,7 @@ class FaultRow(Struct, frozen=True, kw_only=True):
 
 
 def is_in_time(outcome: Outcome) -> bool:
-    """Return whether there was an answer by the deadline, whoever gave it."""
+    """Return whether the question had an answer by the deadline, from any source."""
     e2e_ms = outcome.e2e_ms
     return outcome.error is None and e2e_ms is not None and e2e_ms <= outcome.deadline_ms + _SLACK_MS
 
@@ -55,7 +65,7 @@ def is_settled(outcome: Outcome, now_s: float) -> bool:
 
 
 def is_well(outcome: Outcome, first_token_ms: float) -> bool:
-    """Return whether the workers gave the whole answer in time: the model's words, or what they chose to say."""
+    """Return whether the workers completed the answer in time, with the model's text or another that they chose."""
     if outcome.source in BY_MODEL:
         return outcome.by_model and is_in_time(outcome)
     stood_in = outcome.source == "busy" or (outcome.source == "faq" and not _is_chosen(outcome, first_token_ms))
@@ -63,28 +73,28 @@ def is_well(outcome: Outcome, first_token_ms: float) -> bool:
 
 
 def _is_chosen(outcome: Outcome, first_token_ms: float) -> bool:
-    """Return whether a worker chose an FAQ entry: it was asked, and answered before the gateway's timer did."""
+    """Return whether a worker chose the FAQ entry: it was asked, and answered before the gateway's timer expired."""
     ttft_ms = outcome.ttft_ms
     return outcome.eta_ms is not None and ttft_ms is not None and ttft_ms < first_token_ms
 
 
 def share_well(outcomes: Sequence[Outcome], first_token_ms: float) -> float:
-    """Return the share that the workers answered in time; 0 of none."""
+    """Return the share of questions that the workers answered in time; 0 without questions."""
     well = sum(is_well(one, first_token_ms) for one in outcomes)
     return well / len(outcomes) if outcomes else 0.0
 
 
 def too_bad(outcomes: Sequence[Outcome], least: float, now_s: float) -> str | None:
-    """Return why a drill must end: too few of the newest settled questions had an answer in time."""
+    """Return why a drill must end: too few of the latest settled questions had an answer in time."""
     recent = [one for one in outcomes if is_settled(one, now_s)][-_RECENT:]
     had = sum(is_in_time(one) for one in recent)
     if len(recent) < _RECENT or had / len(recent) >= least:
         return None
-    return f"{had} of the last {len(recent)} questions had an answer in time, {least:.0%} are to"
+    return f"{had} of the last {len(recent)} questions had an answer in time; {least:.0%} are required"
 
 
 def recovered_s(outcomes: Sequence[Outcome], since_s: float, well: float, first_token_ms: float) -> float | None:
-    """Return the time from `since_s` to the first stretch of five seconds in which the fleet is well."""
+    """Return the time from `since_s` to the first period of five seconds in which the fleet answers well."""
     after = [one for one in outcomes if one.scheduled_s >= since_s]
     for first in after:
         stretch = [one for one in after if 0 <= one.scheduled_s - first.scheduled_s < _STRETCH_S]
@@ -103,8 +113,16 @@ def fault_row(
     first_token_ms: float,
     stopped: str | None = None,
 ) -> FaultRow:
-    """Return a fault's row of the questions that were asked around its span. An FAQ entry that comes at the promised
-    first text, or later, stands in for a worker."""
+    """Return the row of a fault, from the questions asked around it.
+
+    Args:
+        fault: the fault in words
+        outcomes: outcomes of the questions
+        span_s: begin and end of the fault
+        well: minimum share of good answers of a recovered fleet
+        first_token_ms: the promised time to the first text; an FAQ entry that arrives later replaces a worker's answer
+        stopped: why the drill ended here
+    """
     begun_s, ended_s = span_s
     parts: dict[Phase, list[Outcome]] = {phase: [] for phase in _PHASES}
     for one in outcomes:

@@ -1,4 +1,4 @@
-"""Run a drill: ask the fleet all the while, make each fault, stop where customers would be harmed."""
+"""Run a drill: ask the fleet questions all the time, cause each fault, and stop if customers would be harmed."""
 
 import asyncio
 import time
@@ -24,8 +24,8 @@ Tell = Callable[[str], None]
 
 
 async def run_drill(schedule: Schedule, token: str | None, seed: int, tell: Tell) -> list[FaultRow]:
-    """Return each fault's row; after one at which the drill had to stop none follows. Raises `ConnectFailed`,
-    `SettingsError`."""
+    """Run the drill and return a row per fault. The last row is that of the fault at which the drill had to stop, if
+    any. Raises `ConnectFailed`, `SettingsError`."""
     for fault in schedule.drill:
         check(fault)
         wait_s(fault, now_unix_ms())
@@ -68,20 +68,20 @@ async def _one(schedule: Schedule, fault: Fault, token: str | None, seed: int, t
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """The questions that are asked while faults are made. `first_token_ms` is the gateway's promise."""
+    """The questions asked while faults are caused. `first_token_ms` is the gateway's promise."""
 
     load: Load
     task: "asyncio.Task[list[Outcome]]"
     first_token_ms: float
 
     async def until(self, at_s: float) -> None:
-        """Wait; what ends the asking before its time is raised here. Raises `ConnectFailed`."""
+        """Wait until that time. Raises the error that ended the questions early, such as `ConnectFailed`."""
         await asyncio.wait([self.task], timeout=max(0.0, at_s - time.monotonic()))
         if self.task.done() and self.task.exception() is not None:
             self.task.result()
 
     async def settled(self) -> Sequence[Outcome]:
-        """Return what was asked until now, once each of it has its answer or is late."""
+        """Return the questions asked so far, once each has its answer or is late."""
         asked = self.asked
         while not self.task.done() and not all(is_settled(one, time.monotonic()) for one in asked):
             await self.until(time.monotonic() + _LOOK_S)
@@ -89,7 +89,7 @@ class _Asking:
 
     @property
     def asked(self) -> list[Outcome]:
-        """Return what was due until now."""
+        """Return the questions that were due so far."""
         now_s = time.monotonic()
         return [one for one in self.load.outcomes if one.scheduled_s <= now_s]
 
@@ -100,8 +100,8 @@ async def _around(schedule: Schedule, fault: Fault, asking: _Asking, tell: Tell)
     calm = share_well([one for one in asking.asked if is_settled(one, begun_s)], promised_ms)
     if calm < schedule.well:
         raise SettingsError(
-            f"{said(fault)}: not made: the workers answer {calm:.0%} in time before it, {schedule.well:.0%} are to; "
-            "see: replyline diagnose"
+            f"{said(fault)}: not caused: before it the workers answer only {calm:.0%} in time, {schedule.well:.0%} are "
+            "required; see: replyline diagnose"
         )
     tell(f"{said(fault)}: begins")
     stopped: str | None = None

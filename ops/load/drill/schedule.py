@@ -1,4 +1,4 @@
-"""The schedule of a drill: which fleet, what is asked of it, and one fault after another. Pure."""
+"""The schedule of a drill: the fleet, the load, and one fault after another. Pure."""
 
 import math
 from datetime import datetime
@@ -19,7 +19,7 @@ _MS: Final = 1_000.0
 
 
 class Pause(Struct, frozen=True, kw_only=True, tag_field="fault", tag="pause", forbid_unknown_fields=True):
-    """A process of this machine stands still, and goes on after `seconds`."""
+    """Stop a process of this machine, and continue it after `seconds`."""
 
     pid: Annotated[int, Meta(gt=1)]
     seconds: Positive
@@ -28,7 +28,7 @@ class Pause(Struct, frozen=True, kw_only=True, tag_field="fault", tag="pause", f
 
 
 class Kill(Struct, frozen=True, kw_only=True, tag_field="fault", tag="kill", forbid_unknown_fields=True):
-    """A process of this machine is killed; whoever looks after it starts it again."""
+    """Kill a process of this machine; its supervisor must restart it."""
 
     pid: Annotated[int, Meta(gt=1)]
     seconds: Positive
@@ -37,7 +37,7 @@ class Kill(Struct, frozen=True, kw_only=True, tag_field="fault", tag="kill", for
 
 
 class Drain(Struct, frozen=True, kw_only=True, tag_field="fault", tag="drain", forbid_unknown_fields=True):
-    """A worker leaves its group, by its port for operators."""
+    """Make a worker leave its group, through its port for operators."""
 
     worker: Annotated[str, Meta(min_length=1)]
     seconds: Positive
@@ -46,7 +46,7 @@ class Drain(Struct, frozen=True, kw_only=True, tag_field="fault", tag="drain", f
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="fault", tag="command", forbid_unknown_fields=True):
-    """A command of the operator's makes the fault, and another takes it away after `seconds`."""
+    """Run a command of the operator's that causes the fault, and another one that undoes it after `seconds`."""
 
     start: Annotated[tuple[str, ...], Meta(min_length=1)]
     seconds: Positive
@@ -59,10 +59,17 @@ Fault = Pause | Kill | Drain | Command
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fleet` is said again by `--consent`. `rate` questions a second are asked of `url`. Before a fault `calm_s` must
-    pass in which the workers give at least `well` of the answers, in time; the drill ends at once where fewer than
-    `least` of the last 20 questions had an answer in time, whoever gave it. Afterwards the fleet has `recover_s` to be
-    well again."""
+    """The schedule of a drill.
+
+    Attributes:
+        fleet: name of the fleet, to be repeated with `--consent`
+        url: the gateway that is asked
+        rate: questions per second
+        calm_s: before each fault, the workers must answer well for this long
+        recover_s: how long the fleet may take to recover after a fault
+        well: minimum share of the workers' answers in time
+        least: the drill stops if fewer of the last 20 questions had an answer in time, from any source
+    """
 
     fleet: Annotated[str, Meta(min_length=1)]
     url: Annotated[str, Meta(min_length=1)]
@@ -75,16 +82,16 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_schedule(text: bytes, name: str) -> Schedule:
-    """Return the schedule in a TOML file. Raises `SettingsError` that names the field and the remedy."""
+    """Return the schedule in a TOML file. Raises `SettingsError` with the field and the remedy."""
     try:
         schedule = msgspec.toml.decode(text, type=Schedule)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SettingsError(f"{name}: {error}; docs/reliability.md has an example") from None
     for number, fault in enumerate(schedule.drill, 1):
         if fault.seconds > _LONGEST_S:
-            raise SettingsError(f"{name}: fault {number} lasts {fault.seconds:g} s; {_LONGEST_S:g} are allowed")
+            raise SettingsError(f"{name}: fault {number} lasts {fault.seconds:g} s; at most {_LONGEST_S:g} are allowed")
         if fault.at is not None and fault.at.tzinfo is None:
-            raise SettingsError(f"{name}: fault {number} is at {fault.at.isoformat()}; name its offset, as in +00:00")
+            raise SettingsError(f"{name}: fault {number} is at {fault.at.isoformat()}; add its offset, such as +00:00")
     return schedule
 
 
@@ -92,40 +99,40 @@ def said(fault: Fault) -> str:
     """Return a fault in words."""
     match fault:
         case Pause():
-            what = f"process {fault.pid} stands still for {fault.seconds:g} s"
+            what = f"process {fault.pid} is stopped for {fault.seconds:g} s"
         case Kill():
             what = f"process {fault.pid} is killed, {fault.seconds:g} s"
         case Drain():
             what = f"worker {fault.worker} leaves, {fault.seconds:g} s"
         case Command():
             what = f"`{' '.join(fault.start)}`, {fault.seconds:g} s"
-            what += f", then `{' '.join(fault.undo)}`" if fault.undo else ", nothing takes it back"
+            what += f", then `{' '.join(fault.undo)}`" if fault.undo else ", which is not undone"
     return f"{fault.name}: {what}" if fault.name else what
 
 
 def is_undone(fault: Fault) -> bool:
-    """Return whether the drill takes a fault back by itself."""
+    """Return whether the drill undoes a fault."""
     return isinstance(fault, Pause) or (isinstance(fault, Command) and bool(fault.undo))
 
 
 def refusal(schedule: Schedule, consent: str | None, *, for_good: bool) -> str | None:
-    """Return why the faults may not be made; None where the operator has agreed to all of them."""
+    """Return why the faults may not be caused; None if the operator has agreed to all of them."""
     if consent is None:
-        return f"nothing was done: --consent {schedule.fleet} makes these faults"
+        return f"no fault was caused: --consent {schedule.fleet} causes them"
     if consent != schedule.fleet:
         return f"--consent {consent}: the schedule is for {schedule.fleet}"
     lasting = [fault for fault in schedule.drill if not is_undone(fault)]
     if lasting and not for_good:
-        return f"{said(lasting[0])}: the drill cannot take that back; agree by --irreversible"
+        return f"{said(lasting[0])}: the drill cannot undo that; agree with --irreversible"
     return None
 
 
 def wait_s(fault: Fault, now_unix_ms: float) -> float:
-    """Return the time until a fault is due. Raises `SettingsError` where that was before now, or is over a day off."""
+    """Return the time until a fault is due. Raises `SettingsError` if it is in the past, or more than a day ahead."""
     if fault.at is None:
         return 0.0
     left_s = fault.at.timestamp() - now_unix_ms / _MS
     if not 0 <= left_s <= _LONGEST_WAIT_S or math.isnan(left_s):
-        why = "has passed" if left_s < 0 else "is over a day off"
-        raise SettingsError(f"{said(fault)}: {fault.at.isoformat()} {why}; name another time, or none")
+        why = "has passed" if left_s < 0 else "is more than a day ahead"
+        raise SettingsError(f"{said(fault)}: {fault.at.isoformat()} {why}; use another time, or none")
     return left_s

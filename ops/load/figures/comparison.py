@@ -1,4 +1,4 @@
-"""Two results' figures side by side, each with its ratio and verdict. Pure."""
+"""Compare the figures of two results, each with its ratio and verdict. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """`name` of the requests' `values`."""
+    """A figure `name`, computed from the requests' `values`."""
 
     name: str
     values: str
@@ -52,7 +52,7 @@ class Compared:
 
 
 def compared(before: Samples, after: Samples, *, tolerance: float) -> list[Compared]:
-    """Each figure of `after` over that of `before`. What either has none of is no difference."""
+    """Compare each figure of `after` with that of `before`. A figure that either lacks counts as no difference."""
     rows = []
     for figure in FIGURES:
         found = ratio(getattr(before, figure.values), getattr(after, figure.values), figure.statistic)
@@ -64,7 +64,7 @@ def compared(before: Samples, after: Samples, *, tolerance: float) -> list[Compa
 
 
 def worst(rows: Sequence[Compared]) -> Verdict:
-    """Return the worst verdict: a regression anywhere is one of the whole."""
+    """Return the worst verdict: one regression makes the whole a regression."""
     verdicts = [row.verdict for row in rows]
     if "regression" in verdicts:
         return "regression"

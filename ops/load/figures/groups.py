@@ -1,4 +1,4 @@
-"""A load's outcomes side by side, by bucket or by phase. Pure."""
+"""Compare a load's outcomes by bucket or by phase. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from ops.measure.quantiles import Quantiles
 from ops.measure.runner import Cell, show
 from shared.wire.outcome import Source
 
-# "unsure" is no answer of the model's, "mixed" is one.
+# "mixed" counts as an answer by the model, "unsure" does not.
 _COLUMNS: Final[dict[str, tuple[Source, ...]]] = {
     "by the model": ("model", "mixed"),
     "FAQ": ("faq",),
@@ -25,7 +25,7 @@ def reports(groups: Mapping[str, Sequence[Outcome]]) -> dict[str, LoadReport]:
 
 
 def rows_of(title: str, of: Mapping[str, LoadReport]) -> tuple[list[str], list[list[Cell]]]:
-    """Return the titles and a row a group."""
+    """Return the titles and one row per group."""
     rows: list[list[Cell]] = [
         [
             name,

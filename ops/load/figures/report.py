@@ -18,8 +18,8 @@ LATENCIES: Final = ("ms", "p50", "p95", "p99")
 
 
 class Goodput(Struct, frozen=True, kw_only=True):
-    """Model answers that ended within their deadline, those with replaced sentences too; `share` is of the requests
-    sent. An answer that nothing is known is none of the model's."""
+    """Answers by the model that ended within their deadline, including those with replaced sentences. `share` is
+    relative to the requests sent. "Unsure" answers do not count."""
 
     answers: int
     per_s: float
@@ -34,7 +34,8 @@ class Errors(Struct, frozen=True, kw_only=True):
 
 
 class LoadReport(Struct, frozen=True, kw_only=True):
-    """TTFT, TPOT and end to end are of the model's answers; `answered_ms` is of every answer, fallbacks included."""
+    """The figures of a load. TTFT, TPOT and end-to-end times are of the model's answers; `answered_ms` includes
+    fallbacks."""
 
     requests: int
     answered: int
@@ -53,8 +54,8 @@ class LoadReport(Struct, frozen=True, kw_only=True):
 
 
 class Samples(Struct, frozen=True, kw_only=True):
-    """Each request's figures in the order of sending, to be compared with another run's: TTFT and end to end of
-    those that the model answered, `in_time` (0 or 1) of all; evenly thinned out to 20,000 requests."""
+    """Each request's figures in the order of sending, to be compared with another run: TTFT and end-to-end times of the
+    model's answers, and `in_time` (0 or 1) of all requests. Thinned out evenly to 20,000 requests."""
 
     ttft_ms: list[float]
     e2e_ms: list[float]
@@ -62,7 +63,7 @@ class Samples(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The load's parameters. Without `max_output_tokens` or `deadline_ms` each request had its own."""
+    """The load's parameters. `max_output_tokens` and `deadline_ms` are None if they differ between requests."""
 
     command: str
     loop: str
@@ -78,7 +79,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
-    """Return the measured requests, without the warm-up's. Raises ValueError for none."""
+    """Return the figures of the measured requests, without the warm-up. Raises `ValueError` without requests."""
     if not outcomes:
         raise ValueError("no outcome to summarise")
     answered = [outcome for outcome in outcomes if outcome.done_s is not None]
@@ -108,8 +109,8 @@ def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
 
 
 def as_json(report: LoadReport, run: Run, environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """Return the report's keys at the top, as promised to scripts, with `run`, `environment` and `samples` beside
-    them."""
+    """Return the report's keys at the top level, as promised to scripts, along with `run`, `environment` and
+    `samples`."""
     keys: dict[str, object] = {name: getattr(report, name) for name in report.__struct_fields__}
     return {**keys, "run": run, "environment": environment, "samples": samples(outcomes)}
 
@@ -138,7 +139,7 @@ def _per_s(count: float, duration_s: float) -> float:
 
 
 def latency_rows(report: LoadReport) -> list[list[Cell]]:
-    """Return a row a latency, under `LATENCIES`."""
+    """Return one row per latency, for the titles `LATENCIES`."""
     rows = {
         "TTFT": report.ttft_ms,
         "TPOT": report.tpot_ms,

@@ -1,4 +1,4 @@
-"""A rate that was tried for the knee, and the bounds that it had to keep. Pure."""
+"""One try of a rate in the search for the knee, and the bounds that it has to keep. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from ops.measure.runner import Cell, show
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Bounds on the model's answers; None bounds nothing. `goodput` is the least share of all requests that the model
+    """Bounds of the model's answers; None for no bound. `goodput` is the minimum share of all requests that the model
     answers in time."""
 
     ttft_p99_ms: float | None
@@ -19,7 +19,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     goodput: float
 
     def broken_by(self, report: LoadReport) -> list[str]:
-        """Return which bounds a load has broken; none where it has passed."""
+        """Return the bounds that a load has broken; empty if it has passed."""
         broken = [
             f"{name} p99 {show(of.p99)} ms"
             for name, of, most in (
@@ -34,7 +34,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Try(Struct, frozen=True, kw_only=True):
-    """One load at one rate. `broken` names the bounds that it broke."""
+    """One load at one rate. `broken` lists the bounds that it broke."""
 
     rate: float
     requests: int
@@ -46,7 +46,7 @@ class Try(Struct, frozen=True, kw_only=True):
 
 
 def decided(passes: Sequence[bool], tries: int) -> bool | None:
-    """Return the verdict that most of so many tries will give; None while it is open."""
+    """Return the verdict of the majority of `tries` tries; None while it is open."""
     most = tries // 2 + 1
     if sum(passes) >= most:
         return True
@@ -59,7 +59,7 @@ TITLES: Final = (
 
 
 def rows_of(tried: Sequence[Try]) -> list[list[Cell]]:
-    """Return a row a try, under `TITLES`."""
+    """Return one row per try, for the titles `TITLES`."""
     return [
         [
             one.rate,

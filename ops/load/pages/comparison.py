@@ -1,4 +1,4 @@
-"""Two results side by side as a report: the verdict, each figure's ratio with its interval, the distributions. Pure."""
+"""The report of a comparison: the verdict, each figure's ratio with its interval, and the distributions. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from ops.measure.report import Part, report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareFacts:
-    """`first` and `second` are the files' names, `unlike` what they differ in beside what is measured."""
+    """The facts of the report. `first` and `second` are the names of the files, `unlike` the conditions in which the
+    runs differ."""
 
     first: str
     second: str
@@ -26,15 +27,15 @@ class CompareFacts:
 
 
 def compare_page(facts: CompareFacts) -> str:
-    """Return the whole file."""
+    """Return the HTML file."""
     counts = [len(result.samples.in_time) for result in (facts.before, facts.after)]
     answer = {"regression": "Yes.", "improvement": "No, it is better.", "no difference": "No."}[facts.verdict]
     lead = f"Is {facts.second} ({counts[1]:,} requests) worse than {facts.first} ({counts[0]:,} requests)? {answer}"
-    unlike = "".join(f" Not alike: {one}." for one in facts.unlike)
+    unlike = "".join(f" Different conditions: {one}." for one in facts.unlike)
     titles, rows = rows_of(facts.rows, facts.first, facts.second)
     parts = (
         Part(title="Figures", text=_terms(facts), titles=titles, rows=rows),
-        Part(title="Distributions", text="The share of the model's answers by then.", plots=_plots(facts)),
+        Part(title="Distributions", text="The share of the model's answers up to that time.", plots=_plots(facts)),
         Part(
             title="How this was made",
             pairs={
@@ -55,10 +56,10 @@ def compare_page(facts: CompareFacts) -> str:
 
 def _terms(facts: CompareFacts) -> str:
     return (
-        f"A ratio is the second result over the first. Where its 99 % interval holds 1, or it is within "
+        f"A ratio is the second result over the first. If its 99 % interval includes 1, or it is within "
         f"{facts.tolerance:.0%} of 1, there is no difference. The intervals are from 1,000 draws of blocks of "
-        "neighbouring requests (circular block bootstrap); five at 99 % are 95 % for all together. They know nothing "
-        "of what differs from run to run."
+        "neighbouring requests (circular block bootstrap); five at 99 % are 95 % for all together. They do not include "
+        "differences from run to run."
     )
 
 

@@ -1,4 +1,4 @@
-"""The search for the knee as a report: each rate that was tried, what it came to, and the bounds. Pure."""
+"""The report of the search for the knee: each rate tried, its result, and the bounds. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from ops.measure.report import Part, report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KneeFacts:
-    """`rate` 0: none passed. `at_limit`: none failed. `asked` is how it was searched."""
+    """The facts of the report. `rate` is 0 if no rate passed, `at_limit` is True if no rate failed, and `asked`
+    describes the search."""
 
     rate: float
     at_limit: bool
@@ -23,9 +24,9 @@ class KneeFacts:
 
 
 def knee_page(facts: KneeFacts) -> str:
-    """Return the whole file."""
+    """Return the HTML file."""
     lead = (
-        "The largest rate of requests at which the answers are still as they should be: "
+        "The largest rate of requests at which the answers stay within bounds: "
         f"{'; '.join(_bounds(facts.bounds))}. Above it they are not."
     )
     parts = (
@@ -33,12 +34,12 @@ def knee_page(facts: KneeFacts) -> str:
         Part(title="Tries, in their order", titles=TITLES, rows=rows_of(facts.tries)),
         Part(title="How this was made", pairs=environment_pairs(facts.environment, facts.asked)),
     )
-    return report("How much is borne", lead, parts, headline=_headline(facts))
+    return report("Largest load within bounds", lead, parts, headline=_headline(facts))
 
 
 def _headline(facts: KneeFacts) -> dict[str, str]:
     if not facts.rate:
-        return {"requests a second: not even the first rate passed": "none"}
+        return {"requests per second: the first rate did not pass": "none"}
     name = "requests a second, the most that was tried: it may be more" if facts.at_limit else "requests a second"
     best = [one for one in facts.tries if one.rate == facts.rate and not one.broken]
     return {
@@ -64,7 +65,7 @@ def _worst(values: Sequence[float | None]) -> str:
 
 
 def _plots(facts: KneeFacts) -> list[Plot]:
-    """Return one for each quantity that any try has."""
+    """Return one plot for each quantity with values."""
     of: dict[str, tuple[Callable[[Try], float | None], float | None]] = {
         "TTFT p99, ms": (lambda one: one.ttft_ms.p99, facts.bounds.ttft_p99_ms),
         "end to end p99, ms": (lambda one: one.e2e_ms.p99, facts.bounds.e2e_p99_ms),

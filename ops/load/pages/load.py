@@ -1,4 +1,4 @@
-"""A load's report for whoever was not there: what was asked, what came of it, when, and how it was made. Pure."""
+"""The report of a load: the questions, the outcomes over time, and how the load was made. Pure."""
 
 import math
 from collections import Counter
@@ -28,14 +28,14 @@ _TERMS: Final = (
 _IN_TIME, _MIXED, _LATE, _NONE = "model, in time", "mixed, in time", "model, late or cut", "no answer"
 ENDS: Final[Mapping[str, str]] = {
     _IN_TIME: "the model's whole answer within its deadline",
-    _MIXED: "the same, with an FAQ entry's words in some place",
+    _MIXED: "the same, with an FAQ entry's text in some places",
     _LATE: "the model's answer, after its deadline or cut at it",
-    "faq": "an FAQ entry in place of the model's words",
+    "faq": "an FAQ entry instead of the model's text",
     "courtesy": "a greeting or thanks, returned",
-    "unsure": "it says that nothing is known of this",
+    "unsure": "an answer that the FAQ does not cover this",
     "busy": "it asks to try again",
     "handoff": "a person takes over",
-    _NONE: "refused by the gateway, or nothing came at all",
+    _NONE: "refused by the gateway, or no answer at all",
 }
 _MOST_BINS: Final = 60
 _MOST_DOTS: Final = 1_500
@@ -45,9 +45,17 @@ _LEAST_MS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFacts:
-    """`told` says in a sentence what was asked. `groups` are reports by `grouped_by`.
-    The deadlines are the gateway's, None where each request has its own. `surges` are seconds from the start,
-    `settings` those of the system's that count here."""
+    """The facts of the report.
+
+    Attributes:
+        told: a sentence that describes the load
+        grouped_by: the property that `groups` differ in
+        groups: a report per group
+        first_token_ms: the gateway's soft deadline; None if requests have their own
+        deadline_ms: the gateway's hard deadline; None if requests have their own
+        settings: settings of the system that affect the result
+        surges: begin and end of each surge, in seconds from the start
+    """
 
     title: str
     told: str
@@ -64,12 +72,12 @@ class LoadFacts:
 
 
 def load_page(facts: LoadFacts) -> str:
-    """Return the whole file."""
+    """Return the HTML file."""
     titles, rows = rows_of(facts.grouped_by, facts.groups)
     parts = (
         _ends(facts.outcomes),
         Part(title="Over time", text="A surge is shaded." if facts.surges else "", plots=_over_time(facts)),
-        Part(title="Distribution", text="The share of answers that had come by then.", plots=_distribution(facts)),
+        Part(title="Distribution", text="The share of answers up to that time.", plots=_distribution(facts)),
         Part(title="Latencies", text=_TERMS, titles=LATENCIES, rows=latency_rows(facts.report)),
         Part(title=f"By {facts.grouped_by}", titles=titles, rows=rows),
         Part(title="How this was made", pairs=environment_pairs(facts.environment, _making(facts))),
@@ -93,7 +101,7 @@ def _ends(outcomes: Sequence[Outcome]) -> Part:
     rows: list[list[Cell]] = [
         [end, found[end], f"{found[end] / len(outcomes):.1%}", told] for end, told in ENDS.items()
     ]
-    return Part(title="What became of them", titles=("", "requests", "share", ""), rows=rows)
+    return Part(title="Outcomes", titles=("", "requests", "share", ""), rows=rows)
 
 
 def _headline(of: LoadReport) -> dict[str, str]:
@@ -102,7 +110,7 @@ def _headline(of: LoadReport) -> dict[str, str]:
         "answered by the model within the deadline": f"{of.goodput.share:.1%}",
         "such answers a second": show(of.goodput.per_s),
         "ms to the model's first text, p50 / p99": _two(of.ttft_ms),
-        "answered in the model's stead": f"{instead:,}",
+        "answered without the model": f"{instead:,}",
         "refused, or without an answer": f"{of.errors.total:,}",
     }
 
@@ -133,7 +141,7 @@ def _over_time(facts: LoadFacts) -> list[Plot]:
 
 
 def _rates(outcomes: Sequence[Outcome], surges: Sequence[tuple[float, float]]) -> Plot:
-    """Plot the requests offered and answered a second, by when each was due or ended."""
+    """Plot the requests offered and answered per second, by when each was due or ended."""
     start_s = _start_s(outcomes)
     ended = [(one.done_s - start_s, one.good) for one in outcomes if one.done_s is not None]
     due = [one.scheduled_s - start_s for one in outcomes]
@@ -160,12 +168,12 @@ def _rates(outcomes: Sequence[Outcome], surges: Sequence[tuple[float, float]]) -
 
 
 def _bin_s(span_s: float) -> float:
-    """Return a stretch of time of which at most sixty fill the span: a second at least."""
+    """Return the width of a time bin: at least a second, and at most sixty bins in the span."""
     return max(1.0, math.ceil(span_s / _MOST_BINS))
 
 
 def _binned(points: Points, share: float) -> list[tuple[float, float]]:
-    """Return a percentile of y for each stretch of time that has any."""
+    """Return a percentile of y for each time bin with points."""
     width_s = _bin_s(max(at_s for at_s, _ in points))
     within: dict[int, list[float]] = {}
     for at_s, value in points:
@@ -186,7 +194,7 @@ def _distribution(facts: LoadFacts) -> list[Plot]:
 
 
 def distribution(of: Mapping[str, Sequence[float]], title: str, marks: Mapping[str, float] | None = None) -> list[Plot]:
-    """Return one plot of how many had it by then, a curve a name; none where nobody had."""
+    """Return a plot with one cumulative curve per name; empty without values."""
     lines = []
     for colour, (name, values) in enumerate(of.items()):
         if values:
@@ -243,7 +251,7 @@ def _making(facts: LoadFacts) -> dict[str, str]:
 
 
 def environment_pairs(environment: Environment, before: Mapping[str, str]) -> dict[str, str]:
-    """Return what it ran on, after `before`."""
+    """Return the environment's name-value pairs, after `before`."""
     versions = [f"Python {environment.python}", *(f"{name} {one}" for name, one in environment.versions.items())]
     return {
         **before,

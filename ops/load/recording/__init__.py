@@ -1,1 +1,1 @@
-"""Traffic as it was: `replyline record` writes what is asked into a file, `replyline replay` asks it again."""
+"""Recorded traffic: `replyline record` writes requests to a file, `replyline replay` sends them again."""

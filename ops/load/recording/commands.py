@@ -11,15 +11,15 @@ from ops.command_line import DEFAULT_URL, HtmlPath, JsonPath, Token, UrlOfGatewa
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
-    """The limit that is reached first ends the recording."""
+    """The options of `replyline record`. The limit that is reached first ends the recording."""
 
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="to be written; must not exist")]
-    minutes: Annotated[float, typer.Option(min=0.001, max=10_080, help="ends after so long")] = 10.0
-    requests: Annotated[int, typer.Option(min=1, max=5_000_000, help="ends after so many")] = 1_000_000
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="file to write; must not exist")]
+    minutes: Annotated[float, typer.Option(min=0.001, max=10_080, help="end after this many minutes")] = 10.0
+    requests: Annotated[int, typer.Option(min=1, max=5_000_000, help="end after this many requests")] = 1_000_000
 
 
 def record(options: RecordOptions) -> None:
-    """Write what is asked from now on into a file: times, lengths, deadlines; words only of who has consented."""
+    """Record new requests: times, lengths, deadlines, and the text only of customers who have consented."""
     from ops.load.recording.record import record as run_record
     from shared.process.lifetime import run_until_signal
 
@@ -30,18 +30,19 @@ def record(options: RecordOptions) -> None:
 class ReplayOptions(Struct, frozen=True, kw_only=True):
     """The options of `replyline replay`."""
 
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="of `replyline record`")]
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="file of `replyline record`")]
     url: UrlOfGateway = DEFAULT_URL
     token: Token = None
     speed: Annotated[
-        float, typer.Option(min=0.001, max=1_000, help="2: in half the time; deadlines stay as they were")
+        float, typer.Option(min=0.001, max=1_000, help="2: in half the time; deadlines are not changed")
     ] = 1.0
     json_path: JsonPath = None
     html_path: HtmlPath = None
 
 
 def replay(options: ReplayOptions) -> None:
-    """Ask what was recorded again: original spacing and deadlines, each conversation over a connection of its own."""
+    """Send recorded requests again, with their original spacing and deadlines, each conversation over its own
+    connection."""
     from ops.load.recording.replay import replay as run_replay
 
     run(lambda: run_replay(options, command_typed(), Console(stderr=True)))

@@ -1,7 +1,7 @@
-"""A recording as a file: gzipped JSON lines, written next to its place and moved there whole. It can be read as far as
-it was written, and each fault of it is one line.
+"""A recording as a file: gzipped JSON lines, written under a temporary name and renamed when complete. An incomplete
+file can be read up to its last complete line. Every fault of a file is reported in one line.
 
-The lines are a `Header`, and an `Asked` for each request in the order in which they came.
+The lines are a `Header`, followed by an `Asked` for each request in order of arrival.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ VERSION: Final = 1
 BYTES: Final = "bytes"  # the tokenizer whose tokens are bytes
 _HASH_BYTES: Final = 8
 _OWNER_ONLY: Final = 0o600
-_GZIP: Final = 31  # zlib's word for it
+_GZIP: Final = 31  # zlib's number for gzip
 _MOST_REQUESTS: Final = 5_000_000
 _MOST_BYTES: Final = 1 << 32
 _TAG: Final = "type"
@@ -38,7 +38,7 @@ _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag=_KIND):
-    """`tokenizer` is whose tokens are counted: the model's folder by its name, or "bytes"."""
+    """The first line. `tokenizer` is the tokenizer that counts tokens: the name of the model's folder, or "bytes"."""
 
     version: int
     started_unix_ms: int
@@ -47,11 +47,18 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_T
 
 
 class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="asked"):
-    """A request. `at_ms` runs from the first one's arrival in its topic, `first_token_ms` and `deadline_ms` from the
-    request's own creation. `tenant` and `session` are hashes by a key that is not kept.
+    """A request.
 
-    `text` and `stop` are there only where the customer has consented, and then `person`, the conversation's digest, by
-    which they can be removed; `input_tokens` are the text's, always.
+    Attributes:
+        at_ms: time since the first request's arrival in its topic
+        tenant: a hash with a key that is not stored
+        session: likewise
+        input_tokens: tokens of the text, even if it is not stored
+        first_token_ms: soft deadline, from the request's creation
+        deadline_ms: hard deadline, from the request's creation
+        text: None unless the customer has consented
+        stop: empty unless the customer has consented
+        person: digest of the conversation, with which its texts can be removed; None without text
     """
 
     at_ms: Annotated[float, Meta(ge=0)]
@@ -70,31 +77,31 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TA
 
 
 def hashed(key: bytes, *parts: str) -> str:
-    """Return a name that tells equal from unequal within one recording, and nothing to whom the key is unknown."""
+    """Return a hash that is equal for equal parts within one recording, and reveals nothing without the key."""
     return hashlib.blake2b("/".join(parts).encode(), key=key, digest_size=_HASH_BYTES).hexdigest()
 
 
-class RecordingFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+class RecordingFailed(ReplylineError):  # noqa: N818 - an event, not a kind of error
     code = "recording_failed"
 
 
 class RecordingWriter:
-    """Write `path`.partial, whose whole lines can be read at any time, and make it `path` in `finish`. Only its owner
-    may read it. Raises `SettingsError` where there is something already, `RecordingFailed` where the disk refuses."""
+    """Writes `path`.partial, whose complete lines can be read at any time; `finish` renames it to `path`. Only its
+    owner may read it. Raises `SettingsError` if a file exists already, `RecordingFailed` if it cannot be written."""
 
     def __init__(self, path: Path, header: Header) -> None:
         if path.exists():
-            raise SettingsError(f"{path}: is there already; name another file, or remove it")
+            raise SettingsError(f"{path}: exists already; use another name, or remove it")
         self._path = path
         self.partial = path.with_name(path.name + ".partial")
         try:
             handle = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         except FileExistsError:
             raise SettingsError(
-                f"{self.partial}: is there already, of a recording that runs or was broken off; move or remove it"
+                f"{self.partial}: exists already, from a running or interrupted recording; move or remove it"
             ) from None
         except OSError as error:
-            raise SettingsError(f"{self.partial}: cannot be written: {error.strerror}; name another file") from None
+            raise SettingsError(f"{self.partial}: cannot be written: {error.strerror}; use another file") from None
         self._file = os.fdopen(handle, "wb")
         self._zip = zlib.compressobj(wbits=_GZIP)
         self.write(header)
@@ -110,7 +117,7 @@ class RecordingWriter:
             self._file.flush()
 
     def finish(self) -> None:
-        """End the file, put it on the disk and give it its name."""
+        """Complete the file, sync it to disk and rename it."""
         with self._disk():
             self._file.write(self._zip.flush())
             self._file.flush()
@@ -119,7 +126,7 @@ class RecordingWriter:
             self.partial.rename(self._path)
 
     def forget(self, forgotten: Mapping[str, int]) -> None:
-        """Remove the words of forgotten conversations from what is written, and continue."""
+        """Remove the texts of forgotten conversations from the file, and continue."""
         self.flush()
         new, _ = _without(read_recording(self.partial), forgotten, self.partial.with_name(f"{self.partial.name}.new"))
         if new is not None:
@@ -130,14 +137,14 @@ class RecordingWriter:
             self._file, self._zip = new._file, new._zip  # noqa: SLF001 - a writer of the same file
 
     def discard(self) -> None:
-        """Leave nothing of it."""
+        """Remove the file."""
         self.close()
         self.partial.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Break it off: what was written stays in `partial`."""
+        """Interrupt the recording. The data written so far stays in `partial`."""
         if not self._file.closed:
-            with suppress(RecordingFailed):  # raised where it was written
+            with suppress(RecordingFailed):  # raised by the write that failed
                 self.flush()
             with suppress(OSError):
                 self._file.close()
@@ -148,14 +155,14 @@ class RecordingWriter:
             yield
         except OSError as error:
             raise RecordingFailed(
-                f"{self.partial}: {error.strerror}; make room and record again, what was written can be used"
+                f"{self.partial}: {error.strerror}; make room and record again, the data written so far can be used"
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`asked` as they were written. `broken_off` says what is missing of a file that was not finished; empty where it
-    was."""
+    """A recording. `asked` are the requests as written; `broken_off` describes an incomplete file and is empty
+    otherwise."""
 
     name: str
     header: Header
@@ -167,13 +174,13 @@ class Recording:
         return len({one.session for one in self.asked})
 
     def in_order(self) -> list[tuple[int, Asked]]:
-        """Return the requests by their arrival, each with its place in the file."""
+        """Return the requests by arrival, each with its index in the file."""
         return sorted(enumerate(self.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
 
 
 def forget_in(path: Path, forgotten: Mapping[str, int]) -> int:
-    """Remove the words of forgotten conversations from a recording that is no longer written; return from how many
-    requests. Raises `SettingsError`, `RecordingFailed`."""
+    """Remove the texts of forgotten conversations from a completed recording; return the number of requests concerned.
+    Raises `SettingsError`, `RecordingFailed`."""
     rest = path.with_name(f"{path.name}.new")
     new, num_gone = _without(read_recording(path), forgotten, rest)
     if new is not None:
@@ -183,8 +190,11 @@ def forget_in(path: Path, forgotten: Mapping[str, int]) -> int:
 
 
 def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -> tuple[RecordingWriter | None, int]:
-    """Write a recording to `path` without the words of forgotten conversations; return its writer, None if it has none,
-    and from how many requests they are missing."""
+    """Write a recording to `path` without the texts of forgotten conversations.
+
+    Returns:
+        The writer and the number of requests whose text was removed; (None, 0) if there are none.
+    """
     start = recording.header.started_unix_ms
     gone = [
         each.person is not None and must_go(forgotten, (each.person,), start + each.at_ms) for each in recording.asked
@@ -198,18 +208,18 @@ def _without(recording: "Recording", forgotten: Mapping[str, int], path: Path) -
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a recording. Raises `SettingsError`, one line."""
+    """Read a recording. Raises `SettingsError` with a one-line message."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file of `replyline record`") from None
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; use a file of `replyline record`") from None
     return parse_recording(data, str(path))
 
 
 def parse_recording(data: bytes, name: str) -> Recording:
-    """Read it; a last line that was not written whole is left out, and `broken_off` tells of it.
+    """Parse a recording. An incomplete last line is omitted, and `broken_off` says so.
 
-    Raises `SettingsError` with `name` for what is no recording, one of another version, and one that was damaged.
+    Raises `SettingsError` with `name` if the data is not a recording, has another version, or is damaged.
     """
     unzip = zlib.decompressobj(wbits=_GZIP)
     try:
@@ -220,7 +230,7 @@ def parse_recording(data: bytes, name: str) -> Recording:
     if not lines or not lines[0].startswith(_HEAD):
         raise _foreign(name)
     if unzip.unused_data or unzip.unconsumed_tail or (unzip.eof and rest):
-        raise _damaged(name, "something follows it")
+        raise _damaged(name, "unexpected data after its end")
     header = _header(lines[0], name)
     asked: list[Asked] = []
     for number, line in enumerate(lines[1:], 2):
@@ -231,7 +241,7 @@ def parse_recording(data: bytes, name: str) -> Recording:
         if len(asked) > _MOST_REQUESTS:
             raise _damaged(name, f"more than {_MOST_REQUESTS:,} requests")
     used = counted(len(asked), "request is", "requests are")
-    broken_off = "" if unzip.eof else f"{name}: the recording was broken off; {used} used"
+    broken_off = "" if unzip.eof else f"{name}: the recording was interrupted; {used} used"
     return Recording(name, header, tuple(asked), broken_off)
 
 
@@ -248,15 +258,15 @@ def _header(line: bytes, name: str) -> Header:
         raise _damaged(name, f"line 1: {error}") from None
     if header.version != VERSION:
         raise SettingsError(
-            f"{name}: is a recording of version {header.version}, and version {VERSION} is read here; use the "
+            f"{name}: has version {header.version}, but this replyline reads version {VERSION}; use the "
             "replyline that made it"
         )
     return header
 
 
 def _foreign(name: str) -> SettingsError:
-    return SettingsError(f"{name}: is no recording; make one: replyline record FILE")
+    return SettingsError(f"{name}: is not a recording; make one: replyline record FILE")
 
 
 def _damaged(name: str, why: str) -> SettingsError:
-    return SettingsError(f"{name}: is damaged ({why}); copy it anew from where it was made, or record again")
+    return SettingsError(f"{name}: is damaged ({why}); copy it again, or record again")

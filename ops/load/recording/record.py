@@ -1,4 +1,4 @@
-"""`replyline record`: follow the request topics from now on, outside any group, and write what passes by."""
+"""`replyline record`: follow new records of the request topics, outside any group, and write the requests to a file."""
 
 import asyncio
 import secrets
@@ -42,7 +42,7 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
     writer = RecordingWriter(options.path, header)
     try:
         await asyncio.gather(*(reader.start() for reader in readers))
-        console.print(f"recording {', '.join(requests)}; Ctrl-C ends it and keeps what there is", soft_wrap=True)
+        console.print(f"recording {', '.join(requests)}; Ctrl-C ends the recording and keeps the file", soft_wrap=True)
 
         def take(record: Record) -> None:
             if record.topic == forgotten:
@@ -67,7 +67,7 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
 
 
 async def _ended(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, stop: asyncio.Event) -> None:
-    """Wait until a limit is reached or `stop` is set; what is written meanwhile is flushed."""
+    """Wait until a limit is reached or `stop` is set, and flush the file periodically."""
     until_s = time.monotonic() + options.minutes * 60
     while not (stop.is_set() or recorder.requests >= options.requests or time.monotonic() >= until_s):
         await asyncio.sleep(_POLL_S)
@@ -77,7 +77,7 @@ async def _ended(options: RecordOptions, recorder: Recorder, writer: RecordingWr
 async def _follow(
     readers: list[PartitionReader], take: Callable[[Record], None], ended: Coroutine[Any, Any, None]
 ) -> None:
-    """Whatever goes wrong in one reader ends them all, and is raised."""
+    """Read with all readers until `ended` returns. A fault in one reader ends all of them and is raised."""
 
     async def read(reader: PartitionReader) -> None:
         while True:
@@ -98,7 +98,7 @@ async def _follow(
 def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, took_s: float, console: Console) -> None:
     if not recorder.requests:
         writer.discard()
-        console.print(f"nothing was asked in {took_s:.0f} s: nothing is written", soft_wrap=True)
+        console.print(f"no request in {took_s:.0f} s: no file was written", soft_wrap=True)
         return
     writer.finish()
     unreadable = f"; {counted(recorder.unreadable, 'unreadable record')} left out" if recorder.unreadable else ""
@@ -110,18 +110,18 @@ def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, to
 
 
 def _tokenizer(settings: Settings) -> tuple[Tokenizer, str]:
-    """Return the tokenizer that gateway and worker count with. Raises `ModelError`."""
+    """Return the tokenizer with which gateway and worker count. Raises `ModelError`."""
     if settings.worker.engine == "fake":
         return Tokenizer.byte_level(), BYTES
     return Tokenizer.load(settings.model.dir), settings.model.dir.name
 
 
 async def _check_topics(kafka: KafkaSettings, wanted: list[str]) -> None:
-    """Check that the topics are there. Raises `BrokerUnavailable`, one line."""
+    """Raise `BrokerUnavailable`, with a one-line message, unless all topics exist."""
     refused = await why_unreachable(kafka)
     if refused is not None:
         raise BrokerUnavailable(refused)
     found = await describe_topics(kafka)
     missing = [topic for topic in wanted if topic not in found]
     if missing:
-        raise BrokerUnavailable(f"{', '.join(missing)}: missing, or not to be read; run: replyline topics create")
+        raise BrokerUnavailable(f"{', '.join(missing)}: missing, or not readable; run: replyline topics create")

@@ -1,4 +1,4 @@
-"""Keep of each request that passes by what a replay needs. Pure."""
+"""Extract from each request the data that a replay needs. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _MOST_MS: Final = 86_400_000
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """`count` gives a text's tokens; `key` makes the hashes."""
+    """Makes the entries of a recording. `count` returns a text's tokens; `key` is the key of the hashes."""
 
     defaults: Defaults
     count: Callable[[str], int]
@@ -30,12 +30,13 @@ class Recorder:
     _forgotten: dict[str, int] = field(default_factory=dict)
 
     def forget(self, told: Forgotten) -> bool:
-        """Keep no words of a conversation from before that moment; return whether some may be written already."""
+        """Record no text of a conversation from before that moment; return whether the file may have such text
+        already."""
         self._forgotten[told.person] = told.unix_ms
         return told.person in self._people
 
     def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> Asked | None:
-        """Return what is written of it; None for a record that no worker could serve either, which is counted."""
+        """Return the entry for a request; None for a record that no worker could serve either, which is counted."""
         arrived = record.arrived_unix_ms if record.arrived_unix_ms is not None else now_unix_ms
         try:
             request = open_request(record.value, record.headers, unreadable=record.unreadable)
@@ -53,7 +54,7 @@ class Recorder:
         self.requests += 1
         self.with_text += consented
         return Asked(
-            at_ms=max(0.0, arrived - self._began_unix_ms),  # another partition's may be read first
+            at_ms=max(0.0, arrived - self._began_unix_ms),  # another partition's records may be read first
             bucket=bucket,
             tenant=hashed(self.key, order.tenant),
             session=hashed(self.key, order.tenant, request.session_id),

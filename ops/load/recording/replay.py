@@ -1,4 +1,4 @@
-"""`replyline replay`: ask what was recorded again, through a gateway, at its own times."""
+"""`replyline replay`: send recorded requests again through a gateway, at their recorded times."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,12 +33,12 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
     await load.look()
     facts = environment(engine=UNKNOWN, broker="unknown")
     asked = f"{len(plan):,} questions of {recording.num_sessions:,} conversations over {plan[-1].at_s:,.1f} s"
-    console.print(f"{asked}, at most {run.connections} at once", highlight=False, soft_wrap=True)
+    console.print(f"{asked}, at most {run.connections} at the same time", highlight=False, soft_wrap=True)
     with progress_bar(console, "answers", len(plan)) as progress:
         outcomes = await load.run(plan, progress)
     told = LoadFacts(
         title="Recorded traffic, asked again",
-        told=f"{asked}, as recorded in {run.input}, with the deadlines of then. {recording.broken_off}".rstrip(),
+        told=f"{asked}, as recorded in {run.input}, with their original deadlines. {recording.broken_off}".rstrip(),
         outcomes=outcomes,
         report=summarise(outcomes),
         run=run,
@@ -50,10 +50,10 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
 
 
 def planned(recording: Recording, *, speed: float) -> list[Planned]:
-    """Return the requests with their spacing divided by `speed`; their deadlines are as they were. Where a text was not
-    consented to, another one of its length stands for it. Raises `SettingsError` for none."""
+    """Return the requests with their spacing divided by `speed` and their original deadlines. A text that was not
+    recorded is replaced by a generated one of the same length. Raises `SettingsError` without requests."""
     if not recording.asked:
-        raise SettingsError(f"{recording.name}: holds no request; record while somebody asks")
+        raise SettingsError(f"{recording.name}: has no requests; record while customers are asking")
     of_length = text_maker(recording.header.tokenizer)
     ordered = recording.in_order()
     start_ms = ordered[0][1].at_ms
@@ -69,11 +69,12 @@ def planned(recording: Recording, *, speed: float) -> list[Planned]:
 
 
 def text_maker(tokenizer: str) -> Callable[[int, int], str]:
-    """(tokens, seed) → a text of so many tokens of that tokenizer; of one with words, about so many."""
+    """Return a function (tokens, seed) → text of that many tokens; approximately that many for a tokenizer with
+    words."""
     if tokenizer != BYTES:
         return lambda tokens, seed: question(max(1, tokens), seed)
 
-    # No word is shorter than three letters, and a space stands between any two.
+    # No word is shorter than three letters, and words are separated by spaces.
     return lambda tokens, seed: question(1 + tokens // 4, seed)[: max(1, tokens)]
 
 
@@ -91,7 +92,7 @@ def _request(number: int, one: Asked, of_length: Callable[[int, int], str]) -> R
 
 
 def by_bucket(recording: Recording, outcomes: Sequence[Outcome]) -> dict[str, LoadReport]:
-    """Return the reports of those buckets that were asked of."""
+    """Return a report for each bucket with requests."""
     asked = list(zip(recording.in_order(), outcomes, strict=True))
     return reports({bucket: [out for (_, one), out in asked if one.bucket == bucket] for bucket in BUCKETS})
 

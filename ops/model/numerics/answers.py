@@ -1,4 +1,4 @@
-"""The float32 model's own greedy answers, by the CPU engine."""
+"""The float32 model's own greedy answers, computed by the CPU engine."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ _ROWS: Final = 8
 
 
 def greedy_answers(folder: ModelFolder, prompts: Sequence[Sequence[int]], *, num_tokens: int) -> list[list[int]]:
-    """Up to `num_tokens` tokens each, fewer where the model ends; the token that ends it is the last."""
+    """Return up to `num_tokens` tokens per prompt, fewer if the model ends its answer, including the token that ends
+    it."""
     longest = max(map(len, prompts)) + num_tokens
     engine = OnnxEngine(
         folder, num_slots=_ROWS, max_length=longest, threads=os.cpu_count() or 1, max_prefill_rows=_ROWS

@@ -1,7 +1,7 @@
-"""The decoder computed in numpy while it is described: the float32 reference, and what it gives in 8 bits.
+"""Compute the decoder in numpy while it is being described: the float32 reference, and its result in 8 bits.
 
-A `Dialect` whose values are arrays. Texts lie end to end, without padding, and every weight is read once for all of
-them; what a linear computes is asked of `Products`, which may look at its input.
+A `Dialect` whose values are arrays. Texts are concatenated without padding, and every weight is read once for all of
+them. The products of linear layers are computed by `Products`, which can observe their inputs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
 IntArray = NDArray[np.int64]
-# Rows of logits at a time: 49,152 words of 512 tokens are 100 MB.
+# Number of rows of logits computed together: 49,152 words of 512 tokens are 100 MB.
 _LOGIT_ROWS: Final = 512
 
 
 class Products(Protocol):
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
-        """`value` `[tokens, in]` times linear `name`'s matrix `[out, in]`: `[tokens, out]`."""
+        """Return `value` `[tokens, in]` times the matrix `[out, in]` of linear layer `name`: `[tokens, out]`."""
 
 
 class PlainProducts:
-    """Products as the checkpoint has them."""
+    """Products with the checkpoint's own weights."""
 
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:  # noqa: ARG002
         return value @ matrix.T
@@ -36,8 +36,8 @@ class PlainProducts:
 
 @dataclass(frozen=True, slots=True)
 class RoundedProducts:
-    """Products as `QdqMatrices` computes them: those named in `linears` in 8 bits, the others as the checkpoint has
-    them."""
+    """Products as `QdqMatrices` computes them: in 8 bits for the layers in `linears`, with the checkpoint's weights for
+    all others."""
 
     linears: Mapping[str, RoundedLinear]
 
@@ -52,15 +52,16 @@ class RoundedProducts:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Predictions for each place but the texts' first: `top` the likeliest token given all before it, `log_probability`
-    the natural logarithm of the probability of the token that is there. Both `[places]`, text after text."""
+    """Predictions for every position except the first of each text. `top` is the most likely token given the tokens
+    before, `log_probability` the natural logarithm of the actual token's probability. Both are `[positions]`, text
+    after text."""
 
     top: IntArray
     log_probability: Float32Array
 
 
 def predict(checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Products) -> Predictions:
-    """Run the decoder over `texts`, each of two tokens at least."""
+    """Run the decoder on `texts`, each of at least two tokens."""
     dialect = NumpyDialect(checkpoint.architecture, texts, products)
     Decoder(checkpoint, dialect).build(lambda _fraction: None)
     return Predictions(np.concatenate(dialect.top), np.concatenate(dialect.log_probability))
@@ -69,7 +70,7 @@ def predict(checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Pr
 def observe(
     checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Products, progress: Callable[[float], None]
 ) -> None:
-    """Show `products` every linear's input over `texts`, without computing any logits."""
+    """Pass the input of every linear layer on `texts` to `products`, without computing logits."""
     Decoder(checkpoint, NumpyDialect(checkpoint.architecture, texts, products, with_logits=False)).build(progress)
 
 
@@ -98,7 +99,7 @@ class NumpyDialect:
 
     def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
         total = self._values[hidden] if branch is None else self._values[hidden] + self._values[branch]
-        # All that comes after a norm is made of these two: what came before is let go.
+        # Everything after a norm is computed from these two, so earlier values are released.
         self._values.clear()
         return self._keep(f"{name}.residual", total), self._keep(f"{name}.out", self._rms_norm(total, scale))
 
@@ -127,7 +128,7 @@ class NumpyDialect:
         return self._keep(f"{name}.gated", silu * self._values[up])
 
     def last(self, value: str) -> str:
-        """Every token's logits are wanted here."""
+        """Return all values: every token's logits are needed."""
         return value
 
     def logits(self, head: Float32Array | None, normed: str) -> None:
@@ -166,14 +167,15 @@ class NumpyDialect:
         return normed
 
     def _rotated(self, heads: Float32Array) -> Float32Array:
-        """`[tokens, heads, head_dim]`, each pair `(i, i + head_dim / 2)` turned by its position's angle."""
+        """Return `[tokens, heads, head_dim]` with each pair `(i, i + head_dim / 2)` rotated by its position's angle."""
         first, second = np.split(heads, 2, axis=-1)
         turned = first * self._cosines - second * self._sines, second * self._cosines + first * self._sines
         return np.concatenate(turned, axis=-1)
 
 
 def _attend(query: Float32Array, key: Float32Array, value: Float32Array) -> Float32Array:
-    """Causal attention of one text: `[tokens, heads, head_dim]`; query heads share key-value heads in order."""
+    """Return the causal attention of one text, `[tokens, heads, head_dim]`. Query heads share key-value heads in
+    order."""
     tokens, num_heads, _ = query.shape
     shared = num_heads // key.shape[1]
     by_head = query.transpose(1, 0, 2)

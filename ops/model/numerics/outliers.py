@@ -1,10 +1,11 @@
-"""Evens out the channels that stand out of their blocks, before activations are rounded to 8 bits.
+"""Reduce outlier channels before activations are rounded to 8 bits.
 
-The CPU's kernels round what enters a product in blocks of 32 channels, each by its largest. Language models have a few
-channels that are ten to a hundred times larger than their neighbours on nearly every token: a block that holds one
-loses the others' last bits. Such a channel is divided by a power of two, which its column of the matrix makes up for
-exactly. All others, and so nearly all blocks of the weights, stay as they are. What is projected to logits by an
-embedding's own table cannot be divided so; there the usual value of every channel is taken off before it is rounded.
+The CPU kernels round the input of a product in blocks of 32 channels, scaled by the largest one. Language models have a
+few channels that are ten to a hundred times larger than their neighbours on nearly every token; in a block with such a
+channel the others lose precision. The channel is divided by a power of two, which is compensated exactly in its column
+of the matrix. All other channels, and so nearly all blocks of the weights, stay unchanged. The input to the logits
+cannot be divided if they use the embedding's own table; there the usual value of every channel is subtracted before
+rounding.
 """
 
 import hashlib
@@ -22,10 +23,10 @@ from workers.graph.decoder import Decoder
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
-# A channel stands out where it is so many times larger than the median of its block. Twice costs the weights more than
-# the activations gain, eight times leaves some that hurt.
+# A channel is an outlier if it exceeds the median of its block by this factor. With 2 the weights lose more than the
+# activations gain; with 8 some harmful outliers remain.
 _STANDS_OUT: Final = 4.0
-# Factors beyond would take a matrix's column out of float32's reach in the long run of layers.
+# Larger factors would move a column of the matrix out of float32's range over many layers.
 _LARGEST_FACTOR: Final = 2.0**16
 _LONGEST_TEXT: Final = 96
 
@@ -36,8 +37,12 @@ _INTERMEDIATE: Final = "mlp.down_proj"
 
 @dataclass(frozen=True, slots=True)
 class Evened:
-    """`checkpoint` computes what the original computes; `factors` by linear, of those that have any, is all that it
-    depends on beside it. `centre` `[hidden]` is what is usually projected to logits."""
+    """The result. `checkpoint` computes the same as the original.
+
+    Attributes:
+        factors: the factors by linear layer, for layers that have any; with the original they determine `checkpoint`
+        centre: `[hidden]`, the usual input to the logits
+    """
 
     checkpoint: Checkpoint
     factors: Mapping[str, Float32Array]
@@ -54,7 +59,7 @@ class Evened:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """`Products` as the checkpoint has them; keeps how large each channel of an input is, by linear."""
+    """Products with the checkpoint's own weights. Records the size of each input channel by layer."""
 
     sizes: dict[str, Float32Array] = field(default_factory=dict)
 
@@ -65,7 +70,7 @@ class _Sizes:
 
 
 class _Reader(NumpyDialect):
-    """Keeps what is projected, of every token, in place of its logits."""
+    """Records every token's input to the logits instead of computing them."""
 
     __slots__ = ("projected",)
     projected: Float32Array
@@ -77,9 +82,9 @@ class _Reader(NumpyDialect):
 def even(
     checkpoint: Checkpoint, texts: Sequence[Sequence[int]], progress: Callable[[float], None] = lambda _fraction: None
 ) -> Evened:
-    """Have the model read `texts`, each of two tokens at least, and divide what stands out of its blocks."""
+    """Run the model on `texts`, each of at least two tokens, and divide the outlier channels."""
     seen = _Sizes()
-    # Weights that are not finite are refused where they are rounded.
+    # Non-finite weights are rejected when they are rounded.
     with np.errstate(all="ignore"):
         reader = _Reader(checkpoint.architecture, texts, seen)
         Decoder(checkpoint, reader).build(progress)
@@ -99,16 +104,16 @@ def even(
 
 
 def channel_sizes(values: Float32Array) -> Float32Array:
-    """Return the quadratic mean `[channels]` of each channel of `values` `[tokens, channels]`, every token counted by
-    its share: the first of a text may be a thousand times larger than all the others."""
+    """Return the quadratic mean `[channels]` of each channel of `values` `[tokens, channels]`. Tokens are normalised,
+    because the first one of a text may be a thousand times larger than all others."""
     lengths = np.sqrt(np.square(values).sum(axis=1, keepdims=True)) + np.finfo(np.float32).tiny
     sizes: Float32Array = np.sqrt(np.mean(np.square(values / lengths), axis=0))
     return sizes
 
 
 def usual_value(values: Float32Array) -> Float32Array:
-    """Return the mean `[channels]` of `values` `[tokens, channels]` in quarters: so coarse that no CPU's order of
-    adding decides it. Zeros where a value is not finite."""
+    """Return the mean `[channels]` of `values` `[tokens, channels]`, rounded to quarters so that it does not depend on
+    a CPU's order of summation. Zeros if a value is not finite."""
     mean = values.mean(axis=0)
     if not np.isfinite(mean).all():
         return np.zeros_like(mean)
@@ -117,7 +122,7 @@ def usual_value(values: Float32Array) -> Float32Array:
 
 
 def outlier_factors(sizes: Float32Array) -> Float32Array:
-    """Powers of two `[channels]`, 1 for a channel that does not stand out of its block of 32."""
+    """Return powers of two `[channels]`; 1 for a channel that is not an outlier of its block of 32."""
     if len(sizes) % BLOCK_SIZE or not np.isfinite(sizes).all():
         return np.ones_like(sizes)
     blocks = sizes.reshape(-1, BLOCK_SIZE)
@@ -128,8 +133,8 @@ def outlier_factors(sizes: Float32Array) -> Float32Array:
 
 
 def calibration_texts(template: ChatTemplate, count: int) -> list[tuple[int, ...]]:
-    """Return the texts that the model reads: `count` questions of the packaged FAQ and their answers, as a conversation
-    has them."""
+    """Return calibration texts: `count` questions of the packaged FAQ with their answers, formatted as
+    conversations."""
     entries = read_entries(PACKAGED_PATH)
     picked = [entries[at] for at in np.linspace(0, len(entries) - 1, count).astype(int)]
     return [

@@ -1,7 +1,7 @@
-"""Moves the unevenness of products' input channels from activations into weights (SmoothQuant, arXiv 2211.10438).
+"""Move outliers of the input channels of products from activations into weights (SmoothQuant, arXiv 2211.10438).
 
 A channel that is divided by its factor before a product is multiplied by it inside the product's matrix, so the product
-stays what it was. Nothing is added to the graph: what comes before takes the division.
+is unchanged. No node is added to the graph, because the preceding layer does the division.
 
     q, k and v_proj      the RMS norm's weight is divided, the columns of all three are multiplied
     gate_proj, up_proj   the RMS norm's weight is divided, the columns of both are multiplied
@@ -23,9 +23,14 @@ def smoothed(
     *,
     attention: Mapping[int, Float32Array] = MappingProxyType({}),
 ) -> Checkpoint:
-    """`checkpoint` with factors folded in, by layer: `hidden` `[hidden]` before gate and up, `intermediate`
-    `[intermediate]` before down, `attention` `[hidden]` before query, key and value. Layers that are not named stay as
-    they are; every factor is above 0."""
+    """Return `checkpoint` with factors folded in. Layers without factors are unchanged.
+
+    Args:
+        checkpoint: the original weights
+        hidden: by layer, `[hidden]` factors before gate and up, all above 0
+        intermediate: by layer, `[intermediate]` factors before down
+        attention: by layer, `[hidden]` factors before query, key and value
+    """
     weights = dict(checkpoint.weights)
 
     def scale(name: str, factors: Float32Array, *, rows: bool, divided: bool) -> None:

@@ -99,7 +99,7 @@ def test_the_exit_status_tells_a_regression(tmp_path: Path, capsys: pytest.Captu
     told = capsys.readouterr()
     assert "| TTFT p50 ms |" in told.out
     assert told.out.splitlines()[-1].startswith("regression (600 and 600 requests")
-    assert told.err == f"not alike: cores 2, then 4\nreport: {page}\n"
+    assert told.err == f"different conditions: cores 2, then 4\nreport: {page}\n"
     assert "Regression: b.json after a.json" in page.read_text()
     assert "cores 2, then 4" in page.read_text()
     assert bench_compare(options(after, before), "replyline bench compare", Console(quiet=True)) == 0
@@ -109,6 +109,6 @@ def test_the_exit_status_tells_a_regression(tmp_path: Path, capsys: pytest.Captu
 def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(SettingsError, match=r"a\.json: is no result that can be compared .* make one: ") as refused:
+    with pytest.raises(SettingsError, match=r"a\.json: is not a comparable result .* make one: ") as refused:
         read_result(path)
     assert "\n" not in str(refused.value)

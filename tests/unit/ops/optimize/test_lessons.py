@@ -43,10 +43,10 @@ def test_a_file_holds_questions_answers_entries_and_turns(tmp_path: Path) -> Non
     [
         (["{"], "line 1"),
         (['{"question": "q", "answer": "a"}', '{"question": 1}'], "line 2"),
-        (['{"question": "q"}'], "line 1: no answer; write one, or give a --teacher"),
+        (['{"question": "q"}'], "line 1: no answer; write one, or use a --teacher"),
         (['{"question": "q", "anwser": "a"}'], "line 1"),
         (["[" * 100_000], "line 1"),
-        ([""], "holds no example"),
+        ([""], "has no examples"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, lines: list[str], message: str) -> None:

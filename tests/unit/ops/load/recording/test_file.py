@@ -74,10 +74,10 @@ def test_only_its_owner_may_read_it_and_until_it_is_whole_it_has_another_name(tm
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     path = tmp_path / "a.replay"
     running = RecordingWriter(path, HEADER)
-    with pytest.raises(SettingsError, match=r"a\.replay\.partial: is there already.*move or remove it"):
+    with pytest.raises(SettingsError, match=r"a\.replay\.partial: exists already.*move or remove it"):
         RecordingWriter(path, HEADER)
     running.finish()
-    with pytest.raises(SettingsError, match=r"a\.replay: is there already; name another"):
+    with pytest.raises(SettingsError, match=r"a\.replay: exists already; use another"):
         RecordingWriter(path, HEADER)
 
 
@@ -89,7 +89,7 @@ def test_what_was_broken_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     writer.close()
     recording = read_recording(writer.partial)
     assert len(recording.asked) == 1
-    assert recording.broken_off == f"{writer.partial}: the recording was broken off; 1 request is used"
+    assert recording.broken_off == f"{writer.partial}: the recording was interrupted; 1 request is used"
 
 
 @given(st.data())
@@ -98,27 +98,27 @@ def test_cut_anywhere_it_gives_what_came_before_the_cut_and_says_so(whole: bytes
     written_first = len(head.compress(HEAD) + head.flush(zlib.Z_SYNC_FLUSH))
     recording = parse_recording(whole[: data.draw(st.integers(written_first, len(whole) - 1))], "a.replay")
     assert recording.asked == tuple(THREE)[: len(recording.asked)]
-    assert recording.broken_off.startswith("a.replay: the recording was broken off")
+    assert recording.broken_off.startswith("a.replay: the recording was interrupted")
 
 
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_one_changed_byte_is_harmless_or_noticed(whole: bytes, data: st.DataObject) -> None:
-    """It is refused in one line, or looks broken off, or it is none that says anything."""
+    """A changed byte is refused in one line, or the recording looks interrupted, or its content is unchanged."""
     at = data.draw(st.integers(0, len(whole) - 1))
     changed = bytearray(whole)
     changed[at] ^= data.draw(st.integers(1, 255))
     said = fault(bytes(changed))
     assert "\n" not in said
     if said:
-        assert said.startswith("a.replay: is ") or "broken off" in said
+        assert said.startswith(("a.replay: is ", "a.replay: has ")) or "interrupted" in said
     else:
         assert parse_recording(bytes(changed), "a.replay") == parse_recording(whole, "a.replay")
 
 
 @given(st.binary(max_size=200))
 def test_what_is_no_recording_is_refused(data: bytes) -> None:
-    with pytest.raises(SettingsError, match="x: is no recording; make one: replyline record FILE"):
+    with pytest.raises(SettingsError, match="x: is not a recording; make one: replyline record FILE"):
         parse_recording(data, "x")
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_recording_is_refused(data: bytes) -> None:
     [
         (b"\xc1\n", "line 2: "),
         (b"7\n", "line 2: "),
-        (b"half", "something follows it"),
+        (b"half", "unexpected data after its end"),
         (HEAD, "line 2: Invalid value 'replyline.recording'"),
         (msgspec.json.encode(asked()).replace(b"short", b"sharp") + b"\n", "Invalid enum value 'sharp'"),
     ],
@@ -140,7 +140,7 @@ def test_what_has_no_place_in_it_is_damage(rest: bytes, said: str) -> None:
 
 def test_another_version_is_named() -> None:
     newer = Header(version=2, started_unix_ms=1, tokenizer="bytes", topics=())
-    with pytest.raises(SettingsError, match="x: is a recording of version 2, and version 1 is read here"):
+    with pytest.raises(SettingsError, match="x: has version 2, but this replyline reads version 1"):
         parse_recording(gzip.compress(msgspec.json.encode(newer) + b"\n"), "x")
 
 

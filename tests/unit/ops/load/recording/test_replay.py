@@ -55,5 +55,5 @@ def test_who_did_not_consent_is_replaced_by_a_text_of_that_length(tokens: int, s
 
 
 def test_of_an_empty_recording_nothing_can_be_asked() -> None:
-    with pytest.raises(SettingsError, match=r"a\.replay: holds no request; record while somebody asks"):
+    with pytest.raises(SettingsError, match=r"a\.replay: has no requests; record while customers are asking"):
         planned(recording(), speed=1.0)
