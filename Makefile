@@ -60,12 +60,13 @@ test-torch: ## the engine of torch, against transformers and as every engine; .v
 	@.venv-torch/bin/replyline model prepare --adapter none --precision fp32
 	@exec .venv-torch/bin/pytest tests/pytorch tests/conformance/test_engines.py -k torch $(PYTEST_ARGS)
 
-check: ## formatting, lint, types (the widget's too), import rules
+check: ## formatting, lint, types (the widget's too), import rules, wording
 	@ops/setup/venv test
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.wording
 	@ops/setup/typescript
 	.cache/typescript/node_modules/.bin/tsc --project gateway/widget/jsconfig.json
 
