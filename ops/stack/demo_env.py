@@ -20,7 +20,7 @@ _USUAL_PORT: Final = GatewaySettings.model_fields["port"].default
 
 
 def demo_env_path(folder: Path, port: int) -> Path:
-    """Return the path of a demo's file. It contains the port if that is not the default one: two demos have two files."""
+    """Return the path of a demo's file. It has the port in its name unless that is the default one."""
     return folder / ("demo.env" if port == _USUAL_PORT else f"demo-{port}.env")
 
 
