@@ -72,9 +72,11 @@ class TokenRules:
 
 @dataclass(slots=True)
 class TokenGate:
-    """The rules, the current keys, which the JWKS reader replaces, and the revocations. The clock by which tokens expire
-    is `correction_ms` ahead of the times passed in. `revoked_until` maps tenant and subject to the time, in Unix
-    milliseconds, up to which their tokens are revoked."""
+    """The rules, the current keys, which the JWKS reader replaces, and the revocations.
+
+    The clock by which tokens expire is `correction_ms` ahead of the times passed in. `revoked_until` maps tenant and
+    subject to the time, in Unix milliseconds, up to which their tokens are revoked.
+    """
 
     rules: TokenRules
     keys: KeySet

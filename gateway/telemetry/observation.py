@@ -59,8 +59,8 @@ def observation_of(entry: Entry, response: Response, unix_ms: int, *, moved: boo
 
 
 def has_moved(entry: Entry, before: Lane | None) -> bool | None:
-    """Return whether a conversation's answer before this one was of another lane than `before`, its last one here; None
-    if that is not known. A conversation that Redis did not know, and whose client gives no turns of its own, is new."""
+    """Return whether a conversation has moved to another lane than `before`, that of its last answer at this gateway;
+    None if unknown. A conversation is new if Redis did not know it and its client sent no turns."""
     destination, asked = entry.publication.destination, entry.request.asked
     if before is not None:
         return before != destination.lane

@@ -25,8 +25,8 @@ def demo_env_path(folder: Path, port: int) -> Path:
 
 
 def demo_url(folder: Path = RUN_DIR) -> str | None:
-    """Return the gateway's address of the only demo that runs here; None if there is none, if several run, or if one
-    has the usual port."""
+    """Return the gateway's address of the only demo on this machine; None without a demo, with several, or with one on
+    the default port."""
     files = demo_env_files(folder)
     if len(files) != 1 or files[0] == demo_env_path(folder, _USUAL_PORT):
         return None

@@ -20,10 +20,19 @@ _REPORT_AFTER_S: Final = 5.0
 
 
 async def wait_ready(child: Child, url: str, name: str, *, reasons: str = "the lines above") -> None:
-    """Wait until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to
-    load, and an upstream to start: a TensorRT plan is built for minutes. What is waited for is said once.
+    """Wait until `/ready` reports nothing missing; a degraded process is waited for as well.
 
-    Raises `ServiceError` where the child ends, or is not ready a minute after its model.
+    Loading a model, or starting an upstream, has no time limit: building a TensorRT plan takes minutes. The reason for
+    the wait is logged once.
+
+    Args:
+        child: the process
+        url: its readiness page
+        name: its name, for messages
+        reasons: where its own messages are
+
+    Raises:
+        ServiceError: the child dies, or is not ready a minute after its model was loaded
     """
     begun_s = time.monotonic()
     until_s, told = begun_s + _START_S, False
@@ -46,7 +55,7 @@ class _Page(msgspec.Struct):
 
 
 def missing_at(url: str) -> Mapping[str, str] | None:
-    """Return what `/ready` says is missing, each with its reason; None where nobody answers."""
+    """Return what `/ready` reports as missing, each with its reason; None without an answer."""
     try:
         with open_page(url, timeout_s=1) as page:
             return _named(page)
