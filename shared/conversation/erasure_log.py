@@ -17,6 +17,7 @@ from shared.wire.session_key import SessionKey
 
 MAX_ERASURES: Final = 300_000
 """Of more conversations the longest erased are dropped, and no turn that was asked before then is taken."""
+_PAGE: Final = 500
 
 
 class Erased(Struct, frozen=True):
@@ -64,6 +65,7 @@ class ErasureLog:
         """Add the erasure at an offset. One before the last's starts anew: the topic has been made again."""
         if offset < self.next:
             self.begin = offset
+            self._known = OrderedDict((key, (-1, generation)) for key, (_, generation) in self._known.items())
         self._put(SessionKey(erase.tenant, erase.session_id), offset, erase.generation)
         self.next = offset + 1
 
@@ -76,18 +78,21 @@ class ErasureLog:
             self._dropped_unix_ms = max(self._dropped_unix_ms, erased_unix_ms)
 
     def since(self, offset: int | None, tenant: str) -> Missed:
-        """Return a tenant's erasures from that offset on; None: of one that asks for the first time."""
+        """Return a tenant's erasures from that offset on, as many as one page has; None: from the first that is known,
+        for an edge that asks for the first time."""
         if offset is None:
-            return Missed(self.next)
+            offset = self.begin
         if not self.begin <= offset <= self.next:
             return Missed(self.next, gap=True)
-        erased: list[Erased] = []
+        missed: list[tuple[int, Erased]] = []
         for key, (at, generation) in reversed(self._known.items()):
             if at < offset:
                 break
             if key.tenant == tenant:
-                erased.append(Erased(key.session_id, generation))
-        return Missed(self.next, erased=tuple(reversed(erased)))
+                missed.append((at, Erased(key.session_id, generation)))
+        page = missed[: -_PAGE - 1 : -1]
+        is_last = len(page) == len(missed)
+        return Missed(self.next if is_last else page[-1][0] + 1, erased=tuple(erased for _, erased in page))
 
     def generation(self, key: SessionKey) -> int:
         """Return the generation that the conversation's last erasure began; 0 if none is known."""

@@ -17,7 +17,7 @@ from shared.process.clock import monotonic_s
 from shared.telemetry import metrics
 from shared.telemetry.availability import Availability
 from workers.edge.centre_pages import CentreAway
-from workers.edge.link_time import LinkTime
+from workers.edge.link_time import MOST_WAIT_MS, LinkTime
 
 _ATTEMPT_INTERVAL_S: Final = 0.25
 
@@ -114,8 +114,9 @@ class Link:
             await asyncio.gather(*attempts, return_exceptions=True)
 
     async def _attempt(self) -> Asked | CentreAway:
+        """Ask once, and wait as long as any link may take: this one may have become slower."""
         try:
-            async with asyncio.timeout(self.time.wait_ms / 1_000 + self.busy_s()):
+            async with asyncio.timeout(MOST_WAIT_MS / 1_000 + self.busy_s()):
                 return await self.ask()
         except CentreAway as error:
             return error

@@ -11,7 +11,8 @@ _GAIN: Final = 1 / 8
 _DEVIATION_GAIN: Final = 1 / 4
 _DEVIATIONS: Final = 4
 _LEAST_WAIT_MS: Final = 1_000.0
-_MOST_WAIT_MS: Final = 5_000.0
+MOST_WAIT_MS: Final = 5_000.0
+"""A centre that takes longer is away."""
 ANSWER_MS: Final = 100.0  # what this edge takes to answer by itself, if the centre has not
 
 
@@ -39,17 +40,17 @@ class LinkTime:
         self._backoff *= 2
 
     def restart(self) -> None:
-        """Begin anew with the next sample: the link is back, and may lead another way. Until then the last times
-        hold."""
-        self._is_new, self._backoff = True, 1
+        """Begin anew with the next sample: the link is back, and may lead another way. Until then the last times and
+        the wait hold."""
+        self._is_new = True
 
     @property
     def wait_ms(self) -> float:
         """Return how long to wait for a round trip before it is tried again."""
         if self.round_trip_ms is None:
-            return _MOST_WAIT_MS
+            return MOST_WAIT_MS
         usual_ms = 2 * (self.round_trip_ms + _DEVIATIONS * self.deviation_ms)
-        return min(_MOST_WAIT_MS, self._backoff * max(_LEAST_WAIT_MS, usual_ms))
+        return min(MOST_WAIT_MS, self._backoff * max(_LEAST_WAIT_MS, usual_ms))
 
     def left_ms(self, due_unix_ms: float, now_unix_ms: float) -> int:
         """Return what is left of a deadline for the centre: there and back are the link's, and some time is the edge's,

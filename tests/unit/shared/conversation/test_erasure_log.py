@@ -44,7 +44,23 @@ def test_a_topic_that_is_made_again_is_one_gap() -> None:
     assert log.since(101, "demo") == Missed(1, gap=True)
     log.add(erase("c"), 1)
     assert log.since(1, "demo") == Missed(2, erased=(Erased("c", 1),))
+    assert log.since(0, "demo") == Missed(2, erased=(Erased("b", 1), Erased("c", 1)))
     assert log.generation(SessionKey("demo", "a")) == 1, "it stays erased"
+
+
+def test_a_new_edge_gets_all_erasures_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is asked there in an erased conversation would seem to be from before the erasure. A page is small
+    enough for a slow line."""
+    monkeypatch.setattr("shared.conversation.erasure_log._PAGE", 2)
+    log, pages, place = ErasureLog(), list[Missed](), None
+    log.begin_at(5)
+    for at, name in enumerate("abcde", start=5):
+        log.add(erase(name), at)
+    while not pages or pages[-1].erased:
+        pages.append(log.since(place, "demo"))
+        place = pages[-1].next
+    assert ["".join(each.session_id for each in page.erased) for page in pages] == ["ab", "cd", "e", ""]
+    assert place == log.next
 
 
 @pytest.mark.parametrize("seed", range(10))

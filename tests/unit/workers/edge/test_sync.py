@@ -19,6 +19,7 @@ from shared.versions.faq_bundle import sign_faq
 from shared.versions.signature import key_id
 from tests.support.fakes.gateways import until
 from workers.edge.centre_pages import CentreAway, CentrePages, FaqPage, FaqUnsigned, JournalRefused
+from workers.edge.link import Asked
 from workers.edge.link_time import LinkTime
 from workers.edge.sync import FaqFiles, Sync
 
@@ -187,6 +188,27 @@ async def test_a_cut_is_noticed_and_its_end_too(made: Made, monkeypatch: pytest.
         centre.is_cut = False
         await until(lambda: not sync.away)
         assert sync.back_s > before_s
+
+
+async def test_a_link_that_has_become_slower_is_used_after_a_few_tries(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.edge.link_time._LEAST_WAIT_MS", 5.0)
+    monkeypatch.setattr("workers.edge.link._ATTEMPT_INTERVAL_S", 0.001)
+    centre = FakeCentre()
+    sync = made(centre)
+    quick = sync.link.ask
+
+    async def slow() -> Asked:
+        found = await quick()
+        await asyncio.sleep(0.03)
+        return Asked(found.after, found.missed, 30.0)
+
+    async with running(sync):
+        await until(lambda: sync.time.round_trip_ms is not None)
+        sync.time.round_trip_ms, sync.time.deviation_ms, sync.link.ask = 0.1, 0.0, slow
+        await until(lambda: sync.time.round_trip_ms == 30.0)
+        assert not sync.away
 
 
 async def test_a_question_that_waits_no_longer_does_not_stop_the_journal(made: Made) -> None:
