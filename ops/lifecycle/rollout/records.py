@@ -200,7 +200,7 @@ def judge(rollout: Rollout, registry: Registry, evidence: Evidence, health: Heal
         first = rollout.moves[0]
         return Decision(kind="ended", reason=f"not begun: {first.author} was first ({first.reason})")
     if not rollout.rules(holds):
-        return Decision(kind="ended", reason=_why_ended(rollout))
+        return _over(rollout, evidence, health)
     if (wrong := _taken_over(rollout, holds)) is not None:
         return Decision(kind="end", reason=wrong)
     if (waiting := registry.waiting(now_unix_ms)) is not None:
@@ -257,6 +257,17 @@ def _replaces(later: Move, move: Move) -> bool:
     """Return whether a later move was in force before an earlier one's time came."""
     waits_until = move.state.effective_unix_ms
     return later.epoch > move.epoch and later.unix_ms < waits_until and later.state.effective_unix_ms <= waits_until
+
+
+def _over(rollout: Rollout, evidence: Evidence, health: Health) -> Decision:
+    """Return the decision of a rollout whose rule is not in force by this controller's clock. Until it is known
+    that the gateways follow a scheduled move, the canary may have customers: only an alarm takes them off."""
+    last = rollout.ending
+    if last is None or not last.state.effective_unix_ms or not health.unknown:
+        return Decision(kind="ended", reason=_why_ended(rollout))
+    if evidence.alarm:
+        return Decision(kind="roll back", reason=f"worse than its control, as epoch {last.epoch} came into force")
+    return Decision(kind="freeze", reason="; ".join(health.unknown))
 
 
 def _why_ended(rollout: Rollout) -> str:

@@ -135,6 +135,26 @@ def test_a_rollout_is_led_until_the_time_of_the_move_that_ends_it() -> None:
     assert (ended.kind, ended.reason) == ("ended", "ann moved the registry: by hand")
 
 
+def test_a_rollout_is_led_until_the_gateways_follow_the_scheduled_move_that_ends_it() -> None:
+    """The clock of this controller may be ahead of theirs."""
+    registry, lags = registry_of(STARTED), Health(unknown=["gateway g follows epoch 2, not 3"])
+    decided(registry)
+    by_hand(registry, aliases={"champion": "dddddddddddd"}, rule=None, effective_unix_ms=90_000)
+    evidence = Evidence(PLAN)
+    assert judge(found(registry), registry, evidence, lags, 95_000).kind == "freeze"
+    for number in range(20):
+        evidence.add(seen(2 * number, epoch=2, failed=True))
+        evidence.add(seen(2 * number + 1, "control", epoch=2))
+    back = next_record(found(registry), registry, evidence, lags, 96_000)
+    assert isinstance(back, Move)
+    assert (back.state.rule, back.state.aliases, back.state.effective_unix_ms) == (
+        None,
+        {"champion": "dddddddddddd"},
+        0,
+    )
+    assert judge(found(registry), registry, evidence, Health(), 97_000).kind == "ended"
+
+
 def test_shares_that_another_author_changed_end_the_rollout() -> None:
     registry = registry_of(STARTED)
     decided(registry)
