@@ -70,7 +70,9 @@ class Claims:
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
             self.hold(session, request_id, None)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
-        waits = view.admissions.of(wanted.lane).fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
+        fleet = view.admissions.of(wanted.lane).fleet
+        waits = fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
+        home = fleet.by_version(question.bucket, home, view.now_unix_ms, wanted.revision)
         claimed = offer(home, {}).to(held, pinned=True)
         if question.generation_known:  # Redis answered a moment ago
             offered = offer(home, waits) if held is None else _only(held)

@@ -139,6 +139,29 @@ async def test_without_redis_a_question_names_those_that_are_open_at_its_gateway
     assert (open_beside(one), open_beside(two)) == ([[], ["a"], ["b"]], [[]])
 
 
+@pytest.mark.parametrize("lacking", [(), (HOME,), tuple(range(PARTITIONS))], ids=["none", "its worker", "all"])
+async def test_without_redis_a_worker_that_lacks_the_version_is_not_asked_while_another_has_it(
+    edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch, lacking: tuple[int, ...]
+) -> None:
+    """Every gateway chooses the same other partition."""
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    for number, edge in enumerate(edges):
+        monkeypatch.setattr(edge.places, "claim", away)
+        monkeypatch.setattr(edge.places, "release", away)
+        edge.move(State(aliases={"champion": "new"}))
+        for at in range(PARTITIONS):
+            loaded = ("old",) if at in lacking else ("new",)
+            reads = report(f"w{at}", unix_ms=int(now_unix_ms()), partitions=(at,), running=0, revisions=loaded)
+            edge.gateway.asking.admission_gate.update_worker(reads.worker_id, reads)
+        await ask(edge, "ab"[number])
+    one, two = (partitions(edge) for edge in edges)
+    assert one == two
+    assert (one == [HOME]) == (lacking != (HOME,))
+
+
 async def test_an_end_is_known_at_once_though_redis_releases_the_question_late(
     edges: tuple[Edge, Edge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
