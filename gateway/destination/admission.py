@@ -118,7 +118,7 @@ class AdmissionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AdmissionDecision:
     """The result of `Admission.decide`.
 
     Attributes:
@@ -175,7 +175,7 @@ class Admission:
         received_unix_ms: float,
         now_unix_ms: float,
         cold: bool = False,
-    ) -> Decision:
+    ) -> AdmissionDecision:
         """Decide whether a request is sent to the workers now, and register it if it is.
 
         Args:
@@ -202,7 +202,7 @@ class Admission:
             self._note_sent(request_id, owner, deadline, received_unix_ms)
             if reader is not None:
                 reader.sent(bucket, now_unix_ms)
-        return Decision(fallback, eta_ms)
+        return AdmissionDecision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
         """Return whether the workers could answer a request in time, according to their reports. Registers nothing."""

@@ -12,7 +12,7 @@ from gateway.access.identity import Identity, TokenGate
 from gateway.destination.memory_watch import MemoryWatch
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.own_sessions import OwnSessions
-from gateway.exchange.question import Asker, Question, digest
+from gateway.exchange.question import Asker, ClientQuestion, digest
 from gateway.exchange.refusals import RefusalError, no_answer
 from gateway.serving.gateway import Gateway
 from gateway.session.protocol import Session
@@ -51,7 +51,7 @@ class Exchanges:
     def __post_init__(self) -> None:
         self._own = OwnSessions(self.gateway.resuming.key)
 
-    def own_session(self, asker: Asker, question: Question) -> str:
+    def own_session(self, asker: Asker, question: ClientQuestion) -> str:
         """Return the conversation of a question that names none: a new one, or that of its first try. Raises
         `ProtocolError`."""
         # Without a gate a token is arbitrary text, and many clients send the same one.
@@ -144,7 +144,7 @@ class Exchanges:
             subject=asker.subject,
         )
 
-    async def ask(self, asker: Asker, exchange: Exchange, question: Question) -> list[News]:
+    async def ask(self, asker: Asker, exchange: Exchange, question: ClientQuestion) -> list[News]:
         """Ask a question and return the first items, which assure that there is an answer. Raises `ProtocolError` if
         the answer is missing, or only "busy"."""
         event_id = self._event_of(exchange, question, asker.key, retry=asker.is_retry)
@@ -174,7 +174,7 @@ class Exchanges:
             raise RefusalError(error)
         return items
 
-    def _event_of(self, exchange: Exchange, question: Question, key: str | None, *, retry: bool) -> str:
+    def _event_of(self, exchange: Exchange, question: ClientQuestion, key: str | None, *, retry: bool) -> str:
         """Return the event id to ask with. A retry uses the id of the last try in its session.
 
         A cancelled or failed question gets a new id, as does the same text without a retry mark or a key. Raises

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gateway.exchange.question import Asker, Question, digest
+from gateway.exchange.question import Asker, ClientQuestion, digest
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
 
@@ -30,7 +30,7 @@ class OwnSessions:
     key: CursorKey
     _tries: OrderedDict[str, _Try] = field(default_factory=OrderedDict)
 
-    def name(self, sender: str, asker: Asker, question: Question, now_unix_ms: float) -> str:
+    def name(self, sender: str, asker: Asker, question: ClientQuestion, now_unix_ms: float) -> str:
         """Return the conversation of a question that names none.
 
         A question with an `Idempotency-Key` gets a name derived from the secret, the sender, the key and the input,

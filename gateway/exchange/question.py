@@ -63,7 +63,7 @@ def role_of(word: str, where: str) -> Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ClientQuestion:
     """The question of one request.
 
     Attributes:

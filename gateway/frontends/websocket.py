@@ -23,8 +23,7 @@ from gateway.request.outbox import Outbox
 from gateway.serving.gateway import Gateway
 from gateway.session.connection import refuse, reject, send_away
 from gateway.session.effects import CloseCode
-from gateway.session.protocol import Session
-from gateway.session.protocol import State as SessionState
+from gateway.session.protocol import Session, SessionState
 from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.process.clock import now_unix_ms

@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
-from gateway.exchange.question import Asker, Question
+from gateway.exchange.question import Asker, ClientQuestion
 from gateway.frontends.client_address import ClientAddress, client_address
 from gateway.http.headers import Headers, bearer, deadline_ms, idempotency_key, is_retry, traceparent
 from shared.errors import ProtocolError
@@ -69,7 +69,7 @@ class HttpRequests:
             raise ProtocolError("body_too_slow", "the body did not arrive in time") from None
         return bytes(data)
 
-    async def ask(self, request: Request, exchange: Exchange, question: Question) -> list[News]:
+    async def ask(self, request: Request, exchange: Exchange, question: ClientQuestion) -> list[News]:
         """Ask a question (see `Exchanges.ask`). Returns nothing if the client disconnects before the first text."""
         async with watching(request.receive, exchange):
             return await self.exchanges.ask(self.asker(request), exchange, question)

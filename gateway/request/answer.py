@@ -16,7 +16,7 @@ from shared.wire.outcome import Response
 _FLOWS_MS: Final = 5_000.0
 
 
-class State(Enum):
+class AnswerState(Enum):
     COUNTING = auto()
     PUBLISHING = auto()
     WAITING = auto()
@@ -27,11 +27,11 @@ class State(Enum):
 # An answer may begin before Kafka has acknowledged its request: from the FAQ, or with an answer that another gateway
 # has already given.
 _NEXT: Final = {
-    State.COUNTING: {State.PUBLISHING, State.WAITING, State.STREAMING, State.DONE},
-    State.PUBLISHING: {State.WAITING, State.STREAMING, State.DONE},
-    State.WAITING: {State.STREAMING, State.DONE},
-    State.STREAMING: {State.DONE},
-    State.DONE: set[State](),
+    AnswerState.COUNTING: {AnswerState.PUBLISHING, AnswerState.WAITING, AnswerState.STREAMING, AnswerState.DONE},
+    AnswerState.PUBLISHING: {AnswerState.WAITING, AnswerState.STREAMING, AnswerState.DONE},
+    AnswerState.WAITING: {AnswerState.STREAMING, AnswerState.DONE},
+    AnswerState.STREAMING: {AnswerState.DONE},
+    AnswerState.DONE: set[AnswerState](),
 }
 
 
@@ -70,7 +70,7 @@ class Answer:
         settled: the end was delivered to the client and counted in the metrics
     """
 
-    state: State = State.COUNTING
+    state: AnswerState = AnswerState.COUNTING
     parts: list[str] = field(default_factory=list)
     chars: int = 0
     attempt: int = -1
@@ -87,7 +87,7 @@ class Answer:
     done_unix_ms: float = 0.0
     settled: bool = False
 
-    def advance(self, state: State) -> None:
+    def advance(self, state: AnswerState) -> None:
         """Advance to a later state. Raises `AssertionError` on an illegal transition."""
         if state not in _NEXT[self.state]:
             raise AssertionError(f"{self.state.name} → {state.name}")
@@ -104,12 +104,12 @@ class Answer:
 
     @property
     def done(self) -> bool:
-        return self.state is State.DONE
+        return self.state is AnswerState.DONE
 
     @property
     def created(self) -> bool:
         """Return whether `response.created` was sent to the client."""
-        return self.state in {State.WAITING, State.STREAMING, State.DONE}
+        return self.state in {AnswerState.WAITING, AnswerState.STREAMING, AnswerState.DONE}
 
     @property
     def has_delta(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.request.answer import State
+from gateway.request.answer import AnswerState
 from gateway.request.entry import Entry, Item
 from shared.faq.fallback import Fallback
 from shared.wire.lanes import CHAMPION
@@ -23,7 +23,7 @@ def fall_back(entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item
         raise AssertionError(f"{entry.response_id} has text already")
     items: list[Item] = [] if answer.created else [entry.opened()]
     answer.drop_text()
-    answer.advance(State.STREAMING)
+    answer.advance(AnswerState.STREAMING)
     answer.stood_in = fallback.source in STANDS_IN
     shown = entry.show(fallback.text, now_unix_ms)
     outcome = Outcome.uncounted(
@@ -61,7 +61,7 @@ def end(entry: Entry, outcome: Outcome, now_unix_ms: float) -> list[Item]:
     timings = _timings(entry, outcome.timings, now_unix_ms)
     answer = entry.answer
     response = outcome.within(Response, id=entry.response_id, output_text=answer.text, timings=timings)
-    answer.advance(State.DONE)
+    answer.advance(AnswerState.DONE)
     answer.response, answer.done_unix_ms, answer.aside = response, now_unix_ms, None
     return [*entry.restart(), response]
 

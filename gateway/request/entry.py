@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gateway.destination.destination import TO_CHAMPION, Destination, Question
-from gateway.request.answer import Answer, State
+from gateway.request.answer import Answer, AnswerState
 from gateway.request.cursor import Place, ResumePoint, checksum, digest_of
 from gateway.request.outbox import Opened, Shown
 from shared.conversation.turn import Turn
@@ -219,16 +219,16 @@ class Entry:
 
     def admit(self, now_unix_ms: float) -> None:
         """Admit a request whose tokens were counted; its publication begins."""
-        if self.answer.state is State.COUNTING:
-            self.answer.advance(State.PUBLISHING)
+        if self.answer.state is AnswerState.COUNTING:
+            self.answer.advance(AnswerState.PUBLISHING)
             self.answer.admitted_unix_ms = now_unix_ms
 
     def acknowledge(self) -> list[Item]:
         """Record Kafka's acknowledgement. Return the replies that arrived before it, to be shown now."""
         self.publication.published = True
-        if self.answer.state is not State.PUBLISHING:
+        if self.answer.state is not AnswerState.PUBLISHING:
             return []
-        self.answer.advance(State.STREAMING if self.answer.chars else State.WAITING)
+        self.answer.advance(AnswerState.STREAMING if self.answer.chars else AnswerState.WAITING)
         return self.replay()
 
     def show(self, text: str, now_unix_ms: float) -> list[Item]:
@@ -240,8 +240,8 @@ class Entry:
             answer.first_text_unix_ms = now_unix_ms
         if trace is not None:
             trace.last_text_unix_ms = now_unix_ms
-        if answer.state is State.WAITING:
-            answer.advance(State.STREAMING)
+        if answer.state is AnswerState.WAITING:
+            answer.advance(AnswerState.STREAMING)
         if not answer.created:
             return []
         return self.unseen() if self.seen else [shown]

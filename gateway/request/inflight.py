@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from gateway.request.answer import State
+from gateway.request.answer import AnswerState
 from gateway.request.entry import Entry
 from shared.wire.messages import Reply
 from shared.wire.session_key import SessionKey
@@ -81,7 +81,7 @@ class InflightTable:
 
     def refuse(self, entry: Entry) -> None:
         """Forget a request that is answered by an error."""
-        entry.answer.advance(State.DONE)
+        entry.answer.advance(AnswerState.DONE)
         self._open.pop(entry.response_id, None)
         self._forget_event(entry)
 

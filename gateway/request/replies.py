@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.request.answer import State
+from gateway.request.answer import AnswerState
 from gateway.request.endings import STANDS_IN, as_shown, end
 from gateway.request.entry import Entry, Item
 from shared.wire.messages import ReplyDelta, ReplyDone
@@ -63,7 +63,7 @@ def finish(entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
     if not answer.created:  # not acknowledged yet, or asked again here and still being counted
         answer.drop_text()
         items.append(entry.opened())
-        answer.advance(State.WAITING)
+        answer.advance(AnswerState.WAITING)
         entry.publication.published = True
     if not continues and not reply.output_text.startswith(answer.text):
         if reply.origin != "gateway":

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.destination.destination import Destination
-from gateway.request.answer import Answer, State
+from gateway.request.answer import Answer, AnswerState
 from gateway.request.cursor import ResumePoint
 from gateway.request.entry import Adoption, Entry, Item, Publication, Request, RequestTrace
 from shared.wire.deadline import Deadline
@@ -71,7 +71,7 @@ def adopt(
             trace=trace,
         ),
         connection_id=connection_id,
-        answer=Answer(state=State.WAITING),
+        answer=Answer(state=AnswerState.WAITING),
         publication=Publication(
             destination=Destination(point.lane, bucket=point.bucket),
             place=point.place,

@@ -53,7 +53,7 @@ _PONGS_PER_MINUTE = 120
 _REFUSALS_PER_MESSAGE = 10  # times the messages allowed per minute
 
 
-class State(Enum):
+class SessionState(Enum):
     NEW = auto()
     OPEN = auto()
     CLOSED = auto()
@@ -155,7 +155,7 @@ class Session:
         self._gate = gate
         self._address = address
         self._subject = subject
-        self.state = State.NEW
+        self.state = SessionState.NEW
         self._limits = limits
         self.opened_unix_ms = now_unix_ms
         self._hello_came = False
@@ -173,13 +173,13 @@ class Session:
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         """Return the effects of a decoded message. Raises `ProtocolError` if the message is refused; the session
         continues."""
-        if self.state is State.CLOSED:  # received while the connection was being closed
+        if self.state is SessionState.CLOSED:  # received while the connection was being closed
             return []
         if isinstance(message, Pong):
             self._unanswered_pings = 0
             return [] if self._pongs.passes(now_unix_ms) else [self._end_flood()]
         self.rate.spend(now_unix_ms)
-        if self.state is State.NEW:
+        if self.state is SessionState.NEW:
             return self._start(message, now_unix_ms)
         if self._expired(now_unix_ms):
             return self._end_expired()
@@ -210,7 +210,7 @@ class Session:
     def check_token(self, check: CheckToken, now_unix_ms: float) -> list[Effect]:
         """Return the effects of the message in `check`, once the token's key was fetched. Raises `ProtocolError`."""
         self._hello_came = False
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return []
         if isinstance(check.message, SessionStart):
             return self._open(check.message, now_unix_ms)
@@ -220,7 +220,7 @@ class Session:
 
     def _start(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         if not isinstance(message, SessionStart):
-            self.state = State.CLOSED
+            self.state = SessionState.CLOSED
             return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
         if message.token:
             self._hello_came = True  # the hello timeout does not apply while the keys are fetched
@@ -238,22 +238,22 @@ class Session:
             self.session_id = self._fresh_session_id()
         self._name_session(message.session_id)
         self.consent = message.consent
-        self.state = State.OPEN
+        self.state = SessionState.OPEN
         return [OpenSession(message.resume, returns=message.session_id is not None)]
 
     def reject(self, error: ProtocolError) -> Close:
         """Close a session that cannot be opened or continued, with the error's close code."""
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         return Close(_code_of(error), error.code)
 
     def refuse(self, now_unix_ms: float) -> Close | None:
         """Count a refused message. Return the effect that closes the session if there were too many."""
-        if self.state is State.CLOSED or self._refusals.passes(now_unix_ms):
+        if self.state is SessionState.CLOSED or self._refusals.passes(now_unix_ms):
             return None
         return self._end_flood()
 
     def _end_flood(self) -> Close:
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         return Close(CloseCode.FLOOD, "too many refused messages or pongs")
 
     @property
@@ -322,7 +322,7 @@ class Session:
     def _end_expired(self) -> list[Effect]:
         """Close a session whose token has expired. The delay to reconnect is derived from the connection's id, so that
         clients do not all return together."""
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
         closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
         return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
@@ -331,16 +331,16 @@ class Session:
         """Return the effects of time: a late hello, an expired token, a ping, missing pongs. If the clock was set back
         by more than an interval, the interval counts as elapsed, so that no client waits for the clock to catch up."""
         waited_ms = abs(now_unix_ms - self.opened_unix_ms)
-        if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
-            self.state = State.CLOSED
+        if self.state is SessionState.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
+            self.state = SessionState.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
-        if self.state is State.OPEN and self._expired(now_unix_ms):
+        if self.state is SessionState.OPEN and self._expired(now_unix_ms):
             return self._end_expired()
         heartbeat_ms = self._limits.heartbeat_ms or math.inf
-        if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < heartbeat_ms:
+        if self.state is not SessionState.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < heartbeat_ms:
             return []
         if self._unanswered_pings >= 2:  # noqa: PLR2004 - fixed by the protocol
-            self.state = State.CLOSED
+            self.state = SessionState.CLOSED
             return [Close(CloseCode.NO_PONG, "two pings went unanswered")]
         self._unanswered_pings += 1
         self._last_ping_unix_ms = now_unix_ms

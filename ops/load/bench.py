@@ -16,7 +16,7 @@ from ops.client.plan import plan_of
 from ops.command_line import Broker, output
 from ops.load.commands import LoadOptions
 from ops.load.figures.groups import rows_of
-from ops.load.figures.report import LATENCIES, LoadReport, Run, as_json, latency_rows, summarise
+from ops.load.figures.report import LATENCIES, LoadParameters, LoadReport, as_json, latency_rows, summarise
 from ops.load.pages.load import LoadFacts, load_page
 from ops.load.system import System
 from ops.measure.arrivals import schedule
@@ -98,8 +98,10 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
     write_json(options.json_path, as_json(report, run, answered_by(facts, measured), measured))
 
 
-def _run_of(options: LoadOptions, command: str, clients: int | None, connections: int, deadline_ms: int) -> Run:
-    return Run(
+def _run_of(
+    options: LoadOptions, command: str, clients: int | None, connections: int, deadline_ms: int
+) -> LoadParameters:
+    return LoadParameters(
         command=command,
         loop="closed" if clients else "open",
         clients=clients,

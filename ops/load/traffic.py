@@ -11,7 +11,7 @@ from ops.client.plan import Planned, most_at_once
 from ops.load.bench import answered_by, faq_questions, open_files, target, tell
 from ops.load.commands import TrafficOptions
 from ops.load.figures.groups import reports
-from ops.load.figures.report import Run, summarise
+from ops.load.figures.report import LoadParameters, summarise
 from ops.load.pages.load import LoadFacts
 from ops.measure.runner import progress_bar
 from ops.texts.prompts import question
@@ -85,8 +85,8 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
     tell(told, options.json_path, options.html_path, console)
 
 
-def _run_of(options: TrafficOptions, command: str, connections: int, *, made_up: bool) -> Run:
-    return Run(
+def _run_of(options: TrafficOptions, command: str, connections: int, *, made_up: bool) -> LoadParameters:
+    return LoadParameters(
         command=command,
         loop="open",
         rate=options.rate,

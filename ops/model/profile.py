@@ -29,7 +29,7 @@ Profiled = tuple[Engine, Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProfiledStep:
     """A step of the native engine: its rows, their longest context, and the nanoseconds of its phases."""
 
     rows: int
@@ -122,8 +122,8 @@ def _native(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     engine = load_native(settings.worker, ModelFolder.open(settings.model.dir, verify=True))
     if isinstance(engine, Unusable):
         raise SettingsError(f"{PREFIX}WORKER__ENGINE=native: {engine.reason}")
-    steps: list[Step] = []
-    engine.profile(lambda rows, context, phases: steps.append(Step(rows, context, phases)))
+    steps: list[ProfiledStep] = []
+    engine.profile(lambda rows, context, phases: steps.append(ProfiledStep(rows, context, phases)))
 
     def write() -> str:
         trace.write_text(json.dumps({"traceEvents": events_of(steps)}))
@@ -132,7 +132,7 @@ def _native(settings: Settings, trace: Path, _scratch: Path) -> Profiled:
     return engine, write
 
 
-def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
+def events_of(steps: Sequence[ProfiledStep]) -> list[dict[str, object]]:
     """Return each step as an event of a Chrome trace, with its phases below it, one after the other."""
     events: list[dict[str, object]] = []
     at_us = 0.0
@@ -146,7 +146,7 @@ def events_of(steps: Sequence[Step]) -> list[dict[str, object]]:
     return events
 
 
-def shares(steps: Sequence[Step]) -> str:
+def shares(steps: Sequence[ProfiledStep]) -> str:
     """Return a line for each number of rows: the time of such a step, and the shares of matrix products, attention and
     the rest."""
     lines = []

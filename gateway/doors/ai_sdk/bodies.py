@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.exchange.question import Question, Role, conversation_of, role_of, session_name
+from gateway.exchange.question import ClientQuestion, Role, conversation_of, role_of, session_name
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 
@@ -41,7 +41,7 @@ class ChatBody(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatQuestion(Question):
+class ChatQuestion(ClientQuestion):
     """A question with the name of its chat's `session`."""
 
     session: str

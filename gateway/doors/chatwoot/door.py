@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 
-from gateway.doors.chatwoot.events import Asked, Errand, check_signature, read_event, session_name
-from gateway.exchange.question import Asker, Question
+from gateway.doors.chatwoot.events import CustomerMessage, Errand, check_signature, read_event, session_name
+from gateway.exchange.question import Asker, ClientQuestion
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.requests import HttpRequests
 from gateway.http.statuses import status_of
@@ -57,7 +57,7 @@ class ChatwootDoor:
             raise ProtocolError("unavailable", "Kafka is not available; try again", retriable=True) from error
         return JSONResponse({"taken": True})
 
-    async def _take(self, asked: Asked, body: bytes) -> None:
+    async def _take(self, asked: CustomerMessage, body: bytes) -> None:
         """Return when Kafka has the question and the errand. Raises `ProtocolError`, `BrokerUnavailable`."""
         name = session_name(asked, self.key)
         cursor, problem = None, "no_text"
@@ -65,7 +65,7 @@ class ChatwootDoor:
             try:
                 # The signature covers the message's number, but not the delivery's.
                 asker = Asker(key=str(asked.message), subject=name)
-                cursor = await self._ask(asker, name, Question(body=body, input=asked.text))
+                cursor = await self._ask(asker, name, ClientQuestion(body=body, input=asked.text))
             except ProtocolError as error:
                 if error.retriable:
                     raise
@@ -81,7 +81,7 @@ class ChatwootDoor:
         )
         await self.producer.publish(Outgoing(self.topic, msgpack_encode(errand), key=errand.session.record_key))
 
-    async def _ask(self, asker: Asker, name: str, question: Question) -> str:
+    async def _ask(self, asker: Asker, name: str, question: ClientQuestion) -> str:
         """Ask, and return the cursor of the answer's beginning. Raises `ProtocolError`."""
         async with self.http.exchanges.visit(asker, name) as exchange:
             await self.http.exchanges.ask(asker, exchange, question)

@@ -47,7 +47,7 @@ class _Message(Struct):
     private: bool | None = None
 
 
-class Asked(Struct, frozen=True):
+class CustomerMessage(Struct, frozen=True):
     """A customer's message for the bot to answer. `text` is empty if the message is only a picture; `message` is its
     number in Chatwoot."""
 
@@ -70,7 +70,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, key: bytes, now_uni
         raise _refused(f"it was signed more than {_FRESH_S} s ago, or the clocks differ")
 
 
-def read_event(body: bytes) -> Asked | None:
+def read_event(body: bytes) -> CustomerMessage | None:
     """Return the customer's message; None if the event is not a question for the bot. Raises `ProtocolError`."""
     if read_body(body, _Event).event != "message_created":
         return None
@@ -78,10 +78,10 @@ def read_event(body: bytes) -> Asked | None:
     wanted = message.message_type.lower() in _INCOMING and not message.private
     if not wanted or message.conversation.status.lower() not in _PENDING:
         return None
-    return Asked(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
+    return CustomerMessage(message.account.id, message.conversation.id, message.id, (message.content or "").strip())
 
 
-def session_name(asked: Asked, key: bytes) -> str:
+def session_name(asked: CustomerMessage, key: bytes) -> str:
     """Return the name of a conversation's session. It shows the conversation's number, and can only be computed with
     the secret."""
     name = f"chatwoot-{asked.account}-{asked.conversation}"

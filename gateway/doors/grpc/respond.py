@@ -10,7 +10,7 @@ from gateway.doors.grpc.messages import checked, read
 from gateway.doors.grpc.replyline.v1 import replyline_pb2 as v1
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import KEEP_ALIVE_S, Exchanges
-from gateway.exchange.question import Question
+from gateway.exchange.question import ClientQuestion
 from gateway.exchange.refusals import RefusalError
 from gateway.request.outbox import Outbox
 from shared.process.clock import now_unix_ms
@@ -33,7 +33,7 @@ class Responding:
         said = read(data, v1.RespondRequest)
         session = checked({"session_id": said.pop("session_id", None)}, SessionStart).session_id
         asked = checked({"event_id": "unnamed", **said}, ResponseCreate)
-        question = Question(
+        question = ClientQuestion(
             body=data,
             input=asked.input,
             turns=asked.turns if session else asked.turns or (),

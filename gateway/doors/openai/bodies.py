@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.exchange.question import Question, Role, conversation_of, role_of
+from gateway.exchange.question import ClientQuestion, Role, conversation_of, role_of
 from gateway.http.bodies import read_body
 from shared.errors import ProtocolError
 from shared.wire.fields import MaxOutputTokens, Metadata, Seed, Stop, Temperature, TopP, is_identifier
@@ -83,7 +83,7 @@ class ResponsesBody(_Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAiQuestion(Question):
+class OpenAiQuestion(ClientQuestion):
     """A question of OpenAI's interfaces.
 
     Attributes:

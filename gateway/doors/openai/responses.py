@@ -20,7 +20,7 @@ _PLACE: Final = {"output_index": 0, "content_index": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ResponseFields:
     """The fields of a response that repeat the question's."""
 
     name: str
@@ -78,7 +78,7 @@ class Asked:
 class ResponsesTeller:
     """Encodes the events of one response that follow number `after`, starting at the beginning of its text."""
 
-    asked: Asked
+    asked: ResponseFields
     after: int = -1
     now_unix_s: int
     _number: int = 0

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from gateway.doors.openai.bodies import ResponsesQuestion, responses_question
 from gateway.doors.openai.names import ResponseName, read_item_id, read_response_name, unknown_response
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page
-from gateway.doors.openai.responses import Asked, ResponsesTeller
+from gateway.doors.openai.responses import ResponseFields, ResponsesTeller
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.question import session_name
 from gateway.exchange.refusals import RefusalError
@@ -43,7 +43,7 @@ class _Found:
     ended."""
 
     name: ResponseName
-    asked: Asked
+    asked: ResponseFields
     exchange: Exchange
     entry: Entry | None
     response: Response | None
@@ -196,7 +196,7 @@ class StoredResponses:
             if turn is not None
             else None
         )
-        asked = Asked(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
+        asked = ResponseFields(name=str(name), model=self.models[0], created_unix_s=told.received_unix_ms // 1_000)
         return _Found(name, asked, exchange, entry, response)
 
     async def _follow(self, request: Request, found: _Found) -> None:
@@ -271,7 +271,7 @@ def _after(request: Request) -> int:
         ) from None
 
 
-def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
+def _asked(question: ResponsesQuestion, exchange: Exchange) -> ResponseFields:
     """Return the fields of a new response. Its id contains the cursor with which any gateway finds it."""
     opened = exchange.opened
     assert opened is not None
@@ -280,7 +280,7 @@ def _asked(question: ResponsesQuestion, exchange: Exchange) -> Asked:
     if question.store:
         cursor = exchange.seal.write([opened.resume_point])
         name = str(ResponseName(name, exchange.session.session_id, cursor, goes_on=not question.turns))
-    return Asked(
+    return ResponseFields(
         name=name,
         model=question.model,
         created_unix_s=opened.resume_point.received_unix_ms // 1_000,

@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.load.recording.file import Asked, read_recording
+from ops.load.recording.file import RecordedRequest, read_recording
 from ops.load.system import System
 from ops.measure.runner import progress_bar
 from shared.client.session import AsyncReplyline
@@ -43,7 +43,7 @@ async def replay(path: Path, model: Path, against: Path, settings: Settings, con
 
 
 async def _answers(
-    asked: Sequence[Asked], live: Sequence[Response] | None, model: Path, settings: Settings, console: Console
+    asked: Sequence[RecordedRequest], live: Sequence[Response] | None, model: Path, settings: Settings, console: Console
 ) -> list[Response]:
     """Return a model's answers, asked for one by one. Without `live` answers its own are the conversations' turns."""
     answers: list[Response] = []
@@ -66,7 +66,7 @@ async def _answers(
     return answers
 
 
-def turns_before(asked: Sequence[Asked], answers: Sequence[Response], place: int) -> Turns:
+def turns_before(asked: Sequence[RecordedRequest], answers: Sequence[Response], place: int) -> Turns:
     """Return what was said in a question's conversation before it."""
     of = asked[place]
     earlier = zip(asked[:place], answers, strict=False)
@@ -74,11 +74,11 @@ def turns_before(asked: Sequence[Asked], answers: Sequence[Response], place: int
     return tuple(said[-MAX_TURNS:])
 
 
-def _same(one: Asked, other: Asked) -> bool:
+def _same(one: RecordedRequest, other: RecordedRequest) -> bool:
     return (one.tenant, one.session) == (other.tenant, other.session)
 
 
-def question_of(one: Asked, place: int, turns: Turns) -> ResponseCreate:
+def question_of(one: RecordedRequest, place: int, turns: Turns) -> ResponseCreate:
     """Return a question as both models get it."""
     return ResponseCreate(
         event_id=f"replay-{place}",
@@ -94,7 +94,9 @@ def question_of(one: Asked, place: int, turns: Turns) -> ResponseCreate:
     )
 
 
-def observed(one: Asked, live: Response, answer: Response, encode: Callable[[str], Sequence[int]]) -> Observation:
+def observed(
+    one: RecordedRequest, live: Response, answer: Response, encode: Callable[[str], Sequence[int]]
+) -> Observation:
     """Return how an answer compares with the live one; without a comparison if either has no text."""
     by = Compared.of(encode, one.text or "", answer.grounding)
     comparison = by.compare(LiveAnswer.of(live.id, live), answer, total_ms=answer.timings.total_ms)

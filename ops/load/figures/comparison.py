@@ -11,7 +11,7 @@ from ops.measure.bootstrap import Ratio, Statistic, Verdict, mean_of, quantile_o
 from ops.measure.runner import Cell
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class MeasuredOn(Struct, frozen=True, kw_only=True):
     cpu: str
     cores: int
     engine: str
@@ -22,7 +22,7 @@ class Result(Struct, frozen=True, kw_only=True):
     """The part of a result that is compared."""
 
     samples: Samples
-    environment: Machine
+    environment: MeasuredOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def worst(rows: Sequence[Compared]) -> Verdict:
     return "improvement" if "improvement" in verdicts else "no difference"
 
 
-def differences(before: Machine, after: Machine) -> list[str]:
+def differences(before: MeasuredOn, after: MeasuredOn) -> list[str]:
     """Return the conditions in which the two runs differ."""
-    pairs = [(name, getattr(before, name), getattr(after, name)) for name in Machine.__struct_fields__]
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in MeasuredOn.__struct_fields__]
     return [f"{name} {one}, then {other}" for name, one, other in pairs if one != other]
 
 

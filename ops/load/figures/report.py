@@ -62,7 +62,7 @@ class Samples(Struct, frozen=True, kw_only=True):
     in_time: list[int]
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class LoadParameters(Struct, frozen=True, kw_only=True):
     """The load's parameters. `max_output_tokens` and `deadline_ms` are None if they differ between requests."""
 
     command: str
@@ -108,7 +108,9 @@ def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
     )
 
 
-def as_json(report: LoadReport, run: Run, environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, object]:
+def as_json(
+    report: LoadReport, run: LoadParameters, environment: Environment, outcomes: Sequence[Outcome]
+) -> dict[str, object]:
     """Return the report's keys at the top level, as promised to scripts, along with `run`, `environment` and
     `samples`."""
     keys: dict[str, object] = {name: getattr(report, name) for name in report.__struct_fields__}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ops.load.figures.comparison import Compared, Machine, Result, rows_of
+from ops.load.figures.comparison import Compared, MeasuredOn, Result, rows_of
 from ops.load.pages.load import distribution
 from ops.measure.bootstrap import Verdict
 from ops.measure.plot import Plot
@@ -72,5 +72,5 @@ def _plots(facts: CompareFacts) -> list[Plot]:
     ]
 
 
-def _machine(machine: Machine) -> str:
+def _machine(machine: MeasuredOn) -> str:
     return f"{machine.engine} over {machine.broker}, {machine.cpu}, {machine.cores} cores"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ops.client.outcome import Outcome
 from ops.load.figures.groups import rows_of
-from ops.load.figures.report import LATENCIES, LoadReport, Run, latency_rows
+from ops.load.figures.report import LATENCIES, LoadParameters, LoadReport, latency_rows
 from ops.measure.environment import Environment
 from ops.measure.plot import Line, Plot, Points
 from ops.measure.quantiles import Quantiles, percentile
@@ -61,7 +61,7 @@ class LoadFacts:
     told: str
     outcomes: Sequence[Outcome]
     report: LoadReport
-    run: Run
+    run: LoadParameters
     environment: Environment
     grouped_by: str
     groups: Mapping[str, LoadReport]

@@ -1,7 +1,7 @@
 """A recording as a file: gzipped JSON lines, written under a temporary name and renamed when complete. An incomplete
 file can be read up to its last complete line. Every fault of a file is reported in one line.
 
-The lines are a `Header`, followed by an `Asked` for each request in order of arrival.
+The lines are a `Header`, followed by an `RecordedRequest` for each request in order of arrival.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_T
     topics: tuple[str, ...]
 
 
-class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="asked"):
+class RecordedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="asked"):
     """A request.
 
     Attributes:
@@ -107,7 +107,7 @@ class RecordingWriter:
         self.write(header)
         self.flush()
 
-    def write(self, entry: Header | Asked) -> None:
+    def write(self, entry: Header | RecordedRequest) -> None:
         with self._disk():
             self._file.write(self._zip.compress(msgspec.json.encode(entry) + b"\n"))
 
@@ -166,14 +166,14 @@ class Recording:
 
     name: str
     header: Header
-    asked: tuple[Asked, ...]
+    asked: tuple[RecordedRequest, ...]
     broken_off: str = ""
 
     @property
     def num_sessions(self) -> int:
         return len({one.session for one in self.asked})
 
-    def in_order(self) -> list[tuple[int, Asked]]:
+    def in_order(self) -> list[tuple[int, RecordedRequest]]:
         """Return the requests by arrival, each with its index in the file."""
         return sorted(enumerate(self.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
 
@@ -232,10 +232,10 @@ def parse_recording(data: bytes, name: str) -> Recording:
     if unzip.unused_data or unzip.unconsumed_tail or (unzip.eof and rest):
         raise _damaged(name, "unexpected data after its end")
     header = _header(lines[0], name)
-    asked: list[Asked] = []
+    asked: list[RecordedRequest] = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            asked.append(msgspec.json.decode(line, type=Asked))
+            asked.append(msgspec.json.decode(line, type=RecordedRequest))
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise _damaged(name, f"line {number}: {error}") from None
         if len(asked) > _MOST_REQUESTS:

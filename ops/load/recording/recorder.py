@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.load.recording.file import Asked, hashed
+from ops.load.recording.file import RecordedRequest, hashed
 from shared.conversation.corrections import must_go
 from shared.errors import ProtocolError
 from shared.kafka.broker.records import Record
@@ -35,7 +35,7 @@ class Recorder:
         self._forgotten[told.person] = told.unix_ms
         return told.person in self._people
 
-    def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> Asked | None:
+    def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> RecordedRequest | None:
         """Return the entry for a request; None for a record that no worker could serve either, which is counted."""
         arrived = record.arrived_unix_ms if record.arrived_unix_ms is not None else now_unix_ms
         try:
@@ -53,7 +53,7 @@ class Recorder:
             self._people.add(person)
         self.requests += 1
         self.with_text += consented
-        return Asked(
+        return RecordedRequest(
             at_ms=max(0.0, arrived - self._began_unix_ms),  # another partition's records may be read first
             bucket=bucket,
             tenant=hashed(self.key, order.tenant),

@@ -9,10 +9,10 @@ from ops.client.outcome import Outcome
 from ops.client.plan import Planned, most_at_once
 from ops.load.bench import UNKNOWN, answered_by, open_files, tell
 from ops.load.figures.groups import reports
-from ops.load.figures.report import LoadReport, Run, summarise
+from ops.load.figures.report import LoadParameters, LoadReport, summarise
 from ops.load.pages.load import LoadFacts
 from ops.load.recording.commands import ReplayOptions
-from ops.load.recording.file import BYTES, Asked, Recording, read_recording
+from ops.load.recording.file import BYTES, RecordedRequest, Recording, read_recording
 from ops.measure.environment import environment
 from ops.measure.runner import progress_bar
 from ops.texts.prompts import question
@@ -78,7 +78,7 @@ def text_maker(tokenizer: str) -> Callable[[int, int], str]:
     return lambda tokens, seed: question(1 + tokens // 4, seed)[: max(1, tokens)]
 
 
-def _request(number: int, one: Asked, of_length: Callable[[int, int], str]) -> ResponseCreate:
+def _request(number: int, one: RecordedRequest, of_length: Callable[[int, int], str]) -> ResponseCreate:
     return ResponseCreate(
         event_id=f"replay-{number}",
         input=one.text if one.text is not None else of_length(one.input_tokens, number),
@@ -97,9 +97,9 @@ def by_bucket(recording: Recording, outcomes: Sequence[Outcome]) -> dict[str, Lo
     return reports({bucket: [out for (_, one), out in asked if one.bucket == bucket] for bucket in BUCKETS})
 
 
-def _run(options: ReplayOptions, command: str, plan: Sequence[Planned]) -> Run:
+def _run(options: ReplayOptions, command: str, plan: Sequence[Planned]) -> LoadParameters:
     last_s = plan[-1].at_s
-    return Run(
+    return LoadParameters(
         command=command,
         loop="open",
         rate=round((len(plan) - 1) / last_s, 3) if last_s > 0 else None,

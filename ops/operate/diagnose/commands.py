@@ -28,7 +28,7 @@ from shared.sockets.listening import host_port
 _RUNBOOKS = "docs/runbooks/"
 
 
-class Verdict(Struct, frozen=True):
+class Diagnosis(Struct, frozen=True):
     """The result of a diagnosis.
 
     Attributes:
@@ -69,7 +69,7 @@ def diagnose(
     found = found_in(system)
     if not system.all_windows and (remedy := demo_remedy()):
         typer.echo(f"replyline: no process answers{remedy}", err=True)
-    verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
+    verdict = Diagnosis(bottleneck=next(iter(found), None), found=found, seconds=seconds)
     shelf = Shelf(folder)
     if as_json:
         typer.echo(msgspec.json.encode(verdict).decode())
@@ -123,7 +123,7 @@ def looked_at(system: System, way_in: str) -> str:
     return f"{answering} of {asked} answered; the customers' way in: {way_in or 'none is known'}{lag}"
 
 
-def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:
+def _print(out: Console, verdict: Diagnosis, known: Mapping[str, Cause], basis: str) -> None:
     out.print(Text(basis, style="dim"))
     if verdict.bottleneck is None:
         out.print("nothing is at its limit")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from ops.load.recording.file import BYTES, Asked, Header, RecordingWriter
+from ops.load.recording.file import BYTES, Header, RecordedRequest, RecordingWriter
 from shared.wire.codec import decode_observation, msgpack_encode
 from shared.wire.messages import ChatRequest, Observation
 from shared.wire.shadow import LiveAnswer
@@ -109,7 +109,7 @@ async def test_a_recording_is_asked_of_two_models_with_the_same_words_before(sys
     writer = RecordingWriter(tmp_path / "r.gz", Header(version=1, started_unix_ms=1, tokenizer=BYTES, topics=()))
     for number in range(3):
         writer.write(
-            Asked(
+            RecordedRequest(
                 at_ms=number,
                 bucket="short",
                 tenant="demo",

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.access.identity import TokenGate
 from gateway.session.effects import CheckToken, Effect
-from gateway.session.protocol import Session, State
+from gateway.session.protocol import Session, SessionState
 from gateway.session.session_limits import SessionLimits
 from shared.errors import ProtocolError
 from shared.wire.messages import (
@@ -83,5 +83,5 @@ def guarded(**changed: Any) -> Session:
     """A session that was opened by a token of these claims."""
     session = new(now=NOW_UNIX_MS, gate=gate())
     receive(session, SessionStart(token=token(**changed), session_id="mine"), NOW_UNIX_MS)
-    assert session.state is State.OPEN
+    assert session.state is SessionState.OPEN
     return session

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ops.load.recording.file import BYTES, VERSION, Asked, Header, RecordingWriter
+from ops.load.recording.file import BYTES, VERSION, Header, RecordedRequest, RecordingWriter
 
 HEADER = Header(version=VERSION, started_unix_ms=1_800_000_000_000, tokenizer=BYTES, topics=("chat.requests.short",))
 
 
-def asked(at_ms: float = 0.0, **changed: Any) -> Asked:
+def asked(at_ms: float = 0.0, **changed: Any) -> RecordedRequest:
     fields = {
         "at_ms": at_ms,
         "bucket": "short",
@@ -20,10 +20,10 @@ def asked(at_ms: float = 0.0, **changed: Any) -> Asked:
         "first_token_ms": 3_000,
         "deadline_ms": 15_000,
     }
-    return Asked(**{**fields, **changed})
+    return RecordedRequest(**{**fields, **changed})
 
 
-def written(path: Path, entries: Iterable[Asked], header: Header = HEADER) -> bytes:
+def written(path: Path, entries: Iterable[RecordedRequest], header: Header = HEADER) -> bytes:
     """A whole recording at that path; its bytes."""
     writer = RecordingWriter(path, header)
     for entry in entries:

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.destination.admission import (
     Admission,
+    AdmissionDecision,
     AdmissionLimits,
     AdmissionPolicy,
-    Decision,
     FallbackReason,
     check_inflight,
     check_length,
@@ -133,7 +133,7 @@ def decide(
     bucket: Bucket = "short",
     tenant: str = "demo",
     partition: int | None = 0,
-) -> Decision:
+) -> AdmissionDecision:
     received = now - waited
     deadline = Deadline.after(received, first_token_ms=soft, whole_ms=15_000)
     return admission.decide(
@@ -160,19 +160,21 @@ def test_a_wrong_prediction_is_found_out_of_each_worker() -> None:
 
 
 def test_without_a_report_every_request_goes_to_the_workers() -> None:
-    assert decide(make_admission(), "r") == Decision(fallback=None, eta_ms=None)
+    assert decide(make_admission(), "r") == AdmissionDecision(fallback=None, eta_ms=None)
 
 
 def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> None:
     admission = make_admission()
     said = report(first_token_ms=60_000.0, partitions=(0,))
     admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
-    assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(fallback=None, eta_ms=None)] * 2
+    assert [decide(admission, f"r{number}") for number in range(2)] == [
+        AdmissionDecision(fallback=None, eta_ms=None)
+    ] * 2
 
 
 def test_the_prediction_runs_from_the_receipt_and_what_was_sent_since_the_report_stands_before_the_next() -> None:
     admission = reported(400.0)
-    assert decide(admission, "r", waited=30.0) == Decision(fallback=None, eta_ms=430.0)
+    assert decide(admission, "r", waited=30.0) == AdmissionDecision(fallback=None, eta_ms=430.0)
     assert [decide(admission, f"r{number}").eta_ms for number in range(2)] == [410.0, 420.0]
 
 
@@ -181,7 +183,7 @@ def test_what_cannot_be_met_goes_the_light_path() -> None:
     admission = reported(3_750.0)
     assert decide(admission, "r1").fallback is None
     assert decide(admission, "r2", waited=10.0, now=NOW).fallback is None  # tried against the prediction
-    assert decide(admission, "r3", waited=10.0) == Decision(fallback="infeasible", eta_ms=3_780.0)
+    assert decide(admission, "r3", waited=10.0) == AdmissionDecision(fallback="infeasible", eta_ms=3_780.0)
     assert decide(admission, "r4", soft=15_000).fallback is None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.destination.admission import AdmissionPolicy, Decision
+from gateway.destination.admission import AdmissionDecision, AdmissionPolicy
 from gateway.destination.breaker import BreakerState
 from gateway.destination.lanes import LaneAdmissions
 from shared.wire.lanes import CHAMPION, LANES, Lane
@@ -56,7 +56,7 @@ def test_each_lane_is_judged_by_its_own_workers() -> None:
     admissions = lanes(champion=60_000.0, canary=50.0)
     decide(admissions.of(CHAMPION), "probe")  # one in a while goes against the prediction
     assert decide(admissions.of(CHAMPION), "r1").fallback == "infeasible"
-    assert decide(admissions.of("canary"), "r2") == Decision(None, 50.0)
+    assert decide(admissions.of("canary"), "r2") == AdmissionDecision(None, 50.0)
 
 
 def test_a_lane_whose_words_are_late_closes_itself_alone() -> None:

@@ -3,12 +3,12 @@
 import pytest
 
 from gateway.exchange.own_sessions import OwnSessions
-from gateway.exchange.question import Asker, Question
+from gateway.exchange.question import Asker, ClientQuestion
 from gateway.request.cursor import CursorKey
 from shared.errors import ProtocolError
 
 NOW = 1_790_000_100_000.0
-QUESTION, ANOTHER = Question(body=b"hi", input="Hi"), Question(body=b"ho", input="Ho")
+QUESTION, ANOTHER = ClientQuestion(body=b"hi", input="Hi"), ClientQuestion(body=b"ho", input="Ho")
 FIRST, RETRY, KEYED = Asker(), Asker(is_retry=True), Asker(key="1")
 MINUTE_MS = 60_000.0
 
@@ -32,7 +32,7 @@ def test_same_words_without_a_mark_are_two_conversations() -> None:
     ],
 )
 def test_marked_retry_is_found_by_sender_and_body_for_two_minutes(
-    sender: str, question: Question, after_ms: float, *, found: bool
+    sender: str, question: ClientQuestion, after_ms: float, *, found: bool
 ) -> None:
     names = own()
     first = names.name("a", FIRST, QUESTION, NOW)
@@ -63,7 +63,7 @@ def test_retry_of_a_retry_is_found_though_its_first_try_came_to_another_gateway(
     ],
 )
 def test_key_gives_the_same_name_at_every_gateway_with_the_secret(
-    secret: bytes, sender: str, key: str, question: Question, after_ms: float, *, same: bool
+    secret: bytes, sender: str, key: str, question: ClientQuestion, after_ms: float, *, same: bool
 ) -> None:
     here = own().name("a", KEYED, QUESTION, NOW)
     there = own(secret).name(sender, Asker(key=key), question, NOW + after_ms)

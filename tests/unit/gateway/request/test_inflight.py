@@ -5,7 +5,7 @@ from msgspec import structs
 
 from gateway.destination.destination import Destination
 from gateway.request import replies
-from gateway.request.answer import _FLOWS_MS, State
+from gateway.request.answer import _FLOWS_MS, AnswerState
 from gateway.request.entry import RequestTrace
 from gateway.request.outbox import Opened, Shown
 from shared.conversation.turn import Turn
@@ -43,7 +43,7 @@ def test_an_answer_is_assured_then_shown_then_done(table: Requests) -> None:
     table.accept(entry)
     entry.admit(1_005.12345)
     assert texts(entry.acknowledge()) == [created()]
-    assert (entry.answer.state, entry.publication.published) == (State.WAITING, True)
+    assert (entry.answer.state, entry.publication.published) == (AnswerState.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
     assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
     assert trace.last_text_unix_ms == 1_060
@@ -92,7 +92,7 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: Requests) -> None
     assert table.delta(delta("He"), 1) == []
     assert table.delta(delta("y", 2), 2) == []
     assert texts(entry.acknowledge()) == [created(), (0, "Hey")]
-    assert entry.answer.state is State.STREAMING
+    assert entry.answer.state is AnswerState.STREAMING
     assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
 
@@ -162,7 +162,7 @@ def test_a_request_may_be_cancelled_while_it_is_counted(table: Requests) -> None
     table.accept(entry)
     assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
     entry.admit(3)
-    assert (entry.answer.state, entry.answer.admitted_unix_ms) == (State.DONE, None)
+    assert (entry.answer.state, entry.answer.admitted_unix_ms) == (AnswerState.DONE, None)
 
 
 # --- replies come late, twice, with gaps, from two workers

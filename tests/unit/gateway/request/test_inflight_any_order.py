@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.request.answer import _FLOWS_MS, State
+from gateway.request.answer import _FLOWS_MS, AnswerState
 from gateway.request.cursor import CursorKey
 from gateway.request.entry import Entry, Item
 from gateway.request.outbox import Outbox
@@ -84,10 +84,10 @@ class Inflight(RuleBasedStateMachine):
         self.unheard: set[str] = set()
         self.now = 0.0
 
-    def live(self, *states: State) -> list[Entry]:
+    def live(self, *states: AnswerState) -> list[Entry]:
         return [entry for entry in self.entries.values() if not states or entry.answer.state in states]
 
-    def pick(self, data: st.DataObject, *states: State) -> Entry | None:
+    def pick(self, data: st.DataObject, *states: AnswerState) -> Entry | None:
         names = [entry.response_id for entry in self.live(*states)]
         return self.entries[data.draw(st.sampled_from(names))] if names else None
 
@@ -120,19 +120,19 @@ class Inflight(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def admit(self, data: st.DataObject) -> None:
-        if entry := self.pick(data, State.COUNTING, State.DONE):
+        if entry := self.pick(data, AnswerState.COUNTING, AnswerState.DONE):
             entry.admit(self.now)
 
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
-        if entry := self.pick(data, State.COUNTING):
+        if entry := self.pick(data, AnswerState.COUNTING):
             self.table.refuse(entry)
             del self.entries[entry.response_id]
             assert self.table.find(SessionKey("t", "s"), entry.request.event_id) is None
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        if entry := self.pick(data, State.PUBLISHING, State.DONE):
+        if entry := self.pick(data, AnswerState.PUBLISHING, AnswerState.DONE):
             self.show(entry, entry.acknowledge())
 
     # --- replies
@@ -148,7 +148,7 @@ class Inflight(RuleBasedStateMachine):
         reply = from_kafka(delta(text[start:stop], start, attempt=attempt, request_id=entry.response_id))
         shown = self.table.delta(reply, self.now)
         if shown:
-            assert entry.answer.state is State.STREAMING
+            assert entry.answer.state is AnswerState.STREAMING
             self.show(entry, shown)
 
     @rule(data=st.data(), attempt=st.integers(0, 1), whole=st.booleans())
@@ -175,13 +175,15 @@ class Inflight(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        if entry := self.pick(data, State.COUNTING, State.PUBLISHING, State.WAITING, State.STREAMING):
+        if entry := self.pick(
+            data, AnswerState.COUNTING, AnswerState.PUBLISHING, AnswerState.WAITING, AnswerState.STREAMING
+        ):
             self.show(entry, self.table.cancel(entry, self.now))
 
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         """Kafka did not take it, or the worker had no word to say."""
-        entry = self.pick(data, State.COUNTING, State.PUBLISHING, State.WAITING)
+        entry = self.pick(data, AnswerState.COUNTING, AnswerState.PUBLISHING, AnswerState.WAITING)
         if entry is not None:
             self.show(entry, self.table.fall_back(entry, FAQ, self.now))
 
@@ -190,13 +192,15 @@ class Inflight(RuleBasedStateMachine):
         self.now += ms
         live = [entry for entry in self.entries.values() if not entry.answer.done]
         missed = [
-            entry for entry in live if entry.deadline.expired(self.now, started=entry.answer.state is State.STREAMING)
+            entry
+            for entry in live
+            if entry.deadline.expired(self.now, started=entry.answer.state is AnswerState.STREAMING)
         ]
         late = [*self.table.due_times.late(self.now)]
         assert {entry.response_id for entry in late} == {entry.response_id for entry in missed}
         assert len(late) == len(missed)
         for entry in late:
-            if entry.answer.state is State.STREAMING:
+            if entry.answer.state is AnswerState.STREAMING:
                 self.show(entry, self.table.cut(entry, self.now))
                 assert entry.answer.response is not None
                 assert entry.answer.response.output_text
@@ -250,7 +254,7 @@ class Inflight(RuleBasedStateMachine):
     def nobody_is_forgotten_by_the_clock(self) -> None:
         dues = [
             entry.deadline.deadline_unix_ms
-            if entry.answer.state is State.STREAMING
+            if entry.answer.state is AnswerState.STREAMING
             else entry.deadline.first_token_unix_ms
             for entry in self.entries.values()
             if not entry.answer.done

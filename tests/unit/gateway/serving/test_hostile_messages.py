@@ -10,7 +10,7 @@ import pytest
 
 from gateway.request.cursor import CursorKey
 from gateway.session.effects import OpenSession, Refuse, Send
-from gateway.session.protocol import Session, State, error_event
+from gateway.session.protocol import Session, SessionState, error_event
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_request, event_id_of, msgpack_encode
 from shared.wire.messages import ChatRequest, ErrorEvent, ResponseCreate
@@ -49,7 +49,7 @@ class Edge:
     def send(self, data: bytes) -> None:
         codec = GATEWAY_CODECS[self.name]
         frame = _frame_of(data) if codec.is_text else data
-        if self.session.state is State.CLOSED or self.random.random() < 0.1:
+        if self.session.state is SessionState.CLOSED or self.random.random() < 0.1:
             self._connect()
         self.now += self.random.choice((0, 0, 1, 500))
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.session.effects import Ask, CancelRequest, CheckToken, Close, CloseCode, EraseSession, OpenSession, Send
-from gateway.session.protocol import State, error_event
+from gateway.session.protocol import SessionState, error_event
 from shared.errors import ProtocolError
 from shared.wire.messages import (
     ClientMessage,
@@ -35,7 +35,7 @@ def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
         heartbeat_s=25.0,
         handoff=handoff,
     )
-    assert session.state is State.OPEN
+    assert session.state is SessionState.OPEN
 
 
 def test_a_client_keeps_the_session_that_it_names() -> None:
@@ -76,7 +76,7 @@ def test_another_first_message_than_hello_closes_it_and_nothing_after_it_is_carr
     session = new()
     effects = session.receive(message, 0)
     assert effects == [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
-    assert session.state is State.CLOSED
+    assert session.state is SessionState.CLOSED
     assert [session.receive(each, 1) for each in ALL] == [[]] * len(ALL)
     assert session.tick(10**9) == []
 
@@ -100,14 +100,14 @@ def test_a_message_becomes_what_the_gateway_is_to_do_or_is_refused_and_the_sessi
         assert refused(lambda: session.receive(message, 0)).code == effects
     else:
         assert session.receive(message, 0) == effects
-    assert session.state is State.OPEN
+    assert session.state is SessionState.OPEN
 
 
 def test_tokens_are_refused_while_none_are_checked() -> None:
     session = new()
     error = refused(lambda: receive(session, SessionStart(token="t"), 0))
     assert (error.code, error.kind, error.param) == ("tokens_not_supported", "authentication_error", "token")
-    assert session.state is State.NEW
+    assert session.state is SessionState.NEW
     receive(session, SessionStart(token=""), 0)
     assert refused(lambda: receive(session, SessionRefresh(token="t"), 0)).code == "tokens_not_supported"
 
@@ -136,7 +136,7 @@ def test_a_clock_set_back_holds_up_neither_pings_nor_the_wait_for_a_hello() -> N
 def test_any_pong_keeps_it_open_and_is_free_and_no_hello() -> None:
     session = new(per_minute=1)
     assert [session.receive(Pong(), 0) for _ in range(50)] == [[]] * 50
-    assert session.state is State.NEW
+    assert session.state is SessionState.NEW
     session.receive(START, 0)
     for number in range(1, 20):
         assert session.tick(25_000 * number) == [Send(Ping())]
@@ -163,7 +163,7 @@ def test_pongs_without_end_close_the_session() -> None:
     session = opened()
     effects = [session.receive(Pong(), 0) for _ in range(200)]
     assert effects == [[]] * 120 + [[Close(CloseCode.FLOOD, FLOOD)]] + [[]] * 79
-    assert session.state is State.CLOSED
+    assert session.state is SessionState.CLOSED
 
 
 def test_a_pong_for_each_ping_is_free_for_as_long_as_the_session_lasts() -> None:

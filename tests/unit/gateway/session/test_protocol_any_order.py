@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.session.effects import Ask, Close, ForPeople, OpenSession, Send
-from gateway.session.protocol import State
+from gateway.session.protocol import SessionState
 from shared.errors import ProtocolError
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS
 from shared.wire.messages import (
@@ -46,22 +46,22 @@ class Connection(RuleBasedStateMachine):
         try:
             effects = receive(self.session, self.decode(self.encode(message)), self.now)
         except ProtocolError:
-            assert before is not State.CLOSED
+            assert before is not SessionState.CLOSED
             assert self.session.state is before
             return
         if isinstance(message, Pong):
             self.unanswered = 0
         for effect in effects:
             if isinstance(effect, Close):
-                assert before is State.NEW
+                assert before is SessionState.NEW
                 assert not isinstance(message, SessionStart)
                 self.was_closed = True
             elif isinstance(effect, OpenSession):
-                assert before is State.NEW
+                assert before is SessionState.NEW
                 assert not self.was_open
                 self.was_open = True
             else:
-                assert before is State.OPEN
+                assert before is SessionState.OPEN
                 if isinstance(effect, ForPeople):
                     assert effect.message == message
 
@@ -73,16 +73,16 @@ class Connection(RuleBasedStateMachine):
             if isinstance(effect, Close):
                 assert not self.was_closed
                 self.was_closed = True
-                late_hello = before is State.NEW and self.now >= 5_000
-                assert late_hello or (before is State.OPEN and self.unanswered == 2)
+                late_hello = before is SessionState.NEW and self.now >= 5_000
+                assert late_hello or (before is SessionState.OPEN and self.unanswered == 2)
             else:
                 assert effect == Send(Ping())
-                assert before is State.OPEN
+                assert before is SessionState.OPEN
                 self.unanswered += 1
 
     @invariant()
     def its_state_is_what_was_said(self) -> None:
-        state = State.CLOSED if self.was_closed else State.OPEN if self.was_open else State.NEW
+        state = SessionState.CLOSED if self.was_closed else SessionState.OPEN if self.was_open else SessionState.NEW
         assert self.session.state is state
 
 
@@ -111,7 +111,7 @@ class Guarded(RuleBasedStateMachine):
         try:
             effects = receive(self.session, SessionRefresh(token=text) if again else SessionStart(token=text), self.now)
         except ProtocolError:
-            assert before is State.OPEN
+            assert before is SessionState.OPEN
             return
         for effect in effects:
             if isinstance(effect, OpenSession) or (
@@ -129,7 +129,7 @@ class Guarded(RuleBasedStateMachine):
         before = self.session.state
         effects = receive(self.session, message, self.now)
         expected = [Ask(message) if isinstance(message, ResponseCreate) else ForPeople(message)]
-        assert (effects == expected) == (before is State.OPEN and self.now < self.until)
+        assert (effects == expected) == (before is SessionState.OPEN and self.now < self.until)
 
     @rule(ms=st.integers(1, 30_000))
     def wait(self, ms: int) -> None:
@@ -140,11 +140,11 @@ class Guarded(RuleBasedStateMachine):
 
     @invariant()
     def it_belongs_to_its_owner_and_ends_in_time(self) -> None:
-        if self.session.state is State.OPEN:
+        if self.session.state is SessionState.OPEN:
             assert self.session.identity is not None
             assert self.session.identity.subject == self.owner
             self.session.tick(self.now)
-            assert (self.session.state is State.CLOSED) == (self.now >= self.until)
+            assert (self.session.state is SessionState.CLOSED) == (self.now >= self.until)
 
 
 @pytest.mark.promise(2)

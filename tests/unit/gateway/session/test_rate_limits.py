@@ -6,7 +6,7 @@ import pytest
 
 from gateway.access.charges import Caller, Kind
 from gateway.session.effects import CloseCode
-from gateway.session.protocol import Session, State
+from gateway.session.protocol import Session, SessionState
 from gateway.session.session_limits import SessionLimits
 from shared.sockets.open_sockets import OpenSockets
 from shared.wire.messages import (
@@ -108,7 +108,7 @@ async def test_who_comes_back_too_often_is_sent_away_and_may_come_again(edge: Ed
     client = await edge.connect().say(NAMED, ASK)
     assert [type(each) for each in client.heard] == [ErrorEvent]
     assert client.closed_with == CloseCode.INTERNAL
-    assert client.session.state is State.CLOSED
+    assert client.session.state is SessionState.CLOSED
     assert edge.producer.of(TOPICS.requests("short")) == []
 
 
@@ -171,7 +171,7 @@ async def test_a_token_too_many_of_an_open_session_leaves_it_open(edge: Edge, ke
     edge.quotas.used_up = {"token"}
     await client.say(SessionRefresh(token=token()))
     assert errors(client) == [(None, "rate_limited")]
-    assert (keys.prepared, client.closed_with, client.session.state) == ([], None, State.OPEN)
+    assert (keys.prepared, client.closed_with, client.session.state) == ([], None, SessionState.OPEN)
 
 
 async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_received(edge: Edge, keys: Keys) -> None:

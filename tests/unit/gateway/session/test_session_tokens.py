@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.access.identity import TokenGate
 from gateway.access.token_keys import KeySet
 from gateway.session.effects import Ask, Close, CloseCode, OpenSession, Refuse, Send
-from gateway.session.protocol import State
+from gateway.session.protocol import SessionState
 from shared.wire.fields import MAX_ID_CHARS, Identifier
 from shared.wire.messages import (
     ClientMessage,
@@ -49,7 +49,7 @@ def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None
     assert isinstance(refuse, Refuse)
     assert refuse.error.code == code
     assert closing == Close(close, code)
-    assert session.state is State.CLOSED
+    assert session.state is SessionState.CLOSED
     assert receive(session, SessionStart(token=token()), NOW_UNIX_MS) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.request.answer import State
+from gateway.request.answer import AnswerState
 from gateway.request.cursor import CursorKey
 from gateway.request.entry import Adoption
 from gateway.telemetry.trace_spans import KeptTrace, spans_of
@@ -155,7 +155,7 @@ def test_another_service_is_told_the_times_as_a_gateway_is(topic: str) -> None:
 
 def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) -> Any:
     """An answer of another gateway that this one has taken over at +300, and that ended at +900."""
-    fields = {"adoption": Adoption(latest_unix_ms=NOW), "state": State.WAITING, "done_unix_ms": NOW + 900}
+    fields = {"adoption": Adoption(latest_unix_ms=NOW), "state": AnswerState.WAITING, "done_unix_ms": NOW + 900}
     entry = entry_of(at.tracer.adopt(cursor, NOW + 300), **fields)
     if half is not None:
         at.tracer.note_worker_end(entry, half, NOW + 900)

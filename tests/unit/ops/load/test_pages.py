@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
 from ops.load.figures.groups import reports
-from ops.load.figures.report import Run, summarise
+from ops.load.figures.report import LoadParameters, summarise
 from ops.load.figures.tries import Bounds, Try
 from ops.load.pages.knee import KneeFacts, knee_page
 from ops.load.pages.load import ENDS, LoadFacts, end_of, load_page
@@ -66,7 +66,7 @@ def outcomes_of(count: int, seed: int = 1) -> list[Outcome]:
 
 def load_facts(**changed: object) -> LoadFacts:
     outcomes = outcomes_of(400)
-    run = Run(
+    run = LoadParameters(
         command="replyline bench traffic promotion --rate 8",
         loop="open",
         clients=None,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ops.client.outcome import Outcome
-from ops.load.figures.report import Run, as_json, summarise
+from ops.load.figures.report import LoadParameters, as_json, summarise
 from ops.measure.environment import Environment
 from shared.wire.outcome import Source
 
@@ -35,7 +35,7 @@ ENVIRONMENT = Environment(
     engine="fake",
     broker="embedded",
 )
-RUN = Run(
+RUN = LoadParameters(
     command="replyline bench",
     loop="closed",
     clients=8,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
-from ops.model.profile import ProfileOptions, Step, profile, shares
+from ops.model.profile import ProfiledStep, ProfileOptions, profile, shares
 from shared.errors import ModelError, SettingsError
 from shared.settings import Settings
 from tests.support.models.native_library import native_dir
@@ -55,8 +55,10 @@ def test_the_native_engine_tells_what_its_steps_spend_their_time_on(tmp_path: Pa
 
 def test_what_steps_take_is_told_by_their_rows_and_in_shares() -> None:
     phases = {"embed": 1, "norm": 1, "qkv": 2, "attention": 4, "out": 2, "gate_up": 5, "down": 3, "head": 2}
-    steps = [Step(8, 9, {name: times * part * 1_000_000 for name, part in phases.items()}) for times in (1, 1, 3)]
-    assert shares([*steps, Step(16, 40, phases)]) == (
+    steps = [
+        ProfiledStep(8, 9, {name: times * part * 1_000_000 for name, part in phases.items()}) for times in (1, 1, 3)
+    ]
+    assert shares([*steps, ProfiledStep(16, 40, phases)]) == (
         "\n3 steps of 8 rows, contexts of 9 to 9 tokens: median 20.00 ms; products 70%, attention 20%, rest 10%"
         "\n1 step of 16 rows, contexts of 40 to 40 tokens: median 0.00 ms; products 70%, attention 20%, rest 10%"
     )

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.doors.chatwoot.door import ChatwootDoor
-from gateway.doors.chatwoot.events import Asked, Errand, check_signature, decode_errand, read_event, session_name
+from gateway.doors.chatwoot.events import (
+    CustomerMessage,
+    Errand,
+    check_signature,
+    decode_errand,
+    read_event,
+    session_name,
+)
 from gateway.exchange.question import Asker
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing
@@ -96,11 +103,11 @@ def test_what_is_not_the_bots_to_answer_is_left(changed: dict[str, Any]) -> None
 
 def test_a_conversation_is_one_session_that_nobody_else_can_name() -> None:
     asked = read_event(message_created(17, f" {QUESTION}\n"))
-    assert asked == Asked(1, 17, 4_017, QUESTION)
+    assert asked == CustomerMessage(1, 17, 4_017, QUESTION)
     assert session_name(asked, SECRET).startswith("chatwoot-1-17-")
-    assert session_name(asked, SECRET) == session_name(Asked(1, 17, 9, "Another"), SECRET)
+    assert session_name(asked, SECRET) == session_name(CustomerMessage(1, 17, 9, "Another"), SECRET)
     assert session_name(asked, SECRET) != session_name(asked, b"another secret")
-    longest = Asked(2**31 - 1, 2**31 - 1, 1, "")
+    longest = CustomerMessage(2**31 - 1, 2**31 - 1, 1, "")
     assert len(session_name(longest, SECRET)) <= 64
 
 

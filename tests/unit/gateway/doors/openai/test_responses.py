@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.doors.openai.names import ResponseName, read_response_name
-from gateway.doors.openai.responses import Asked, ResponsesTeller
+from gateway.doors.openai.responses import ResponseFields, ResponsesTeller
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.wire.messages import Said
@@ -76,7 +76,7 @@ async def test_its_events_are_numbered_without_a_gap(client: httpx2.AsyncClient,
     assert told[-1]["response"]["output"][0]["id"] == told[4]["item_id"]
 
 
-ASKED = Asked(name="resp_" + "0" * 24, model="m", created_unix_s=1)
+ASKED = ResponseFields(name="resp_" + "0" * 24, model="m", created_unix_s=1)
 
 
 def told_in(pieces: list[str], after: int = -1) -> bytes:

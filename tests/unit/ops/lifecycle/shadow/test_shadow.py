@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ops.lifecycle.shadow.replay import observed, question_of, replay, turns_before
 from ops.lifecycle.shadow.report import figures, headline, page, rows
-from ops.load.recording.file import Asked, Header, RecordingWriter
+from ops.load.recording.file import Header, RecordedRequest, RecordingWriter
 from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.wire.messages import Observation, Said
@@ -52,9 +52,9 @@ def test_the_page_draws_what_was_compared_and_says_so_where_nothing_was() -> Non
     assert "<svg" not in page(of_none, [late()])
 
 
-def asked(session: str, text: str | None, **fields: Any) -> Asked:
+def asked(session: str, text: str | None, **fields: Any) -> RecordedRequest:
     given: dict[str, Any] = {"at_ms": 5.0, "bucket": "short", "tenant": "t", "input_tokens": 3, "max_output_tokens": 9}
-    return Asked(**(given | {"first_token_ms": 100, "deadline_ms": 200} | fields), session=session, text=text)
+    return RecordedRequest(**(given | {"first_token_ms": 100, "deadline_ms": 200} | fields), session=session, text=text)
 
 
 def test_a_question_is_asked_with_its_own_conversation_and_a_seed() -> None:

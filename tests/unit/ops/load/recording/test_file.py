@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.load.recording.file import (
-    Asked,
     Header,
+    RecordedRequest,
     RecordingFailed,
     RecordingWriter,
     parse_recording,
@@ -46,8 +46,8 @@ def whole() -> bytes:
 
 
 @settings(max_examples=examples(50))
-@given(st.lists(any_of(Asked), max_size=5))
-def test_what_was_written_is_read(entries: list[Asked]) -> None:
+@given(st.lists(any_of(RecordedRequest), max_size=5))
+def test_what_was_written_is_read(entries: list[RecordedRequest]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.replay")
         written(path, entries)

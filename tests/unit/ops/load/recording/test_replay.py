@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.client.plan import Planned
-from ops.load.recording.file import BYTES, Asked, Recording
+from ops.load.recording.file import BYTES, RecordedRequest, Recording
 from ops.load.recording.replay import planned, text_maker
 from shared.errors import SettingsError
 from shared.model.tokenizer import Tokenizer
@@ -13,7 +13,7 @@ from shared.wire.messages import ResponseCreate
 from tests.support.samples.recordings import HEADER, asked
 
 
-def recording(*requests: Asked) -> Recording:
+def recording(*requests: RecordedRequest) -> Recording:
     return Recording("a.replay", HEADER, requests)
 
 
