@@ -190,7 +190,7 @@ class Admission:
         """
         self._give_up_waiting(now_unix_ms)
         self.withdraw(request_id)  # the request was erased and is asked again
-        self._shares.asks(tenant, now_unix_ms)
+        self._shares.record_question(tenant, now_unix_ms)
         owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms, cold=cold)
@@ -198,10 +198,10 @@ class Admission:
         late = reader if wait_ms is not None and self._is_late(wait_ms, deadline, now_unix_ms) else None
         fallback = self._why_not(tenant, bucket, owner, late, now_unix_ms, short=deadline.promised is not None)
         if fallback is None:
-            self._shares.took(request_id, tenant)
+            self._shares.record_accepted(request_id, tenant)
             self._note_sent(request_id, owner, deadline, received_unix_ms)
             if reader is not None:
-                reader.sent(bucket, now_unix_ms)
+                reader.record_send(bucket, now_unix_ms)
         return AdmissionDecision(fallback, eta_ms)
 
     def has_place(self, bucket: Bucket, deadline: Deadline, *, partition: int | None, now_unix_ms: float) -> bool:
@@ -278,8 +278,8 @@ class Admission:
             received_unix_ms,
             max(_LEAST_BREAKER_MS, 2 * soft_ms),
             owner,
-            self.breaker.sent() if enabled else None,
-            owner.breaker.sent() if enabled and owner is not None else None,
+            self.breaker.record_send() if enabled else None,
+            owner.breaker.record_send() if enabled and owner is not None else None,
             short=deadline.promised is not None,
         )
         self._silent[request_id] = sent

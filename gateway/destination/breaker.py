@@ -86,7 +86,7 @@ class Breaker:
             self._probes_out = self._probes_good = 0
         return self._probes_out + self._probes_good < self._policy.num_probes
 
-    def sent(self) -> int | None:
+    def record_send(self) -> int | None:
         """Count a sent request, which `allows` permitted. Return the half-open episode that it probes, or None if it is
         no probe."""
         if self.state is BreakerState.CLOSED:

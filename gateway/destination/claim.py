@@ -68,7 +68,7 @@ class Claims:
         held, concurrent = self._held(session), tuple(self._still_open(session))
         topic = self.topics.requests(question.bucket, wanted.lane)
         if self.places is None or view.closed or (home := await self._home(topic, session)) is None:
-            self.hold(session, request_id, None)
+            self.keep_partition(session, request_id, None)
             return replace(wanted, claimed=Claimed(concurrent=concurrent)), view
         fleet = view.admissions.of(wanted.lane).fleet
         waits = fleet.waits(question.bucket, view.now_unix_ms, wanted.revision)
@@ -81,7 +81,7 @@ class Claims:
                 claimed = await self._claim(self.places, session, request_id, until_unix_ms, offered)
             view = replace(view, now_unix_ms=now_unix_ms())
         partition = claimed.partition if held is None else held
-        self.hold(session, request_id, partition)
+        self.keep_partition(session, request_id, partition)
         await self._learn_partitions(topic, partition or 0)
         both = dict.fromkeys((*concurrent, *claimed.concurrent))
         concurrent = tuple(each for each in both if each in self._with_worker or not self.has_ended(each))
@@ -104,7 +104,7 @@ class Claims:
         await self._learn_partitions(topic, partition)
         return partition % self.producer.known_partitions(topic)
 
-    def hold(self, session: SessionKey, request_id: str, partition: int | None) -> None:
+    def keep_partition(self, session: SessionKey, request_id: str, partition: int | None) -> None:
         """Keep a conversation on a partition for an open question that was claimed here or by another gateway."""
         self._open.setdefault(session, {})[request_id] = partition
 

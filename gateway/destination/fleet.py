@@ -49,7 +49,7 @@ class KnownWorker:
         for _, bucket in self._recent:
             self._count(bucket)
 
-    def sent(self, bucket: Bucket, now_unix_ms: float) -> None:
+    def record_send(self, bucket: Bucket, now_unix_ms: float) -> None:
         """Count a request that this gateway has published and this worker will get."""
         self._forget_older(now_unix_ms)
         self._recent.append((now_unix_ms, bucket))
@@ -144,7 +144,7 @@ class Fleet:
         """Return the worker that reads the partition, or read it last; None if no worker has reported it."""
         return self._owners.get((bucket, partition)) if partition is not None else None
 
-    def shut(self) -> dict[str, Breaker]:
+    def open_breakers(self) -> dict[str, Breaker]:
         """Return the breakers that are not closed, by worker."""
         owners = (*self._owners.values(), *self._known.values())
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}

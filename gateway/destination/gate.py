@@ -73,7 +73,7 @@ class AdmissionGate:
         """Return whether the gateway is neither short of memory nor draining, all breakers of the champion's lane are
         closed, and the ladder's level is the champion's."""
         champion = self.admissions.of(CHAMPION)
-        closed = champion.breaker.state is BreakerState.CLOSED and not champion.fleet.shut()
+        closed = champion.breaker.state is BreakerState.CLOSED and not champion.fleet.open_breakers()
         return closed and self.ladder.rung == CHAMPION and not self.memory.sheds and not self.draining
 
     def note_reply(self, reply: Reply, now: float) -> None:

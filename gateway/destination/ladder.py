@@ -57,8 +57,8 @@ class _Window:
 
 @dataclass(slots=True)
 class Ladder:
-    """The ladder of one gateway. For each request call `offers`, then `note` with the result. `hold` is the rung that
-    an operator fixed: requests are answered there, or by the FAQ."""
+    """The ladder of one gateway. For each request call `offers`, then `record_outcome`. `hold` is the rung that an operator
+    fixed: requests are answered there, or by the FAQ."""
 
     policy: LadderPolicy = field(default_factory=LadderPolicy)
     level: Step = CHAMPION
@@ -102,7 +102,7 @@ class Ladder:
         """Return whether a lower lane holds no KV of a conversation, because another lane gave its last answer."""
         return lane != CHAMPION and self._seats.get(session) != lane
 
-    def note(
+    def record_outcome(
         self,
         session: SessionKey,
         taken: Step | None,

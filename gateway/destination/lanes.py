@@ -117,7 +117,7 @@ class LaneAdmissions:
             del self._lanes[name]
         return silent
 
-    def used(self, lanes: Iterable[Lane]) -> None:
+    def add_used(self, lanes: Iterable[Lane]) -> None:
         """Add lanes that had workers before this gateway started."""
         self._used.update(lanes)
 
@@ -125,9 +125,9 @@ class LaneAdmissions:
         """Return the lanes whose workers are all gone. Their requests are forwarded to the champion."""
         return {lane for lane in PASSED_ON if lane in self._used and not len(self.of(lane).fleet)}
 
-    def shut(self) -> dict[str, Breaker]:
+    def open_breakers(self) -> dict[str, Breaker]:
         """Return the breakers that are not closed, by worker."""
-        return {name: one for each in self._admissions.values() for name, one in each.fleet.shut().items()}
+        return {name: one for each in self._admissions.values() for name, one in each.fleet.open_breakers().items()}
 
     # --- requests of any lane
 

@@ -88,7 +88,7 @@ class Report:
 
     def log_worker_breakers(self) -> None:
         """Log each worker whose breaker has changed."""
-        shut = self.admissions.shut()
+        shut = self.admissions.open_breakers()
         for name, breaker in shut.items():
             if self._shut.get(name) is not breaker.state:
                 log.warning("breaker", worker=name, state=breaker.state.value, words=breaker.words, late=breaker.late)

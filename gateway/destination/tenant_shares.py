@@ -19,8 +19,8 @@ _SPARE: Final = 8
 
 
 class TenantShares:
-    """Call `asks` for each request; if the workers get it, also `took`, and `release` at its end. Each call takes the
-    same time for any number of tenants."""
+    """Call `record_question` for each request; if the workers get it, also `record_accepted`, and `release` at its end.
+    Each call takes the same time for any number of tenants."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, str] = {}
@@ -38,7 +38,7 @@ class TenantShares:
         """Return the number of requests with the workers."""
         return len(self._tenants)
 
-    def asks(self, tenant: str, now_unix_ms: float) -> None:
+    def record_question(self, tenant: str, now_unix_ms: float) -> None:
         if tenant not in self._asked_unix_ms:
             self._num_silent -= tenant in self._held
         self._asked_unix_ms[tenant] = now_unix_ms
@@ -55,7 +55,7 @@ class TenantShares:
         self._questions[tenant] += 1
         self._num_questions += 1
 
-    def took(self, request_id: str, tenant: str) -> None:
+    def record_accepted(self, request_id: str, tenant: str) -> None:
         self.release(request_id)
         self._tenants[request_id] = tenant
         self._holds(tenant, +1)

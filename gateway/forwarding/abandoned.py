@@ -45,7 +45,7 @@ class AbandonedLanes:
         """Watch the lanes until cancelled, and forward in `tasks`. Before the first check, wait until every living
         worker has reported."""
         await asyncio.sleep(self.settings.kafka.session_timeout_ms / 1_000)
-        self.admissions.used(await self._with_topics())
+        self.admissions.add_used(await self._with_topics())
         while True:
             await self._look(monotonic_s(), tasks)
             await asyncio.sleep(_LOOK_S)

@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.exchange.answer_events import AnswerEvents
 from gateway.exchange.exchange import LazyTimer
-from gateway.exchange.telling import Telling
 from gateway.http.requests import HttpRequests, watching
 from shared.telemetry.faults import contained
 
@@ -26,14 +26,14 @@ class EventStream:
     written."""
 
     http: HttpRequests
-    telling: Telling
+    answer_events: AnswerEvents
     keep: bool
     headers: Mapping[str, str] = field(default_factory=lambda: STREAM_HEADERS)
     delivered: Callable[[], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        exchange = self.telling.exchange
+        exchange = self.answer_events.exchange
         try:
             with contained("connection", connection=exchange.session.connection_id):
                 await self._send(receive, send)
@@ -43,14 +43,14 @@ class EventStream:
     async def _send(self, receive: Receive, send: Send) -> None:
         """Write the events, each time all that are queued. Stop if the client does not read."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-        async with watching(receive, self.telling.exchange):
+        async with watching(receive, self.answer_events.exchange):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
                 await self._send_events(send)
             except TimeoutError:
                 return
             await send({"type": "http.response.body", "body": b""})
-        if self.telling.ended and self.delivered is not None:
+        if self.answer_events.ended and self.delivered is not None:
             await self.delivered()
 
     async def _send_events(self, send: Send) -> None:
@@ -59,7 +59,7 @@ class EventStream:
         async with asyncio.timeout(None) as sending:
             timer = LazyTimer(lambda: sending.reschedule(loop.time()))
             try:
-                async for data in self.telling.events():
+                async for data in self.answer_events.events():
                     timer.set(most_s)
                     await send({"type": "http.response.body", "body": data or _KEEP_ALIVE, "more_body": True})
                     timer.clear()

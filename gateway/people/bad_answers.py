@@ -41,7 +41,7 @@ class BadAnswers:
     _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
-    def note(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
+    def record_rating(self, caller: Caller, feedback: Feedback, *, helped: bool, consented_unix_ms: float) -> None:
         """Store an answer that did not help; remove it if a later rating says that it did. Never raises.
         `consented_unix_ms` is when the current consent was given."""
         if len(self._beside) < _MOST_WAITING:

@@ -214,7 +214,9 @@ class People:
         consent = connection.session.consent
         if consent is not None and consent.training:
             helped, consented = rated.verdict == "resolved", connection.session.opened_unix_ms
-            self.bad_answers.note(connection.session.caller, feedback, helped=helped, consented_unix_ms=consented)
+            self.bad_answers.record_rating(
+                connection.session.caller, feedback, helped=helped, consented_unix_ms=consented
+            )
         if rated.reason is not None:
             metrics.feedback_reasons.labels(rated.reason).inc()
         connection.put(feedback.within(FeedbackRecorded))

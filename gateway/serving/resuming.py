@@ -88,7 +88,7 @@ class Resuming:
         trace = self.tracer.adopt(point.trace, now)
         entry = adopt(point, session.key, session.connection_id, now, trace)
         self.inflight.accept(entry)
-        self.claims.hold(session.key, entry.response_id, entry.publication.partition)
+        self.claims.keep_partition(session.key, entry.response_id, entry.publication.partition)
         self.connections.count_in(connection)
         with self.inflight.refused_on_error(entry):
             self.deadlines.watch(entry)

@@ -8,11 +8,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 from gateway.doors.ai_sdk.bodies import ChatQuestion
-from gateway.doors.ai_sdk.parts import UiTeller
+from gateway.doors.ai_sdk.parts import UiEncoder
+from gateway.exchange.answer_events import AnswerEvents
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.exchanges import Exchanges
 from gateway.exchange.question import Asker
-from gateway.exchange.telling import Telling
 from gateway.request.cursor import RESUMABLE_MS, ResumePoint
 from shared.conversation.session_value import SessionValue
 from shared.errors import ProtocolError, StoreUnavailable
@@ -84,10 +84,10 @@ class Chats:
         told = exchange.seal.read(cursor.decode(errors="replace")) if cursor and exchange.seal is not None else None
         return (told[0].response_id, cursor) if cursor and told else None
 
-    def telling(self, running: Running, teller: UiTeller) -> Telling:
-        return Telling(exchanges=self.exchanges, exchange=running.exchange, teller=teller, first=running.first)
+    def answer_events(self, running: Running, encoder: UiEncoder) -> AnswerEvents:
+        return AnswerEvents(exchanges=self.exchanges, exchange=running.exchange, encoder=encoder, first=running.first)
 
-    async def told(self, running: Running) -> None:
+    async def remove_cursor(self, running: Running) -> None:
         """Remove the cursor after a client has received the end."""
         try:
             await self.cursors.remove(running.exchange.session.key, running.cursor)
@@ -112,7 +112,7 @@ class Chats:
     async def cancel(self, running: Running) -> None:
         """Cancel an answer of this gateway."""
         await self.exchanges.gateway.receive(running.exchange, ResponseCancel(response_id=running.response_id))
-        await self.told(running)
+        await self.remove_cursor(running)
 
     def abort(self, running: Running, wait_s: float) -> None:
         """Detach from an answer; cancel it after `wait_s` unless another session has attached."""

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 
 from gateway.doors.ai_sdk.bodies import chat_question, session_of
 from gateway.doors.ai_sdk.chats import Chats, Running
-from gateway.doors.ai_sdk.parts import UiTeller
+from gateway.doors.ai_sdk.parts import UiEncoder
 from gateway.doors.ai_sdk.sockets import ChatSocket
 from gateway.http.handlers import Answer, HandledPath, app_of
 from gateway.http.headers import notices
@@ -76,10 +76,10 @@ class AiSdkDoor:
     def _stream(self, running: Running) -> EventStream:
         return EventStream(
             http=self.http,
-            telling=self.chats.telling(running, UiTeller(message_id=running.response_id)),
+            answer_events=self.chats.answer_events(running, UiEncoder(message_id=running.response_id)),
             keep=True,
             headers={**_HEADERS, **notices(running.exchange.ignored)},
-            delivered=partial(self.chats.told, running),
+            delivered=partial(self.chats.remove_cursor, running),
         )
 
     async def _stop(self, request: Request) -> Answer:

@@ -19,7 +19,7 @@ def sse(part: bytes) -> bytes:
 
 
 @dataclass(slots=True, kw_only=True)
-class UiTeller:
+class UiEncoder:
     """Encodes one answer. `message_id` is set if it is known in advance. `frame` wraps each part."""
 
     message_id: str = ""
@@ -42,7 +42,7 @@ class UiTeller:
         self._in_text = True
         return self.opened(self.message_id) + self._told({"type": "text-start", "id": _TEXT})
 
-    def anew(self) -> bytes | None:
+    def reset(self) -> bytes | None:
         """Return the part that removes the text so far. Clients older than 7.0.69 stop with an error on it."""
         self._in_text = False
         return self._told({"type": "reset-step"})

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.doors.ai_sdk.bodies import ChatBody, question_of, session_of
 from gateway.doors.ai_sdk.chats import Chats, Running
-from gateway.doors.ai_sdk.parts import UiTeller
+from gateway.doors.ai_sdk.parts import UiEncoder
 from gateway.http.handlers import detail_of_raised
 from gateway.http.requests import HttpRequests
 from gateway.session.protocol import MessageRate
@@ -69,7 +69,7 @@ class _Request:
         if self.is_told and self.answering is not None:
             self.answering.cancel()
 
-    def told(self, kind: str, **fields: Any) -> bytes:
+    def frame_of(self, kind: str, **fields: Any) -> bytes:
         return _encode({"type": kind, "requestId": self.frame.request_id, **fields}) + b"\n"
 
 
@@ -140,9 +140,9 @@ class ChatSocket:
         try:
             running = await self._begun(request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is sent a retriable error
-            await self._send(request.told("error", errorText=detail_of_raised(error, "ai_sdk").message))
+            await self._send(request.frame_of("error", errorText=detail_of_raised(error, "ai_sdk").message))
         else:
-            await self._tell(request, running)
+            await self._stream(request, running)
         finally:
             del self._requests[request.frame.request_id]
 
@@ -158,26 +158,26 @@ class ChatSocket:
             return await self.chats.resume(asker, session_of(frame.id))
         return await self.chats.ask(asker, question_of(frame))
 
-    async def _tell(self, request: _Request, running: Running | None) -> None:
+    async def _stream(self, request: _Request, running: Running | None) -> None:
         if running is None:
-            await self._send(request.told("no-active"))
+            await self._send(request.frame_of("no-active"))
             return
         numbers = itertools.count()
 
         def framed(part: bytes) -> bytes:
-            return request.told("chunk", sequence=next(numbers), chunk=msgspec.Raw(part))
+            return request.frame_of("chunk", sequence=next(numbers), chunk=msgspec.Raw(part))
 
-        teller = UiTeller(message_id=running.response_id, frame=framed, end=request.told("end"))
+        encoder = UiEncoder(message_id=running.response_id, frame=framed, end=request.frame_of("end"))
         try:
             request.is_told = True
             if request.aborted:
                 return
-            await self._send(request.told("start"))
-            telling = self.chats.telling(running, teller)
-            async for data in telling.events():
+            await self._send(request.frame_of("start"))
+            answer_events = self.chats.answer_events(running, encoder)
+            async for data in answer_events.events():
                 await self._send(data)
-            if telling.ended:
-                await self.chats.told(running)
+            if answer_events.ended:
+                await self.chats.remove_cursor(running)
         finally:
             if request.aborted:
                 self.chats.abort(running, _REPLACED_S if isinstance(request.frame, _Resume) else 0)

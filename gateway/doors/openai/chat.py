@@ -23,7 +23,7 @@ def event(data: Any) -> bytes:
 
 
 @dataclass(slots=True, kw_only=True)
-class ChatTeller:
+class ChatEncoder:
     """Encodes the chunks of one answer. The part common to all chunks is encoded once."""
 
     model: str
@@ -55,7 +55,7 @@ class ChatTeller:
     def failed(self, error: ErrorDetail) -> bytes:
         return event(error_body(error)) + DONE
 
-    def anew(self) -> bytes | None:
+    def reset(self) -> bytes | None:
         return None
 
     def whole(self, response: Response | None) -> dict[str, Any]:

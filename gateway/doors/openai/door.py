@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from gateway.doors.openai.bodies import chat_question
-from gateway.doors.openai.chat import ChatTeller
+from gateway.doors.openai.chat import ChatEncoder
 from gateway.doors.openai.openapi import openapi
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page, refusal
 from gateway.doors.openai.stored import StoredResponses
@@ -50,9 +50,11 @@ class OpenAiDoor:
     async def _chat(self, request: Request) -> Answer:
         question = chat_question(await self.http.body(request), request.headers.get(SESSION_HEADER))
         check_model(question.model, self.models)
-        teller = ChatTeller(model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage)
+        encoder = ChatEncoder(
+            model=question.model, created_unix_s=int(time.time()), include_usage=question.include_usage
+        )
         name, keep = session_name(question.names), "idempotency-key" in request.headers
-        return await answer(self.http, request, question, name, keep=keep, teller_of=lambda _: teller)
+        return await answer(self.http, request, question, name, keep=keep, encoder_of=lambda _: encoder)
 
     async def _list_models(self, request: Request) -> Answer:
         del request

@@ -11,8 +11,8 @@ from starlette.responses import Response as HttpResponse
 
 from gateway.doors.openai.bodies import OpenAiQuestion
 from gateway.doors.openai.chat import error_body
+from gateway.exchange.answer_events import AnswerEvents, EventEncoder
 from gateway.exchange.exchange import Exchange
-from gateway.exchange.telling import Teller, Telling
 from gateway.http.handlers import Answer
 from gateway.http.headers import notices
 from gateway.http.requests import HttpRequests
@@ -26,7 +26,7 @@ _GONE: Final = 499  # nginx's status for a client that did not wait
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class WholeTeller(Teller, Protocol):
+class WholeAnswerEncoder(EventEncoder, Protocol):
     """An encoder that can also return an answer as a whole."""
 
     def whole(self, response: Response | None) -> dict[str, Any]: ...
@@ -48,7 +48,7 @@ async def answer(
     session: str | None,
     *,
     keep: bool,
-    teller_of: Callable[[Exchange], WholeTeller],
+    encoder_of: Callable[[Exchange], WholeAnswerEncoder],
     check: Callable[[Exchange], Awaitable[None]] | None = None,
     at_once: bool = False,
 ) -> Answer:
@@ -60,7 +60,7 @@ async def answer(
         question: the question
         session: the session's name; None for a new session
         keep: the client may return to the answer
-        teller_of: returns the encoder of the answer
+        encoder_of: returns the encoder of the answer
         check: called before the question is asked; may raise `ProtocolError`
         at_once: return without waiting for the answer
 
@@ -76,16 +76,16 @@ async def answer(
         items = await http.ask(request, exchange, question)
         if exchange.opened is None:
             return HttpResponse(status_code=_GONE)
-        teller, streams = teller_of(exchange), question.stream
+        encoder, streams = encoder_of(exchange), question.stream
         headers = notices(exchange.ignored)
         if streams:
-            telling = Telling(exchanges=exchanges, exchange=exchange, teller=teller, first=items)
-            return EventStream(http=http, telling=telling, keep=keep, headers={**STREAM_HEADERS, **headers})
+            answer_events = AnswerEvents(exchanges=exchanges, exchange=exchange, encoder=encoder, first=items)
+            return EventStream(http=http, answer_events=answer_events, keep=keep, headers={**STREAM_HEADERS, **headers})
         response = None if at_once else await http.end(request, exchange, items)
         if response is None:
-            return page(teller.whole(None), headers=headers) if at_once else HttpResponse(status_code=_GONE)
+            return page(encoder.whole(None), headers=headers) if at_once else HttpResponse(status_code=_GONE)
         headers |= {"x-request-id": response.id, "replyline-source": response.source}
-        return page(teller.whole(response), headers=headers)
+        return page(encoder.whole(response), headers=headers)
     finally:
         if not streams:
             exchanges.leave(exchange, keep=keep)

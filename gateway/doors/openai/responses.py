@@ -75,7 +75,7 @@ class ResponseFields:
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponsesTeller:
+class ResponsesEncoder:
     """Encodes the events of one response that follow number `after`, starting at the beginning of its text."""
 
     asked: ResponseFields
@@ -132,7 +132,7 @@ class ResponsesTeller:
     def failed(self, error: ErrorDetail) -> bytes:
         return self.opened("") + self._failed(error, None)
 
-    def anew(self) -> bytes | None:
+    def reset(self) -> bytes | None:
         return None
 
     def whole(self, response: Response | None) -> dict[str, Any]:

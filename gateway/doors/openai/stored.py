@@ -14,11 +14,11 @@ from starlette.requests import Request
 from gateway.doors.openai.bodies import ResponsesQuestion, responses_question
 from gateway.doors.openai.names import ResponseName, read_item_id, read_response_name, unknown_response
 from gateway.doors.openai.pages import SESSION_HEADER, answer, check_model, page
-from gateway.doors.openai.responses import ResponseFields, ResponsesTeller
+from gateway.doors.openai.responses import ResponseFields, ResponsesEncoder
+from gateway.exchange.answer_events import AnswerEvents
 from gateway.exchange.exchange import Exchange, News
 from gateway.exchange.question import session_name
 from gateway.exchange.refusals import RefusalError
-from gateway.exchange.telling import Telling
 from gateway.http.handlers import Answer
 from gateway.http.requests import HttpRequests
 from gateway.http.streams import EventStream
@@ -69,7 +69,7 @@ class StoredResponses:
             question,
             previous.session if previous is not None else session_name(question.names),
             keep=question.store or "idempotency-key" in request.headers,
-            teller_of=lambda exchange: ResponsesTeller(asked=_asked(question, exchange), now_unix_s=int(time.time())),
+            encoder_of=lambda exchange: ResponsesEncoder(asked=_asked(question, exchange), now_unix_s=int(time.time())),
             check=None if previous is None else partial(self._check_last, previous),
             at_once=question.background,
         )
@@ -149,10 +149,12 @@ class StoredResponses:
             if found.response is None and (streams or found.entry is None):
                 await self._follow(request, found)
             if streams:
-                teller = ResponsesTeller(asked=asked, after=after, now_unix_s=now_unix_s)
+                encoder = ResponsesEncoder(asked=asked, after=after, now_unix_s=now_unix_s)
                 first: list[News] = [found.response] if found.response is not None else []
-                telling = Telling(exchanges=self.http.exchanges, exchange=found.exchange, teller=teller, first=first)
-                return EventStream(http=self.http, telling=telling, keep=True)
+                answer_events = AnswerEvents(
+                    exchanges=self.http.exchanges, exchange=found.exchange, encoder=encoder, first=first
+                )
+                return EventStream(http=self.http, answer_events=answer_events, keep=True)
             if found.response is None and found.entry is None:
                 found.response = await self._within(found.exchange)
             text = found.entry.answer.text if found.entry is not None and found.entry.answer.created else ""

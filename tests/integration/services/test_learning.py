@@ -44,7 +44,7 @@ class Rating:
     def note(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> None:
         """Rate the answer bad, by a consent of now or of another moment."""
         consented, bad = consented_unix_ms or wire_unix_ms(), Feedback(response_id="resp_1", rating="down")
-        self.bad_answers.note(Caller(self.session), bad, helped=helped, consented_unix_ms=consented)
+        self.bad_answers.record_rating(Caller(self.session), bad, helped=helped, consented_unix_ms=consented)
 
     async def rate(self, *, helped: bool = False, consented_unix_ms: float | None = None) -> list[Rated]:
         self.note(helped=helped, consented_unix_ms=consented_unix_ms)

@@ -35,7 +35,7 @@ def half_open_it(breaker: Breaker, now: float = NOW) -> list[int | None]:
         open_it(breaker, now)
     probes: list[int | None] = []
     while breaker.allows(now + 5_000):
-        probes.append(breaker.sent())
+        probes.append(breaker.record_send())
     assert breaker.state is BreakerState.HALF_OPEN
     assert len(probes) == 3
     return probes
@@ -77,7 +77,7 @@ def test_it_closes_when_every_probe_is_quick_and_begins_anew(breaker: Breaker) -
     states = [word(breaker, 1_200.0, NOW + 6_000, probe) for probe in probes]
     assert states == [BreakerState.HALF_OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
     assert (breaker.words, breaker.late) == (0, 0)
-    assert breaker.sent() is None
+    assert breaker.record_send() is None
 
 
 def test_closing_asks_more_than_staying_closed(breaker: Breaker) -> None:
@@ -99,7 +99,7 @@ def test_what_was_sent_before_it_opened_decides_nothing_now(breaker: Breaker) ->
     old, *_ = half_open_it(breaker)
     word(breaker, 9_000.0, NOW + 6_000, old)
     assert breaker.allows(NOW + 11_000)
-    new = breaker.sent()
+    new = breaker.record_send()
     assert new != old
     for probe in (None, old):
         assert word(breaker, 9_000.0, NOW + 11_500, probe) is BreakerState.HALF_OPEN
@@ -157,7 +157,7 @@ class AnyLoad(RuleBasedStateMachine):
             assert allowed
         self._follow(before)
         if allowed:
-            self.out.append(self.breaker.sent())
+            self.out.append(self.breaker.record_send())
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), took_ms=st.sampled_from([1.0, 1_200.0, 1_300.0, 1_500.0, 1_501.0, 60_000.0]))

@@ -24,7 +24,7 @@ def eta_ms(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = Non
 def send(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> None:
     reader = fleet.reader(bucket, partition, now)
     if reader is not None:
-        reader.sent(bucket, now)
+        reader.record_send(bucket, now)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ class AnyFleet(RuleBasedStateMachine):
         assert reader.eta_ms(bucket, self.now) == pytest.approx(etas[name], abs=0.001)
         assert etas[name] == pytest.approx(min(etas.values()), abs=0.001)
         self.told[name].sent.append((self.now, bucket))
-        reader.sent(bucket, self.now)
+        reader.record_send(bucket, self.now)
 
     @invariant()
     def the_sums_are_right(self) -> None:

@@ -78,6 +78,6 @@ def test_a_lane_is_abandoned_from_its_last_workers_end_until_another_reports() -
     assert admissions.abandoned() == set()
     admissions.expire(NOW + 3_001)
     assert admissions.abandoned() == {"canary"}, "the champion's are nobody else's, and the light lane was never used"
-    admissions.used({"light"})
+    admissions.add_used({"light"})
     admissions.observe(report("canary", lane="canary"), NOW + 4_000)
     assert admissions.abandoned() == {"light"}

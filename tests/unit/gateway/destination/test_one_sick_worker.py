@@ -97,7 +97,7 @@ def test_one_that_hangs_is_switched_off_and_no_other() -> None:
     assert fleet.lights[True, "breaker"] >= 100, "most of its customers have the FAQ at once"
     assert fleet.waited <= 60, "the others find out that it hangs, and that it still does"
     assert fleet.late_lights == {None: fleet.late_lights.total()}
-    assert fleet.admission.fleet.shut() == {}
+    assert fleet.admission.fleet.open_breakers() == {}
 
 
 def test_one_that_is_killed_takes_nobody_with_it_while_its_partitions_move() -> None:

@@ -19,9 +19,9 @@ def holding(*held: tuple[str, int]) -> TenantShares:
     shares = TenantShares()
     for tenant, count in held:
         for _ in range(max(1, count)):
-            shares.asks(tenant, NOW)
+            shares.record_question(tenant, NOW)
         for number in range(count):
-            shares.took(f"{tenant}{number}", tenant)
+            shares.record_accepted(f"{tenant}{number}", tenant)
     return shares
 
 
@@ -50,7 +50,7 @@ def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None
     """Though it happens to hold the most: the flood has what the others leave it."""
     shares = holding(("flood", 1), ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 0))
     for _ in range(500):
-        shares.asks("flood", NOW)
+        shares.record_question("flood", NOW)
     assert shares.has_too_much("flood", SLOTS)
     assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
 
@@ -61,19 +61,19 @@ def test_a_flood_counts_for_the_minute_after_it_too_and_is_forgotten_after_two_a
 ) -> None:
     shares = holding(("was", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1))
     for _ in range(500):
-        shares.asks("was", NOW)
+        shares.record_question("was", NOW)
     assert shares.has_too_much("was", SLOTS)
     for later in times_ms:
         for tenant in ("was", "a", "b", "c", "d"):
-            shares.asks(tenant, NOW + later)
+            shares.record_question(tenant, NOW + later)
     assert shares.has_too_much("was", SLOTS) is counts
 
 
 def test_a_tenant_that_has_not_asked_for_a_minute_is_not_reckoned_with() -> None:
     shares = holding(("big", 20), ("gone", 0))
-    shares.asks("big", NOW + 60_000)
+    shares.record_question("big", NOW + 60_000)
     assert shares.has_too_much("big", SLOTS)
-    shares.asks("big", NOW + 60_001)
+    shares.record_question("big", NOW + 60_001)
     assert not shares.has_too_much("big", SLOTS)
 
 
@@ -81,7 +81,7 @@ def test_a_tenant_that_has_not_asked_for_a_minute_is_not_reckoned_with() -> None
 def test_a_clock_that_is_set_does_no_harm(set_by_ms: float) -> None:
     shares = holding(("big", 20), ("small", 0))
     for tenant in ("big", "small"):
-        shares.asks(tenant, NOW + set_by_ms)
+        shares.record_question(tenant, NOW + set_by_ms)
     assert shares.has_too_much("big", SLOTS)
 
 
@@ -93,7 +93,7 @@ class Definition:
         self.halves = [0.0]
         self.open: dict[str, str] = {}
 
-    def asks(self, tenant: str, now: float) -> None:
+    def record_question(self, tenant: str, now: float) -> None:
         self.asked.append((tenant, now))
         if now - self.halves[-1] > 60_000:
             self.halves.append(now)
@@ -142,8 +142,8 @@ class AnyTenants(RuleBasedStateMachine):
     def ask(self, tenant: str, times: int) -> None:
         for _ in range(times):
             self.number += 1
-            self.shares.asks(tenant, self.now)
-            self.by_words.asks(tenant, self.now)
+            self.shares.record_question(tenant, self.now)
+            self.by_words.record_question(tenant, self.now)
             for each in "abcd":
                 assert self.shares.has_too_much(each, SLOTS) == self.by_words.has_too_much(each, self.now)
                 assert self.shares.is_owed(each) == self.by_words.is_owed(each, self.now)
@@ -151,7 +151,7 @@ class AnyTenants(RuleBasedStateMachine):
                 self.take(f"r{self.number}", tenant)
 
     def take(self, request_id: str, tenant: str) -> None:
-        self.shares.took(request_id, tenant)
+        self.shares.record_accepted(request_id, tenant)
         self.by_words.open[request_id] = tenant
 
     @precondition(lambda self: self.by_words.open)
@@ -183,15 +183,15 @@ def test_a_flood_never_takes_the_last_slot_from_others_that_ask(num_tenants: int
     shares = TenantShares()
     open_: list[tuple[str, str]] = []
     for number in range(num_tenants - 1):
-        shares.asks(f"other{number}", NOW)
+        shares.record_question(f"other{number}", NOW)
     for number, event in enumerate(events):
         if event == "end" and open_:
             shares.release(open_.pop(0)[0])
             continue
         tenant = "flood" if event == "flood" else f"other{number % (num_tenants - 1)}"
-        shares.asks(tenant, NOW)
+        shares.record_question(tenant, NOW)
         if not shares.has_too_much(tenant, SLOTS):
-            shares.took(f"r{number}", tenant)
+            shares.record_accepted(f"r{number}", tenant)
             open_.append((f"r{number}", tenant))
         flood = sum(holder == "flood" for _, holder in open_)
         most = max((sum(holder == f"other{n}" for _, holder in open_) for n in range(num_tenants - 1)), default=0)

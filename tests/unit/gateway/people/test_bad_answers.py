@@ -50,7 +50,9 @@ def bad_answers(store: Store) -> BadAnswers:
 
 
 def rate(answers: BadAnswers, rating: str) -> None:
-    answers.note(CALLER, Feedback(response_id=rating[0], rating="down"), helped=rating[1] == "+", consented_unix_ms=0)
+    answers.record_rating(
+        CALLER, Feedback(response_id=rating[0], rating="down"), helped=rating[1] == "+", consented_unix_ms=0
+    )
 
 
 async def settled(answers: BadAnswers) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.doors.openai.names import ResponseName, read_response_name
-from gateway.doors.openai.responses import ResponseFields, ResponsesTeller
+from gateway.doors.openai.responses import ResponseFields, ResponsesEncoder
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.wire.messages import Said
@@ -80,7 +80,7 @@ ASKED = ResponseFields(name="resp_" + "0" * 24, model="m", created_unix_s=1)
 
 
 def told_in(pieces: list[str], after: int = -1) -> bytes:
-    teller = ResponsesTeller(asked=ASKED, after=after, now_unix_s=2)
+    encoder = ResponsesEncoder(asked=ASKED, after=after, now_unix_s=2)
     text = "".join(pieces)
     end = Response(
         id=ASKED.name,
@@ -91,7 +91,7 @@ def told_in(pieces: list[str], after: int = -1) -> bytes:
         usage=Usage(),
         timings=Timings(),
     )
-    return teller.opened(ASKED.name) + b"".join(map(teller.text, pieces)) + teller.ended(end)
+    return encoder.opened(ASKED.name) + b"".join(map(encoder.text, pieces)) + encoder.ended(end)
 
 
 @given(pieces=st.lists(st.text(max_size=9), max_size=6), after=st.integers(-1, 40))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.doors.openai.door import OpenAiDoor
-from gateway.exchange import telling
-from gateway.exchange.telling import Telling
+from gateway.exchange import answer_events
+from gateway.exchange.answer_events import AnswerEvents
 from tests.support.fakes.gateways import Edge, delta, until
 from tests.support.fakes.openai_doors import answer, chat, door_of
 
@@ -35,7 +35,7 @@ class Client:
 
 
 async def test_whoever_waits_hears_that_the_stream_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr(answer_events, "KEEP_ALIVE_S", 0.01)
     edge = Edge()
     client = Client(door_of(edge))
     await until(lambda: client.read.count(b": keep-alive\n\n") > 2)
@@ -66,9 +66,9 @@ async def test_whoever_does_not_read_is_left_alone_and_the_text_waits_in_one_pie
 async def test_a_text_that_is_told_anew_cannot_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the client has is not what the log holds: it is told that, and asks again."""
     edge = Edge()
-    made: list[Telling] = []
-    tell = Telling._tell
-    monkeypatch.setattr(Telling, "_tell", lambda self, item: made.append(self) or tell(self, item))
+    made: list[AnswerEvents] = []
+    tell = AnswerEvents._encode_item
+    monkeypatch.setattr(AnswerEvents, "_encode_item", lambda self, item: made.append(self) or tell(self, item))
     client = Client(door_of(edge))
     await until(lambda: edge.asked)
     asked = edge.asked[0]

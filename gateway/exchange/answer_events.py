@@ -17,7 +17,7 @@ _BEGUN_AGAIN: Final = ErrorDetail(
 )
 
 
-class Teller(Protocol):
+class EventEncoder(Protocol):
     """The events of one interface."""
 
     def opened(self, response_id: str) -> bytes: ...
@@ -28,17 +28,17 @@ class Teller(Protocol):
 
     def failed(self, error: ErrorDetail) -> bytes: ...
 
-    def anew(self) -> bytes | None:
+    def reset(self) -> bytes | None:
         """Return the event that removes the text so far; None if the interface has no such event."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Telling:
+class AnswerEvents:
     """The events of one answer, starting with its `first` items. `ended`: the last event is the end of the answer."""
 
     exchanges: Exchanges
     exchange: Exchange
-    teller: Teller
+    encoder: EventEncoder
     first: list[News]
     ended: bool = False
     chars: int = 0
@@ -48,7 +48,7 @@ class Telling:
         items = self.first
         while True:
             for item in items:
-                data, is_last = self._tell(item)
+                data, is_last = self._encode_item(item)
                 if data:
                     yield data
                 if is_last:
@@ -59,22 +59,22 @@ class Telling:
             if not items:
                 yield b""
 
-    def _tell(self, item: News) -> tuple[bytes, bool]:
+    def _encode_item(self, item: News) -> tuple[bytes, bool]:
         """Return the event of an item, and whether it is the last one."""
         match item:
             case Opened():
                 if not self.chars:
-                    return self.teller.opened(item.created.response_id), False
+                    return self.encoder.opened(item.created.response_id), False
                 self.chars = 0
-                taken_back = self.teller.anew()
-                return (self.teller.failed(_BEGUN_AGAIN), True) if taken_back is None else (taken_back, False)
+                taken_back = self.encoder.reset()
+                return (self.encoder.failed(_BEGUN_AGAIN), True) if taken_back is None else (taken_back, False)
             case Shown():
                 self.chars += len(item.text)
-                return self.teller.text(item.text), False
+                return self.encoder.text(item.text), False
             case ErrorDetail():
-                return self.teller.failed(item), True
+                return self.encoder.failed(item), True
             case Response():
                 self.ended = True
                 error = self.exchanges.failure_in([item]) if item.source != "busy" else None
-                return (self.teller.ended(item) if error is None else self.teller.failed(error)), True
+                return (self.encoder.ended(item) if error is None else self.encoder.failed(error)), True
         return b"", False
