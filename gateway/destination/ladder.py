@@ -57,8 +57,10 @@ class _Window:
 
 @dataclass(slots=True)
 class Ladder:
-    """The ladder of one gateway. For each request call `offers`, then `record_outcome`. `hold` is the rung that an operator
-    fixed: requests are answered there, or by the FAQ."""
+    """The ladder of one gateway. For each request call `offers`, then `record_outcome`.
+
+    `hold` is the rung that an operator fixed: requests are answered there, or by the FAQ.
+    """
 
     policy: LadderPolicy = field(default_factory=LadderPolicy)
     level: Step = CHAMPION
