@@ -1,4 +1,4 @@
-"""The FAQ as edges get it: a version and the entries in one document, with a detached ed25519 signature beside it."""
+"""The FAQ as edges get it: a version and the entries in one document, with a detached ed25519 signature."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ class Bundle:
 
     @classmethod
     def read(cls, document: bytes, signature: bytes, name: str) -> "Bundle":
-        """Read a document. Raises `SettingsError`, which says `name`, where it is none, or its FAQ is not fit."""
+        """Read a document. Raises `SettingsError` with `name` if it is no FAQ, or not a valid one."""
         try:
             found = msgspec.json.decode(document, type=_Document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -43,7 +43,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> "Bundle":
-        """Read a document with its signature beside it. Raises `SettingsError`."""
+        """Read a document and its signature. Raises `SettingsError`."""
         try:
             document, signature = path.read_bytes(), signature_of(path).read_bytes()
         except OSError as error:
@@ -51,7 +51,7 @@ class Bundle:
         return cls.read(document, signature, str(path))
 
     def signer(self, keys: dict[str, Ed25519PublicKey]) -> str | None:
-        """Return the id of the key that signed it; None where none of them did."""
+        """Return the id of the key that signed it; None if no key did."""
         return signer(self.signature, _MEANT_FOR + self.document, keys)
 
     def write(self, path: Path) -> None:

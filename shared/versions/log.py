@@ -53,7 +53,7 @@ class VersionsLog:
 
     async def watch(self, changed: Callable[[], None] = lambda: None) -> None:
         """Read all, then read on until cancelled; `changed` is called after each batch, and each move is logged. The
-        broker and the topic may come later: until then nothing is known, and `known` is not set."""
+        broker and the topic may come later: before that nothing is known, and `known` is not set."""
         metrics.versions_epoch.set_function(self._epoch)
         outage = Availability("kafka versions")
         while not self.known.is_set():
@@ -123,5 +123,5 @@ def apply_record(registry: Registry, record: Record) -> None:
 
 
 def outgoing(topic: str, entry: Entry) -> Outgoing:
-    """Return the record of an entry, under a key of its own."""
+    """Return the record of an entry, under a key that no other record has."""
     return Outgoing(topic, encode_entry(entry), key=key_of(entry, secrets.token_hex(8)), partition=BROADCAST_PARTITION)

@@ -37,7 +37,7 @@ def signer(signature: bytes, signed: bytes, keys: dict[str, Ed25519PublicKey]) -
 
 
 def read_trusted_keys(folder: Path) -> dict[str, Ed25519PublicKey]:
-    """Return the public keys of a folder, by id. Raises `SettingsError` where there is none, or one is no such key."""
+    """Return the public keys of a folder, by id. Raises `SettingsError` if it has no key, or a wrong one."""
     found = [read_public_key(path) for path in sorted(folder.glob("*.pem"))]
     if not found:
         raise SettingsError(f"{folder}: no public key (*.pem) in it; run: replyline versions keygen")

@@ -81,7 +81,7 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class Move(Struct, frozen=True, kw_only=True, tag="move"):
-    """A change of the state: by whom, why, and on which numbers."""
+    """A change of the state: its author, its reason, and the numbers that it follows from."""
 
     state: State
     author: str

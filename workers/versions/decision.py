@@ -41,8 +41,8 @@ Action = Load | Abandon | Serve | Close
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """`target` is to serve, those `beside` it are to be loaded. `idle` are loaded versions that neither serve nor have
-    requests under way, with the time since which they do not serve; they are kept for `kept_ms`, and the
+    """`target` is to serve, those in `beside` are to be loaded too. `idle` are loaded versions that neither serve nor
+    have requests under way, with the time since which they do not serve; they are kept for `kept_ms`, and the
     `previous` one until memory is short. `retry` are refused versions, with the time at which they may be tried again.
     `cramped`: what is to be loaded lacks the memory that idle ones hold."""
 

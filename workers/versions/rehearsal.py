@@ -44,7 +44,7 @@ class _Found(msgspec.Struct):
 async def rehearse(settings: Settings, candidate: Candidate, *, limit_s: float = LIMIT_S) -> str | None:
     """Return why a version cannot be served; None where it can. `settings` are the worker's own."""
     given = _Given(settings.model_dump_json(), candidate.revision if candidate.registered else None)
-    with tempfile.TemporaryFile() as stdin:  # a pipe to a child that is killed at once fails in uvloop's own way
+    with tempfile.TemporaryFile() as stdin:  # a pipe to a child that is killed early fails in uvloop's own way
         stdin.write(msgspec.json.encode(given))
         stdin.seek(0)
         child = await asyncio.create_subprocess_exec(

@@ -110,7 +110,7 @@ class Switcher:
                         await self._reread()
                     while await self._act():
                         pass
-                except Exception as error:  # noqa: BLE001 - counted and logged; the version that serves goes on
+                except Exception as error:  # noqa: BLE001 - counted and logged; the serving version stays
                     caught("task", error)
                 try:
                     async with asyncio.timeout(_LOOK_S):
@@ -234,7 +234,7 @@ class Switcher:
             )
         except Refused as refused:
             self._refuse(revision, refused)
-        except Exception as error:  # noqa: BLE001 - counted and logged; the version that serves goes on
+        except Exception as error:  # noqa: BLE001 - counted and logged; the serving version stays
             caught("task", error)
             self._refuse(revision, Refused("load", f"a fault of our own: {type(error).__name__}"))
         finally:

@@ -48,7 +48,7 @@ class RatedAnswers:
         generation = await self._values.generation(rated.session)  # first: a later erasure then wins
         value = await self._values.find(rated.session)
         kept = encode_bad_answers(without(_decoded(value), rated.bad.response_id))
-        # What has changed meanwhile, as by a withdrawn consent, stays as it is.
+        # A value that has changed since it was read, as by a withdrawn consent, stays as it is.
         await self._values.replace(rated.session, kept, value, generation=generation, kept_s=KEPT_S)
 
     async def close(self) -> None:

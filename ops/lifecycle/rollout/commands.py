@@ -183,7 +183,7 @@ rollout_app.command("simulate")(by_options(simulate))
 
 
 async def _newest(settings: Settings) -> Rollout:
-    """Raise `ModelError` where there is none."""
+    """Raise `ModelError` if no rollout was started."""
     return _found(await read_registry(settings.kafka))
 
 
@@ -221,7 +221,7 @@ async def _start(settings: Settings, options: StartOptions, steps: tuple[float, 
 
 
 def _plan(registry: Registry, options: StartOptions, steps: tuple[float, ...], offset: int) -> Plan:
-    """Raise `ModelError` where the version may have no traffic, or another rollout goes on."""
+    """Raise `ModelError` where the version may have no traffic, or another rollout is not over."""
     version, state, running = allowed(registry, options.version), registry.state, newest(registry)
     if running is not None and running.ended is None:
         raise ModelError(f"rollout {running.id} is not over; end it first: replyline rollout stop")

@@ -1,9 +1,9 @@
 """The evidence that a canary is worse than its control, which may be looked at after every answer. Pure.
 
-Each metric of each class (all the traffic, a bucket, a language, a tenant) has a test of its own, a `Detector`, and a
+Each metric of each class (all the traffic, a bucket, a language, a tenant) has a separate test, a `Detector`, and a
 share of alpha. The canary is worse once one test reaches 1 / (alpha * its share): by the union bound a canary that is
 not worse in any class is rolled back with a probability of at most alpha. This holds however the tests depend on
-each other. A mean of their wealths would not keep it, since each test advances with pairs of its own, and e-processes
+each other. A mean of their wealths would not keep it, since each test advances with other pairs, and e-processes
 of different filtrations may not be averaged (Choe and Ramdas, "Combining evidence across filtrations", 2024).
 
 With a control only pairs of one canary's and one control's answer count: both sides share load, hour and drift, so that

@@ -13,7 +13,7 @@ from shared.wire.topics import BUCKETS
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A canary `version` beside the `champion`, by growing shares.
+    """A canary `version` gets growing shares of the `champion`'s conversations.
 
     The rollout goes up a step once each class (a bucket of `classes`) has `min_answers` answers of each side and
     `min_s` seconds in it.

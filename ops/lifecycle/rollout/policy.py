@@ -43,7 +43,7 @@ class Health:
     """The state of the system around a rollout. `degraded` are signs of overload, seen for `degraded_ms`; `unknown`
     are reasons why the state is not known; `beyond` is the operator's own figure if it exceeds its bound.
     `champions_loaded`: each live worker of the champion's lane has the canary's version loaded. `slots` are the free
-    and the busy ones of each lane's live workers, `busy` the requests that the three lanes of a rollout had at once
+    and the busy ones of each lane's live workers, `busy` the most concurrent requests of the three lanes of a rollout
     lately; None: not known."""
 
     degraded: Sequence[str] = ()
@@ -67,7 +67,7 @@ class Decision:
 
 
 def standings(plan: Plan, moves: Sequence[Move]) -> Standing:
-    """Return where a rollout stands, by the moves of its own controllers, of which the first began it."""
+    """Return where a rollout stands, by the moves of its controllers, of which the first began it."""
     begun, *later = [(move, plan.steps.index(move.state.rule.share)) for move in moves if move.state.rule is not None]
     first, step = begun
     found = Standing(step, first.epoch, first.unix_ms, step, first.unix_ms)

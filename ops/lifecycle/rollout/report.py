@@ -26,7 +26,7 @@ _SIDES: Final = ("canary", "control")
 
 @dataclass(slots=True)
 class Course:
-    """The e-values as they came, by the canary's answers until then; every second one goes where they are many."""
+    """The e-values as they came, by the number of the canary's answers; if they are many, every second one."""
 
     evidence: Evidence
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)

@@ -139,7 +139,7 @@ class _Source:
             yield replace(answer, rating="down" if draw.random() < base else "up")
 
     def _begin(self) -> tuple[Lane, float]:
-        """Go on to the next answer; return its side and the chance that it is bad on either side."""
+        """Advance to the next answer; return its side and the chance that it is bad on either side."""
         draw, traffic = self.draw, self.traffic
         if self.ending:
             self.now_ms += _CRASH_MS / (2 * traffic.crashed)
@@ -237,7 +237,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def row(plan: Plan, traffic: Traffic, rollouts: int, seed: int) -> Row:
-    """Run so many rollouts, each with a seed of its own. One that becomes bad late is held at its first step."""
+    """Run so many rollouts, each with another seed. One that becomes bad late is held at its first step."""
     plan = replace(plan, min_answers=_NEVER, progress_s=_NEVER) if traffic.good else plan
     runs = [run(plan, traffic, seed * 1_000_003 + number) for number in range(rollouts)]
     back = [each for each in runs if each.ended == "roll back"]

@@ -38,7 +38,7 @@ class Scope(Struct, frozen=True, kw_only=True):
 async def check(settings: Settings, registry: Registry, version: Version, scope: Scope, *, author: str) -> Checked:
     """Return what was found. Of a version whose files or golden prompts fail nothing is asked.
 
-    Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no system of its own can be
+    Raises `SettingsError` if this machine's engine cannot be asked, `ServiceError` if no separate system can be
     started.
     """
     checked = Checked(revision=version.id, author=author, unix_ms=round(wire_unix_ms()), whole=scope.whole)

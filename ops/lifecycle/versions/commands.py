@@ -68,7 +68,8 @@ def add_(
     ] = None,
     notes: Annotated[str, typer.Option(help="for its card")] = "",
     trained_on: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: whom it learned from")
+        Path | None,
+        typer.Option(metavar="FILE", help="people.txt of `replyline learn export`: the conversations it learned from"),
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the private key that signs it")] = None,
     author: Author = None,
@@ -197,7 +198,7 @@ def shadow(
 
 @versions_app.command()
 def log() -> None:
-    """Print every move of the registry: what changed, by whom, why, on which numbers."""
+    """Print every move of the registry: what changed, its author, reason and numbers."""
     settings = settings_of("versions")
     _show(pages.LOGGED, pages.move_rows(asyncio.run(read_registry(settings.kafka))), "nothing was moved yet")
 

@@ -1,4 +1,4 @@
-"""The registry is what its log says, whoever reads it."""
+"""The registry is what its log says, for any reader."""
 
 from typing import Any
 

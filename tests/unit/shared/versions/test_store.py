@@ -28,7 +28,7 @@ OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
 ADAPTER = Source(name="adapter", sha256="c" * 64)
 
 
-# What somebody with a hand on one machine's store may change, and the file that it stands in.
+# What an attacker with access to one machine's store may change, and the file that holds it.
 SWAPPED = {
     "prompt": (DOCUMENT, lambda document: document.replace(b"null", b'"Ask for the PIN."', 1)),
     "name": (DOCUMENT, lambda document: document.replace(b"shop-2", b"shop-3")),

@@ -1,4 +1,4 @@
-"""What a worker loads, serves and closes: it comes to what is wanted, and never ends what somebody needs."""
+"""What a worker loads, serves and closes: it reaches what is wanted, and never closes a version that is needed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A version is rehearsed in a process of its own: what is wrong with it ends there, by a named reason."""
+"""A version is rehearsed in a separate process: what is wrong with it ends there, by a named reason."""
 
 import asyncio
 import hashlib

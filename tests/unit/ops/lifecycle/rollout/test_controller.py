@@ -1,4 +1,4 @@
-"""A controller that stands by measures the load, and shows nothing of a rollout, which an alert would read."""
+"""A standby controller measures the load, and exports no metrics of a rollout, which an alert would read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,7 @@ async def take_a_turn(
 
 @pytest.mark.parametrize(("leads", "shown"), [(False, None), (None, 1.0)])
 async def test_who_leads_no_more_shows_no_state(leads: bool | None, shown: float | None) -> None:
-    """While a rebalance goes on nobody knows who leads."""
+    """During a rebalance the leader is not known."""
     metrics.rollout_state.labels("hold").set(1)
     await take_a_turn(leads, Registry(), Surroundings())
     assert REGISTRY.get_sample_value("replyline_rollout_state", {"state": "hold"}) == shown

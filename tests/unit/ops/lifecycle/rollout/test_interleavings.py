@@ -1,4 +1,4 @@
-"""Whatever operators, workers and dying controllers do between two decisions, only a judged version is promoted."""
+"""Only a judged version is promoted, for any acts of operators, workers and dying controllers between decisions."""
 
 import contextlib
 import random

@@ -123,7 +123,7 @@ def test_an_alarm_names_the_move_that_it_takes_off() -> None:
 
 
 def test_a_rollout_is_led_until_the_time_of_the_move_that_ends_it() -> None:
-    """Gateways send customers to the canary until then."""
+    """Gateways send customers to the canary before that time."""
     registry = registry_of(STARTED)
     decided(registry)
     others = {"champion": "dddddddddddd"}

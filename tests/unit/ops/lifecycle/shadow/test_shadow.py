@@ -1,4 +1,4 @@
-"""A version's shadow answers are told in figures; a recording is asked of two models with the same words before."""
+"""A version's shadow answers are reported in figures; a recording is asked of two models with the same words before."""
 
 from pathlib import Path
 from typing import Any
