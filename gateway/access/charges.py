@@ -37,7 +37,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """`units` to charge to the payer called `name`, of its `per_minute`."""
+    """One charge: `units` for the payer `name`, which may use `per_minute` of them."""
 
     payer: Payer
     name: str

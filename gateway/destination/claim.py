@@ -122,8 +122,8 @@ class Claims:
             self._releasing.start(self._release(self.places, session, request_id))
 
     def leave_to_worker(self, session: SessionKey, request_id: str) -> None:
-        """Release the conversation of a question that this gateway cancelled, once its worker has ended it too
-        (`release`), or after `_CANCEL_HEARD_S`."""
+        """Release a cancelled question's conversation later: when its worker has ended the question too (`release`), or
+        after `_CANCEL_HEARD_S`."""
         loop = asyncio.get_running_loop()
         self._with_worker[request_id] = loop.call_later(_CANCEL_HEARD_S, self.release, session, request_id)
 

@@ -82,7 +82,7 @@ class HttpRequests:
 
 @asynccontextmanager
 async def watching(receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
-    """Detect within the block that the client has disconnected. The request's body must have been read."""
+    """Record a disconnect of the client while the block runs. The request's body must have been read."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -22,7 +22,8 @@ Carry = Callable[[ServicerContext, OpenSockets, Callable[[Call], Awaitable[None]
 
 @dataclass(slots=True)
 class Probes:
-    """The services. `carry` counts a call and runs it. One address may use a sixteenth of the calls."""
+    """The health and reflection services. `carry` counts a call and runs it. One address may use a sixteenth of the
+    calls."""
 
     service: str
     carry: Carry

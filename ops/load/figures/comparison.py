@@ -78,7 +78,7 @@ def differences(before: MeasuredOn, after: MeasuredOn) -> list[str]:
 
 
 def rows_of(rows: Sequence[Compared], first: str, second: str) -> tuple[list[str], list[list[Cell]]]:
-    """Return the titles, and each figure of both results with its ratio, interval and verdict."""
+    """Return the titles of the table, and one row per figure: both results, their ratio, interval and verdict."""
     cells: list[list[Cell]] = []
     for row in rows:
         found = row.ratio
